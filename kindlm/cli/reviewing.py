@@ -14,12 +14,7 @@ from kindlm.cli.reading import no_execution, report_options
 from kindlm.cli.run_list import parse_since
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import ReviewRecorded
-from kindlm.history.reviews import (
-    compare_reviews,
-    conversation_of,
-    last_review,
-    reviewed_executions,
-)
+from kindlm.history.reviews import compare_reviews, reviewed_executions
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
@@ -43,12 +38,13 @@ def record_review(
             fail([no_execution(number, view)])
         if execution.status in (None, Status.SKIPPED):
             fail([_nothing_to_review(execution)])
-        conversation = conversation_of(db, execution.id)
         by = author()
-        before = last_review(db, conversation.id, by)
+        before = next((said for said in view.reviews(execution) if said.by == by), None)
+        # A review is of the conversation, in the run that held it.
+        held_in, _, place = execution.source.rpartition("-")
         payload = ReviewRecorded(
-            run=conversation.run,
-            execution=conversation.number,
+            run=held_in,
+            execution=int(place),
             passed=passed,
             note=text or None,
             by=by,
@@ -57,8 +53,8 @@ def record_review(
     _tell(execution, by, passed)
     if before is not None and before.passed is not passed:
         note(f"You said that it {_word(before.passed)} before: that stays in the log.")
-    if conversation.id != execution.id:
-        note(f"Its conversation is that of {conversation.id}: the review is of both.")
+    if execution.source != execution.id:
+        note(f"Its conversation is that of {execution.source}: the review is of both.")
 
 
 def report_agreement(

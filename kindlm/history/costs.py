@@ -19,32 +19,29 @@ sum(CASE WHEN c.purpose <> 'test' THEN c.cost_usd END) AS judges_usd,
 coalesce(sum(c.status = 'responded' AND c.cost_usd IS NULL), 0) AS unknown
 """
 
-_RUNS = f"""
+
+def _paid_by(executions: str, where: str) -> str:
+    """Return a query for what was paid for some executions of some runs, run by run."""
+    return f"""
 SELECT r.id, r.mode, {_SUMS}
-  FROM json_each(?) wanted
-  JOIN runs r ON r.id = wanted.value
-  LEFT JOIN executions e ON e.run = r.id
+  FROM runs r
+  LEFT JOIN executions e ON {executions}
   LEFT JOIN provider_calls c ON c.execution = e.id
+ WHERE {where}
  GROUP BY r.id
 """  # noqa: S608 (constants of this module)
 
-_TEST = f"""
-SELECT r.mode, {_SUMS}
-  FROM suites s
-  JOIN runs r ON r.id = s.run
-  LEFT JOIN executions e ON e.suite = s.id AND e.test = :test AND e.target = :target
-  LEFT JOIN provider_calls c ON c.execution = e.id
- WHERE s.id = :suite
-"""  # noqa: S608 (constants of this module)
 
+_RUNS = _paid_by("e.run = r.id", "r.id IN (SELECT value FROM json_each(?))")
 
-_EXECUTION = f"""
-SELECT r.mode, {_SUMS}
-  FROM executions e
-  JOIN runs r ON r.id = e.run
-  LEFT JOIN provider_calls c ON c.execution = e.id
- WHERE e.id = ?
-"""  # noqa: S608 (constants of this module)
+_TEST = _paid_by(
+    "e.suite = :suite AND e.test = :test AND e.target = :target",
+    "r.id = (SELECT run FROM suites WHERE id = :suite)",
+)
+
+_EXECUTION = _paid_by(
+    "e.id = :execution", "r.id = (SELECT run FROM executions WHERE id = :execution)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +64,22 @@ class Paid:
 
 def paid_for_runs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, Paid]:
     """Return what each of these runs cost, by its id, in one statement."""
-    return {row[0]: _paid(*row[1:]) for row in db.execute(_RUNS, (json.dumps(list(runs)),))}
+    return dict(map(_paid, db.execute(_RUNS, (json.dumps(list(runs)),))))
 
 
 def paid_for_test(db: sqlite3.Connection, suite: str, test: str, target: str) -> Paid:
     """Return what all repeats of a test of one suite, by the suite's id, cost together."""
     wanted = {"suite": suite, "test": test, "target": target}
-    return _paid(*db.execute(_TEST, wanted).fetchone())
+    return _paid(db.execute(_TEST, wanted).fetchone())[1]
 
 
 def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
     """Return what all attempts of an execution, by its id, cost in its own run."""
-    return _paid(*db.execute(_EXECUTION, (execution,)).fetchone())
+    return _paid(db.execute(_EXECUTION, {"id": execution}).fetchone())[1]
 
 
-def _paid(mode: str, agents_usd: float | None, judges_usd: float | None, unknown: int) -> Paid:
+def _paid(row: sqlite3.Row) -> tuple[str, Paid]:
+    run, mode, agents_usd, judges_usd, unknown = row
     # Of a rescored run it is known that no agent was called.
     nobody_called = agents_usd is None and mode == "rescored"
-    return Paid(0.0 if nobody_called else agents_usd, judges_usd, unknown)
+    return run, Paid(0.0 if nobody_called else agents_usd, judges_usd, unknown)

@@ -26,14 +26,11 @@ from kindlm.outcome import Outcome, Status
 __all__ = [
     "SUBSTANTIAL",
     "Agreement",
-    "Conversation",
     "JudgedCriterion",
     "PeopleAndJudges",
     "ReviewedExecution",
     "Trust",
     "compare_reviews",
-    "conversation_of",
-    "last_review",
     "reviewed_executions",
 ]
 
@@ -45,17 +42,6 @@ Biometrics 33 (1977), 159-174.
 """
 
 _MOST_REVIEWS = 500
-
-_CONVERSATION = """
-SELECT e.source, o.run, o.number
-  FROM executions e
-  LEFT JOIN executions o ON o.id = e.source
- WHERE e.id = ?
-"""
-
-_LAST = """
-SELECT passed, NULL AS note, "by", at FROM reviews WHERE execution = ? AND "by" = ?
-"""
 
 # Of a conversation that several runs looked at, the newest execution: what is judged as of now.
 _EXECUTIONS = """
@@ -84,14 +70,6 @@ SELECT (SELECT coalesce(c.reported_model, c.model) FROM provider_calls c
  WHERE a.execution = ? AND a.attempt = ? AND a.kind = 'judge'
  ORDER BY a.position
 """
-
-
-class Conversation(NamedTuple):
-    """The execution that held a conversation; `id` is that of the execution."""
-
-    id: str
-    run: str
-    number: int
 
 
 class JudgedCriterion(NamedTuple):
@@ -256,21 +234,6 @@ class PeopleAndJudges:
     divided: tuple[ReviewedExecution, ...]
     errored: int
     left_out: int
-
-
-def conversation_of(db: sqlite3.Connection, execution: str) -> Conversation:
-    """Return the execution that held the conversation that an execution looks at."""
-    source, run, number = db.execute(_CONVERSATION, (execution,)).fetchone()
-    if run is None:
-        # That run is not in this history; its id and the number are in the name.
-        run, _, number = source.rpartition("-")
-    return Conversation(source, run, int(number))
-
-
-def last_review(db: sqlite3.Connection, conversation: str, by: str) -> ReviewView | None:
-    """Return what somebody said of a conversation last, without the note."""
-    row = db.execute(_LAST, (conversation, by)).fetchone()
-    return None if row is None else ReviewView(bool(row[0]), *row[1:])
 
 
 def reviewed_executions(

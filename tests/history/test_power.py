@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from kindlm.history.evidence.judging import judge_pair
-from kindlm.history.evidence.power import comparison_power
+from kindlm.history.evidence.power import comparison_power, power
 from kindlm.history.evidence.values import Side, Strength, TestPair
 from kindlm.history.statistics.pass_rates import Design, Looks
-from kindlm.history.statistics.power import power
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 from kindlm.reports.power_text import power_text

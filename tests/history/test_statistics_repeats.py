@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.history.evidence.power import power
 from kindlm.history.repeat_statistics import flakiness, pass_at, pass_hat
-from kindlm.history.statistics.pass_rates import Design
-from kindlm.history.statistics.power import power, repeats_needed, score_repeats_needed
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.statistics.pass_rates import Design, repeats_needed
+from kindlm.history.statistics.tables import Counts, score_repeats_needed
 
 
 @given(st.data())

@@ -38,10 +38,14 @@ from kindlm.history.evidence.values import (
 )
 from kindlm.history.statistics.intervals import rate_difference_interval
 from kindlm.history.statistics.paired import compare_paired
-from kindlm.history.statistics.pass_rates import Looks, confirmed_drops, pass_rate_drop
-from kindlm.history.statistics.power import repeats_needed, score_repeats_needed
+from kindlm.history.statistics.pass_rates import (
+    Looks,
+    confirmed_drops,
+    pass_rate_drop,
+    repeats_needed,
+)
 from kindlm.history.statistics.sequential import Settlement, settlements
-from kindlm.history.statistics.tables import discrete_discoveries, score_drop
+from kindlm.history.statistics.tables import discrete_discoveries, score_drop, score_repeats_needed
 
 __all__ = ["compared_rates", "judge_pair", "settle"]
 

@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
 from statistics import fmean
 
 from kindlm.history.evidence.judging import RATES_LEVEL, SETTLED_LEVEL, compared_rates
 from kindlm.history.evidence.values import Key, TestPair
-from kindlm.history.statistics.pass_rates import Design, Looks
-from kindlm.history.statistics.power import power, power_from_here
+from kindlm.history.statistics.pass_rates import (
+    Design,
+    Looks,
+    binomial,
+    crossings,
+    expected_by_chance,
+    worst_chance,
+)
 from kindlm.history.statistics.sequential import large_drop, together
 from kindlm.history.statistics.tables import Counts
 
@@ -22,6 +30,8 @@ __all__ = [
     "ComparisonPower",
     "chance_to_settle",
     "comparison_power",
+    "power",
+    "power_from_here",
     "power_of_baseline",
     "power_of_pairs",
 ]
@@ -32,6 +42,13 @@ OFTEN = 0.8
 _STEPS = 20
 _ENOUGH = 10
 """Repeats of each run that are suggested where nothing can be confirmed."""
+
+
+_SMALLEST_P = 2.0**-40
+"""No level and number of tests asks for less."""
+
+_PRECISION = 1.002
+"""How far the limit that is found may lie below the exact one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +107,10 @@ def chance_to_settle(
     of both runs are given.
     """
     pairs = compared_rates(tests)
-    looks = {rate: pair.looks for rate, pair in pairs.items()}
-    if both:
-        looks = {rate: together(each, pairs[rate].added_before) for rate, each in looks.items()}
+    looks = {
+        rate: together(pair.looks, pair.added_before) if both else pair.looks
+        for rate, pair in pairs.items()
+    }
     others = tuple(looks.values())
     return fmean(
         power_from_here(
@@ -105,18 +123,65 @@ def chance_to_settle(
 def _power(tests: Sequence[tuple[Counts, int]], before: int, after: int) -> ComparisonPower:
     others = [Looks(old, (_scaled(old, n),)) for old, n in tests]
     # The one test that is spoken of: of those that pass most often.
-    alike = [looks for looks in others if (looks.before.n, looks.after[0].n) == (before, after)]
-    others.remove(max(alike, key=lambda looks: looks.pooled.passed))
     design = Design(before, after, 0)
+    alike = (looks for looks in others if looks.design == design)
+    others.remove(max(alike, key=lambda looks: looks.pooled.passed))
 
     def chance(rate: float) -> float:
         return power(design, 1.0, rate, RATES_LEVEL, others)
 
     rates = (step / _STEPS for step in range(_STEPS - 1, -1, -1))
-    return ComparisonPower(
-        before, after, next((r for r in rates if chance(r) >= OFTEN), None), chance(0.7)
-    )
+    found = next((rate for rate in rates if chance(rate) >= OFTEN), None)
+    return ComparisonPower(before, after, found, chance(0.7))
 
 
 def _scaled(counts: Counts, n: int) -> Counts:
     return Counts(round(n * counts.passed / counts.n), n)
+
+
+def power(
+    design: Design, before: float, after: float, level: float, others: Sequence[Looks] = ()
+) -> float:
+    """Return how often `confirmed_drops` confirms that one test fell between two pass rates.
+
+    `others` are the tests that are compared with it, as they came out or are expected to: they do
+    not change. Where repeats may be added, it is the chance that any look confirms the drop.
+    Computed over all outcomes, and a lower bound: tests that drop together help each other.
+    """
+    old, new = binomial(design.before, before), binomial(design.after, after)
+    limit = _limit(design, level, tuple(others))
+    return sum(
+        crossings(limit, design, [[x * y for y in new] for x in old], (before, after)).values()
+    )
+
+
+def power_from_here(
+    looks: Looks, rates: tuple[float, float], level: float, others: Sequence[Looks]
+) -> float:
+    """Return how often repeats that are still to be added confirm a drop, as things stand.
+
+    `rates` are the pass rates of both sides; what came out until now is given.
+    """
+    old, new = (looks.grown or (looks.before,))[-1], looks.after[-1]
+    shares = [[0.0] * (new.n + 1) for _ in range(old.n + 1)]
+    shares[old.passed][new.passed] = 1.0
+    limit = _limit(looks.design, level, tuple(others))
+    added = new.n - looks.after[0].n
+    return sum(crossings(limit, looks.design, shares, rates, added).values())
+
+
+@lru_cache(maxsize=256)
+def _limit(design: Design, level: float, others: tuple[Looks, ...]) -> float:
+    """Return the largest of Fisher's p-values that is believed of a test beside the others."""
+
+    def is_believed(p: float) -> bool:
+        own = worst_chance(p, design)
+        return own <= level and own + expected_by_chance(p, others) <= level
+
+    low, high = _SMALLEST_P, 1.0
+    if is_believed(high):
+        return high
+    while high / low > _PRECISION:
+        middle = sqrt(low * high)
+        low, high = (middle, high) if is_believed(middle) else (low, middle)
+    return low

@@ -19,10 +19,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from math import comb
+from itertools import accumulate
+from math import ceil, comb, sqrt
+from statistics import NormalDist
 from typing import NamedTuple
 
-from kindlm.history.statistics.tables import Counts, convolved, even_chances, fisher_drop
+from kindlm.history.statistics.tables import (
+    Counts,
+    convolved,
+    even_chances,
+    fisher_drop,
+    fisher_mid_p,
+)
 
 __all__ = [
     "BLOCK",
@@ -33,6 +41,7 @@ __all__ = [
     "crossings",
     "expected_by_chance",
     "pass_rate_drop",
+    "repeats_needed",
     "worst_chance",
 ]
 
@@ -41,6 +50,9 @@ _GRID = 64
 
 BLOCK = 5
 """Where repeats are added to both sides, they are looked at when both have so many more."""
+
+_MOST_EXACT = 60
+"""Up to so many repeats on a side, the power is computed; above, the normal formula is close."""
 
 Crossings = dict[tuple[int, int], float]
 
@@ -147,12 +159,7 @@ def _expected(p: float, design: Design, pooled: Counts) -> float:
     """
     if design.more:
         return _chance(p, design, pooled.passed / pooled.n)
-    return _given_totals(p, design, pooled.passed)
-
-
-def _given_totals(p: float, design: Design, passed: int) -> float:
-    """Return the largest Fisher p up to p if so many repeats of both sides passed, 0 if none."""
-    reached = 0.0
+    passed, reached = pooled.passed, 0.0
     for before in range(min(passed, design.before), max(0, passed - design.after) - 1, -1):
         own = fisher_drop(Counts(before, design.before), Counts(passed - before, design.after))
         if own > p:
@@ -186,33 +193,22 @@ def _crossings(p: float, design: Design) -> Crossings:
         old, new = (even_chances(n) for n in design[:2])
         return crossings(p, design, [[x * y for y in new] for x in old], (0.5, 0.5))
     found: Crossings = {}
-    limit = -1
-    for passed, chance in enumerate(even_chances(design.before)):
-        # One more pass before makes p smaller, too.
-        limit = _most_passes(p, Counts(passed, design.before), design.after, limit)
-        for (after, n), share in _paths(p, passed, design, limit).items():
-            key = passed + after, design.before + n
-            found[key] = found.get(key, 0.0) + chance * share
-    return found
-
-
-def _paths(p: float, passed_before: int, design: Design, limit: int) -> Crossings:
-    """Return where AFTER first makes Fisher's p so small, (passed, n), at a rate of 1/2.
-
-    One more failed repeat makes p smaller, one more passed repeat makes it larger: the most
-    passes that are few enough, `limit` at the first look, stay the same, or grow by one, from look
-    to look.
-    """
-    before = Counts(passed_before, design.before)
-    found: Crossings = {}
-    shares = list(even_chances(design.after))
-    for n in range(design.after, design.after + design.more + 1):
-        limit = _most_passes(p, before, n, limit)
-        for passed in range(min(limit, n) + 1):
-            if shares[passed]:
-                found[passed, n] = shares[passed]
-                shares[passed] = 0.0
-        shares = [(up + same) / 2 for up, same in zip([0.0, *shares], [*shares, 0.0], strict=True)]
+    first = -1
+    for passed_before, chance in enumerate(even_chances(design.before)):
+        before = Counts(passed_before, design.before)
+        # One more pass before makes p smaller, and so does one more failed repeat after: the most
+        # passes that are few enough only grow from one to the next.
+        limit = first = _most_passes(p, before, design.after, first)
+        shares = list(even_chances(design.after))
+        for n in range(design.after, design.after + design.more + 1):
+            limit = _most_passes(p, before, n, limit)
+            for passed in range(min(limit, n) + 1):
+                if shares[passed]:
+                    key = passed_before + passed, design.before + n
+                    found[key] = found.get(key, 0.0) + chance * shares[passed]
+                    shares[passed] = 0.0
+            more = zip([0.0, *shares], [*shares, 0.0], strict=True)
+            shares = [(up + same) / 2 for up, same in more]
     return found
 
 
@@ -262,3 +258,51 @@ def crossings(
 def binomial(n: int, rate: float) -> tuple[float, ...]:
     """Return the chance of each number of passes of n."""
     return tuple(comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(n + 1))
+
+
+def _rough_power(n: int, before: float, after: float, level: float) -> float:
+    """Return about how often a drop between two pass rates is confirmed with n repeats a side.
+
+    Quicker than `power`, which is exact: it goes by the mid-p of Fisher's test, which is close to
+    the p-value of `pass_rate_drop`. Computed over all outcomes.
+    """
+    at_most = list(accumulate(binomial(n, after), initial=0.0))
+    limits = _limits(n, level)
+    return sum(
+        chance * at_most[limit + 1]
+        for chance, limit in zip(binomial(n, before), limits, strict=True)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _limits(n: int, level: float) -> tuple[int, ...]:
+    """Return, for each number of passes before, the most passes after that show a drop (or -1)."""
+    limits = []
+    limit = -1
+    for passed in range(n + 1):
+        before = Counts(passed, n)
+        while limit < n and fisher_mid_p(before, Counts(limit + 1, n)) <= level:
+            limit += 1
+        limits.append(limit)
+    return tuple(limits)
+
+
+@lru_cache(maxsize=16384)
+def repeats_needed(before: float, after: float, level: float, wanted: float = 0.8) -> int | None:
+    """Return the repeats per side that show a drop between two pass rates, None without a drop.
+
+    The smallest number with about the wanted power; from 60 on by the normal formula,
+    n = (z(1 - a) √(2 p (1 - p)) + z(w) √(p1 (1 - p1) + p2 (1 - p2)))² / (p1 - p2)², p the mean
+    rate: J. L. Fleiss, "Statistical Methods for Rates and Proportions" (1981), section 3.2.
+    """
+    if before <= after:
+        return None
+    normal, mean = NormalDist(), (before + after) / 2
+    spread = before * (1 - before) + after * (1 - after)
+    root = normal.inv_cdf(1 - level) * sqrt(2 * mean * (1 - mean))
+    root += normal.inv_cdf(wanted) * sqrt(spread)
+    rough = ceil((root / (before - after)) ** 2)
+    for n in range(max(2, rough // 2), _MOST_EXACT + 1):
+        if _rough_power(n, before, after, level) >= wanted:
+            return n
+    return max(rough, _MOST_EXACT + 1)

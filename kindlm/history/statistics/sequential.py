@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from math import log
 
@@ -14,7 +14,7 @@ from kindlm.history.statistics.pass_rates import (
     expected_by_chance,
     pass_rate_drop,
 )
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.statistics.tables import Counts, pooled
 
 __all__ = ["Settlement", "large_drop", "settlements", "together"]
 
@@ -22,7 +22,6 @@ _DROP = 0.3
 """The drop of the pass rate that a cleared test may still hide in one of ten cases."""
 
 _CLEARING_ODDS = 10.0
-_REPEATED = 2
 
 
 class Settlement(StrEnum):
@@ -59,10 +58,15 @@ def settlements(
     if any(added_before):
         paired = [together(*each) for each in zip(tests, added_before, strict=True)]
         found = [x or y for x, y in zip(found, confirmed_drops(paired, level), strict=True)]
+
+    def confirms(looks: Looks) -> bool:
+        chance = pass_rate_drop(looks)
+        return chance <= level and expected_by_chance(looks.smallest_p, tests) <= level
+
     return [
         Settlement.CONFIRMED
         if confirmed
-        else _unconfirmed(looks, added, tests, level, both=both or bool(added))
+        else _unconfirmed(looks, added, confirms, both=both or bool(added))
         for looks, added, confirmed in zip(tests, added_before, found, strict=True)
     ]
 
@@ -96,45 +100,29 @@ def large_drop(before: Counts) -> tuple[float, float]:
 
 
 def _unconfirmed(
-    looks: Looks,
-    added_before: Sequence[Counts],
-    tests: Sequence[Looks],
-    level: float,
-    *,
-    both: bool,
+    looks: Looks, added_before: Sequence[Counts], confirms: Callable[[Looks], bool], *, both: bool
 ) -> Settlement:
-    last = looks.after[-1]
-    before = Counts(
-        looks.before.passed + sum(counts.passed for counts in added_before),
-        looks.before.n + sum(counts.n for counts in added_before),
-    )
+    """Return what a test has come to whose drop is not confirmed."""
+    first, last = looks.after[0], looks.after[-1]
+    before = pooled([looks.before, *added_before])
     if _cleared(before, last):
         return Settlement.CLEARED
-    room = looks.more - (last.n - looks.after[0].n)
-    if both:
-        room = max(room, looks.more - (before.n - looks.before.n))
-    if room <= 0:
+    added = min(last.n - first.n, before.n - looks.before.n) if both else last.n - first.n
+    if added >= looks.more:
         return Settlement.EXHAUSTED
     if both:
         return Settlement.UNDECIDED
-    if looks.before.n < _REPEATED:
+    if looks.before.n < 2:
         return Settlement.BEFORE_TOO_SMALL
-    worst, best = _prospects(looks)
-    if _cleared(looks.before, best):
+    # With all that may be added, at both ends of the 95 % interval of the rate of AFTER.
+    most = first.n + looks.more
+    worst, best = (
+        Counts(last.passed + int(rate * (most - last.n) + 0.5), most)
+        for rate in wilson_interval(*last) or (0.0, 1.0)
+    )
+    if _cleared(looks.before, best) or confirms(looks._replace(after=(first, worst))):
         return Settlement.UNDECIDED
-    ended = looks._replace(after=(looks.after[0], worst))
-    confirmed = pass_rate_drop(ended) <= level
-    confirmed = confirmed and expected_by_chance(ended.smallest_p, tests) <= level
-    return Settlement.UNDECIDED if confirmed else Settlement.BEFORE_TOO_SMALL
-
-
-def _prospects(looks: Looks) -> tuple[Counts, Counts]:
-    """Return AFTER with all that may be added, at the ends of the 95 % interval of its rate."""
-    last = looks.after[-1]
-    most = looks.after[0].n + looks.more
-    low, high = wilson_interval(*last) or (0.0, 1.0)
-    worst, best = (last.passed + int(rate * (most - last.n) + 0.5) for rate in (low, high))
-    return Counts(worst, most), Counts(best, most)
+    return Settlement.BEFORE_TOO_SMALL
 
 
 def _cleared(before: Counts, after: Counts) -> bool:

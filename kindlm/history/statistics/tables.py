@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from math import comb
+from math import ceil, comb
+from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "passes_before",
     "pooled",
     "score_drop",
+    "score_repeats_needed",
 ]
 
 _EXACT_SCORES = 60
@@ -64,7 +66,8 @@ def fisher_drop(before: Counts, after: Counts) -> float:
     Given that s of nb + na repeats passed, those before are hypergeometric: the sum over x >= kb
     of C(nb, x) C(na, s - x) / C(nb + na, s). R. A. Fisher, JRSS 98 (1935), 39-54.
     """
-    return _ways(before, after, 0) / comb(before.n + after.n, before.passed + after.passed)
+    ways = sum(_deals(before, after, before.passed))
+    return ways / comb(before.n + after.n, before.passed + after.passed)
 
 
 def fisher_mid_p(before: Counts, after: Counts) -> float:
@@ -73,7 +76,7 @@ def fisher_mid_p(before: Counts, after: Counts) -> float:
     Closer to its level than Fisher's own: H. O. Lancaster, "Significance tests in discrete
     distributions", JASA 56 (1961), 223-234.
     """
-    ways = _ways(before, after, 0) + _ways(before, after, 1)
+    ways = sum(sum(_deals(before, after, before.passed + more)) for more in (0, 1))
     return ways / (2 * comb(before.n + after.n, before.passed + after.passed))
 
 
@@ -82,11 +85,6 @@ def passes_before(before: Counts, after: Counts) -> Iterator[float]:
     everything = comb(before.n + after.n, before.passed + after.passed)
     fewest = max(0, before.passed + after.passed - after.n)
     return (ways / everything for ways in _deals(before, after, fewest))
-
-
-def _ways(before: Counts, after: Counts, more: int) -> int:
-    """Return the ways to deal out the passes with at least so many more of them before."""
-    return sum(_deals(before, after, before.passed + more))
 
 
 def _deals(before: Counts, after: Counts, fewest: int) -> Iterator[int]:
@@ -179,6 +177,27 @@ def _coefficients(polynomial: int, width: int) -> list[int]:
     size = (polynomial.bit_length() + 7) // 8
     raw = polynomial.to_bytes(-(-size // width) * width, "little")
     return [int.from_bytes(raw[i : i + width], "little") for i in range(0, len(raw), width)]
+
+
+def score_repeats_needed(
+    before: Sequence[float], after: Sequence[float], level: float, wanted: float = 0.8
+) -> int | None:
+    """Return the repeats per side that show a drop of mean scores; None without one, or spread.
+
+    n = (z(1 - a) + z(w))² (s1² + s2²) / (m1 - m2)², the normal formula for two means, but never
+    fewer than the rank-sum test needs to get to the level at all. Of one score on a side the
+    spread is not known.
+    """
+    if min(len(before), len(after)) < 2 or fmean(before) <= fmean(after):
+        return None
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - level) + normal.inv_cdf(wanted)
+    spread = variance(before) + variance(after)
+    rough = ceil(z**2 * spread / (fmean(before) - fmean(after)) ** 2)
+    fewest = 2
+    while 1 / comb(2 * fewest, fewest) > level:
+        fewest += 1
+    return max(rough, fewest)
 
 
 def discrete_discoveries(tests: Sequence[DiscreteP], level: float) -> list[bool]:
