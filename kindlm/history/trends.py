@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -197,7 +197,8 @@ def read_trend(
     rows = db.execute(_RUNS, wanted).fetchall()
     found = {run.id: run for run in runs(db, RunFilter(ids=[row["run"] for row in rows]))}
     points = [_point(db, row, found[row["run"]], test) for row in rows]
-    return Trend(test, tuple(_with_changes(points))[:limit], more=len(points) > limit)
+    changed = [replace(new, changes=tuple(_changes(old, new))) for new, old in pairwise(points)]
+    return Trend(test, tuple([*changed, *points[-1:]][:limit]), more=len(points) > limit)
 
 
 def _point(db: sqlite3.Connection, row: sqlite3.Row, run: Run, test: QualifiedName) -> TrendPoint:
@@ -217,12 +218,6 @@ def _point(db: sqlite3.Connection, row: sqlite3.Row, run: Run, test: QualifiedNa
     )
 
 
-def _with_changes(points: Sequence[TrendPoint]) -> Iterator[TrendPoint]:
-    for newer, older in pairwise(points):
-        yield replace(newer, changes=tuple(_changes(older, newer)))
-    yield from points[-1:]
-
-
 def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:
     if before.config_hash != after.config_hash:
         yield "config"
@@ -231,15 +226,12 @@ def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:
         yield f"model {', '.join(before.models)} → {', '.join(after.models)}"
     old, new = before.run, after.run
     if old.git_commit != new.git_commit:
-        yield f"git {_commit(old)} → {_commit(new)}"
+        commits = [(run.git_commit or "none")[:_SHORT] for run in (old, new)]
+        yield f"git {' → '.join(commits)}"
     elif new.git_dirty and not old.git_dirty:
         yield "uncommitted changes"
     if old.kindlm_version != new.kindlm_version:
         yield f"kindlm {old.kindlm_version} → {new.kindlm_version}"
-
-
-def _commit(run: Run) -> str:
-    return (run.git_commit or "none")[:_SHORT]
 
 
 _LOOKED_BACK = 100

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kindlm.history.queries import among
 from kindlm.money import exceeds
@@ -276,54 +276,49 @@ def _keeps_to(gate: Gate, actual: float) -> bool:
 def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:
     """Return what the gates of a suite look at; `parts` are its ids in the runs that ran it."""
 
-    def ask(query: str) -> tuple[Any, ...]:
-        return tuple(db.execute(*among(query, parts)).fetchone())
+    def ask(query: str) -> sqlite3.Row:
+        row: sqlite3.Row = db.execute(*among(query, parts)).fetchone()
+        return row
 
     *counts, latency = ask(_EXECUTIONS)
-    schema, pii, keyword, drift, drift_skipped = ask(_ASSERTIONS)
     cost, unknown, judges_then, unknown_calls = ask(_SPEND)
     then, unknown_then = ask(_SPENT_THEN)
     known = [usd for usd in (cost, judges_then, then) if usd is not None]
     return SuiteMetrics(
-        executions=StatusCounts(*(count or 0 for count in counts)),
-        schema_failures=schema or 0,
-        pii_failures=pii or 0,
-        keyword_failures=keyword or 0,
-        judge_average=ask(_JUDGE)[0],
-        drift_maximum=drift,
+        executions=StatusCounts(*counts),
+        latency_average_ms=latency,
         cost_usd=sum(known) if known else None,
         unknown_costs=unknown + unknown_calls + unknown_then,
-        latency_average_ms=latency,
         narrowed=bool(ask(_NARROWED)[0]),
-        drift_skipped=drift_skipped or 0,
+        **dict(ask(_ASSERTIONS)),
     )
 
 
 _EXECUTIONS = """
-SELECT sum(status = 'passed'), sum(status = 'failed'), sum(status = 'errored'),
-       sum(status = 'skipped'), sum(status IS NULL),
-       avg(CASE WHEN status <> 'skipped' AND answers > 0 THEN latency_ms END)
+SELECT count(*) FILTER (WHERE status = 'passed'), count(*) FILTER (WHERE status = 'failed'),
+       count(*) FILTER (WHERE status = 'errored'), count(*) FILTER (WHERE status = 'skipped'),
+       count(*) FILTER (WHERE status IS NULL),
+       avg(latency_ms) FILTER (WHERE status <> 'skipped' AND answers > 0)
   FROM executions WHERE suite IN $ids
 """
 
 _ASSERTIONS = """
-SELECT sum(wrong AND kind = 'schema'), sum(wrong AND kind = 'pii'),
-       sum(wrong AND kind IN ('keywords_deny', 'keywords_allow')),
-       max(CASE WHEN kind = 'drift' THEN 1 - score END),
-       sum(kind = 'drift' AND outcome = 'skipped')
-  FROM (SELECT a.*, a.outcome = 'failed' AND NOT a.advisory AS wrong
-          FROM executions e
-          JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-         WHERE e.suite IN $ids)
-"""
-
-_JUDGE = """
-SELECT avg(mean) FROM (
-  SELECT avg(a.score) AS mean
+WITH made AS NOT MATERIALIZED (
+  SELECT e.test, e.target, a.kind, a.label, a.score, a.outcome,
+         a.outcome = 'failed' AND NOT a.advisory AS is_wrong
     FROM executions e
     JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-   WHERE e.suite IN $ids AND a.kind = 'judge' AND a.score IS NOT NULL
-   GROUP BY e.test, e.target, a.label)
+   WHERE e.suite IN $ids)
+SELECT count(*) FILTER (WHERE is_wrong AND kind = 'schema') AS schema_failures,
+       count(*) FILTER (WHERE is_wrong AND kind = 'pii') AS pii_failures,
+       count(*) FILTER (WHERE is_wrong AND kind IN ('keywords_deny', 'keywords_allow'))
+         AS keyword_failures,
+       max(1 - score) FILTER (WHERE kind = 'drift') AS drift_maximum,
+       count(*) FILTER (WHERE kind = 'drift' AND outcome = 'skipped') AS drift_skipped,
+       (SELECT avg(mean) FROM (
+          SELECT avg(score) AS mean FROM made WHERE kind = 'judge' AND score IS NOT NULL
+           GROUP BY test, target, label)) AS judge_average
+  FROM made
 """
 
 # What was recorded in another run counts with what it cost there: gates judge what a run did.
