@@ -42,7 +42,7 @@ from kindlm.transcript import (
     text_lacks_a_secret,
 )
 
-__all__ = ["Finished", "callee", "end_lost", "run_execution", "skip_execution"]
+__all__ = ["Finished", "callee", "end_unrun", "run_execution"]
 
 _log = FieldLog(__name__)
 
@@ -91,43 +91,30 @@ def _started(
     )
 
 
-async def skip_execution(
+async def end_unrun(
     execution: Execution,
     run: Recorder,
+    attempt: int,
+    how: Status | KindlmError = Status.SKIPPED,
     *,
-    attempt: int = 1,
     reason: str | None = None,
-    status: Status = Status.SKIPPED,
+    has_started: bool = False,
 ) -> Finished:
-    """Record that an execution was skipped: because its test says so, or for a `reason`.
+    """Record the end of an execution of which nothing is run: `how` it ends is known already.
 
-    One that was to be run again stays as it was: that is its `status`.
+    `reason` says why it is skipped, if its test does not. `has_started` is whether this attempt is
+    recorded as started, by a process that it took with it.
     """
     recorder = run.about(execution.subject(attempt))
-    recorder.record(_started(execution, attempt))
-    warnings = [] if reason is None else [reason]
-    recorder.record(ExecutionFinished(status=status, warnings=warnings))
+    if not has_started:
+        recorder.record(_started(execution, attempt))
+    if isinstance(how, KindlmError):
+        event, error = _errored(how), how
+    else:
+        event, error = ExecutionFinished(status=how, warnings=[reason] if reason else []), None
+    recorder.record(event)
     await recorder.durable()
-    return Finished(execution, status)
-
-
-async def end_lost(
-    execution: Execution, run: Recorder, attempt: int | None, error: KindlmError
-) -> Finished:
-    """Record the end of an execution that took its process with it.
-
-    `attempt` is the one that was recorded as started by then, if any.
-    """
-    if attempt is None:
-        run.about(execution.subject(1)).record(_started(execution, 1))
-    return await _end_errored(execution, run.about(execution.subject(attempt or 1)), error)
-
-
-async def _end_errored(execution: Execution, recorder: Recorder, error: KindlmError) -> Finished:
-    """Record the end of an attempt that was recorded as started, and found nothing out."""
-    recorder.record(_errored(error))
-    await recorder.durable()
-    return Finished(execution, Status.ERRORED, error)
+    return Finished(execution, event.status, error)
 
 
 def _errored(error: KindlmError) -> ExecutionFinished:
@@ -158,17 +145,13 @@ async def run_execution(
     """
     transcripts, source = run.ports.transcripts, run.ports.answers
     subject, case, target = execution.subject(attempt), execution.case, execution.target
-    recorder = run.ports.recorder.about(subject)
     try:
         held = None if transcripts is None else transcripts.find(execution)
         answers = None if source is None else source(execution)
     except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
-        recorder.record(_started(execution, attempt))
-        return await _end_errored(execution, recorder, _crashed(crash))
+        return await end_unrun(execution, run.ports.recorder, attempt, _crashed(crash))
     if isinstance(held, NothingHeld):
-        return await skip_execution(
-            execution, run.ports.recorder, attempt=attempt, reason=held.reason
-        )
+        return await end_unrun(execution, run.ports.recorder, attempt, reason=held.reason)
     if held is not None:
         past, agent = held.transcript.from_record(), _agent(execution)
         # What the suite says of the agent now counts: that is no answer of its own.
@@ -176,7 +159,7 @@ async def run_execution(
             past = replace(past, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
         held = replace(held, transcript=past)
     name_execution(subject, case.name, target)
-    running = _Attempt(execution, run, attempt, recorder, reserved, held, answers)
+    running = _Attempt(execution, run, attempt, reserved, held, answers)
     if case.script is None and not guard.has_packages:
         finished = await running.run(may_rerun)
     else:
@@ -218,7 +201,6 @@ class _Attempt:
         execution: Execution,
         run: Run,
         number: int,
-        recorder: Recorder,
         reserved: Reservation | None,
         held: HeldConversation | None,
         answers: RecordedAnswers | None,
@@ -229,7 +211,7 @@ class _Attempt:
         self._ports = run.ports
         self._number = number
         self._held = held
-        self._recorder = recorder
+        self._recorder = recorder = run.ports.recorder.about(execution.subject(number))
         self._answers = answers
         self._messages = first_messages(self._case)
         self.timeout_ms = self._case.timeout_ms or self._suite.execution_timeout_ms

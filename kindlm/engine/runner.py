@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kindlm.engine.attempt import Finished, callee, run_execution, skip_execution
+from kindlm.engine.attempt import Finished, callee, end_unrun, run_execution
 from kindlm.engine.calls import Reservation
 from kindlm.engine.pace import Callee, Pace, Paces
 from kindlm.engine.resources import USED_UP, Limits, Ports, Run
@@ -126,7 +126,7 @@ class _Runner:
         recorder, budget, stop = run.ports.recorder, run.budget, run.stop
         attempt = earlier.attempts.get(execution.id, 0) + 1
         if execution.case.skip:
-            return await skip_execution(execution, recorder, attempt=attempt)
+            return await end_unrun(execution, recorder, attempt)
         ended: Finished | None = None
         if budget.limit_exceeded(ordinal) is None:
             left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
@@ -154,9 +154,7 @@ class _Runner:
         limit = budget.limit_exceeded(ordinal) or 0.0
         reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
         status = Status.SKIPPED if ended is None else ended.status
-        return await skip_execution(
-            execution, recorder, attempt=attempt, reason=reason, status=status
-        )
+        return await end_unrun(execution, recorder, attempt, status, reason=reason)
 
 
 async def run_pool(

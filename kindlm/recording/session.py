@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kindlm.checks import CheckRunner
 from kindlm.config import Diagnostic
-from kindlm.engine.attempt import end_lost
+from kindlm.engine.attempt import end_unrun
 from kindlm.engine.pace import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop, SystemClock
@@ -194,7 +194,13 @@ class _Session:
         if len(left) == 1:
             (culprit,) = left
             attempt = earlier.attempts.get(culprit.id)
-            ended = await end_lost(culprit, self.recorder, attempt, _lost_us(culprit, lost))
+            ended = await end_unrun(
+                culprit,
+                self.recorder,
+                attempt or 1,
+                _lost_us(culprit, lost),
+                has_started=attempt is not None,
+            )
             self.watcher.finished(self.recorder.shown(ended))
             return replace(earlier, finished=earlier.finished | {culprit.id})
         everything = frozenset(execution.id for execution in plan)
