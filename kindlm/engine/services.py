@@ -57,7 +57,7 @@ async def start_services(
                 )
                 break
             stack.push_async_callback(started.value.end)
-            watch = asyncio.create_task(_watch(service, started.value, ended))
+            watch = asyncio.create_task(_watch(started.value, ended))
             stack.callback(watch.cancel)
             watched.append((started.value, watch))
             ports[service.name] = started.value.port
@@ -68,21 +68,21 @@ async def start_services(
                 await watch
 
 
-async def _watch(service: Service, running: _Running, ended: Ended) -> None:
+async def _watch(running: _Running, ended: Ended) -> None:
     await running.process.wait()
     await running.drained(_LAST_WORDS_S)
-    ended(_ended(service, running, "while the tests ran"))
+    ended(running.ended("while the tests ran"))
 
 
 class _Running:
     """A started program: drains its output, knows when it is ready, ends it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int, ready_line: str | None):
+    def __init__(self, service: Service, process: asyncio.subprocess.Process, port: int) -> None:
         self.process = process
         self.port = port
-        self.tail: deque[str] = deque(maxlen=_KEPT_LINES)
         self.saw_ready_line = asyncio.Event()
-        self._ready_line = ready_line
+        self._service = service
+        self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
         self._drain = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -90,8 +90,9 @@ class _Running:
         assert self.process.stdout is not None
         while chunk := await self._line():
             line = chunk.decode("utf-8", "replace").rstrip()
-            self.tail.append(line)
-            if self._ready_line is not None and self._ready_line in line:
+            self._tail.append(line)
+            ready_line = self._service.ready_line
+            if ready_line is not None and ready_line in line:
                 self.saw_ready_line.set()
 
     async def _line(self) -> bytes:
@@ -135,6 +136,16 @@ class _Running:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
+    def ended(self, when: str) -> KindlmError:
+        """Return the error of a program that ended by itself."""
+        message = f"ended {when} (exit code {self.process.returncode})."
+        return self.failed(message, f"Check serve.{self._service.name}.command.")
+
+    def failed(self, message: str, hint: str) -> KindlmError:
+        """Return an error of the service; the last line that it printed is a better hint."""
+        said = [line for line in self._tail if line.strip()]
+        return _error(self._service, message, f"It said: {said[-1]}" if said else hint)
+
 
 async def _start(
     service: Service, ports: Mapping[str, int], environ: Mapping[str, str]
@@ -142,7 +153,9 @@ async def _start(
     """Start one service; a program that ends before it is ready gets another port."""
     running: _Running | None = None
     for _ in range(_TRIES):
-        port = _free_port()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
         launched = await _launch(service, {**ports, service.name: port}, environ)
         if isinstance(launched, Err):
             return launched
@@ -153,13 +166,15 @@ async def _start(
                     return Ok(running)
         except TimeoutError:
             await running.end()
-            return Err(_not_ready(service, running))
+            message = f"was not ready after {service.timeout_ms} ms."
+            hint = f"Check serve.{service.name}.ready, or raise its timeoutMs."
+            return Err(running.failed(message, hint))
         except BaseException:
             await running.end()
             raise
         await running.end()
     assert running is not None
-    return Err(_ended(service, running, "before it was ready"))
+    return Err(running.ended("before it was ready"))
 
 
 async def _launch(
@@ -181,14 +196,10 @@ async def _launch(
             start_new_session=True,
         )
     except OSError as error:
-        return Err(
-            KindlmError(
-                ErrorCode.CONFIG_FILE_REF_ERROR,
-                f"Service {service.name!r} could not be started: {error.strerror}: {command[0]}",
-                f"Check serve.{service.name}.command; it runs in {service.directory}",
-            )
-        )
-    return Ok(_Running(process, ports[service.name], service.ready_line))
+        message = f"could not be started: {error.strerror}: {command[0]}"
+        hint = f"Check serve.{service.name}.command; it runs in {service.directory}"
+        return Err(_error(service, message, hint))
+    return Ok(_Running(service, process, ports[service.name]))
 
 
 async def _is_ready(service: Service, running: _Running, ports: Mapping[str, int]) -> bool:
@@ -231,28 +242,6 @@ def _with_ports(text: str, ports: Mapping[str, int]) -> str:
     return text
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _not_ready(service: Service, running: _Running) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_FILE_REF_ERROR,
-        f"Service {service.name!r} was not ready after {service.timeout_ms} ms.",
-        _last_words(running) or f"Check serve.{service.name}.ready, or raise its timeoutMs.",
-    )
-
-
-def _ended(service: Service, running: _Running, when: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_FILE_REF_ERROR,
-        f"Service {service.name!r} ended {when} (exit code {running.process.returncode}).",
-        _last_words(running) or f"Check serve.{service.name}.command.",
-    )
-
-
-def _last_words(running: _Running) -> str:
-    said = [line for line in running.tail if line.strip()]
-    return f"It said: {said[-1]}" if said else ""
+def _error(service: Service, message: str, hint: str) -> KindlmError:
+    message = f"Service {service.name!r} {message}"
+    return KindlmError(ErrorCode.CONFIG_FILE_REF_ERROR, message, hint)
