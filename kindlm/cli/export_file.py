@@ -7,7 +7,9 @@ nothing was changed since it was recorded; nothing else in it is taken on trust.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Annotated, Any, BinaryIO, Literal, NoReturn
 from uuid import UUID
 
@@ -26,10 +28,13 @@ from kindlm.recording.json_lines import (
     require_format,
 )
 from kindlm.wording import count
-from kindlm_store import Erasures, Source, StoredEvent, StoredStream, StoredText
+from kindlm_store.append import WITHHELD
 from kindlm_store.canonical import SHA256_TAG, canonical_json, hash_text
+from kindlm_store.erasing import refs_in
+from kindlm_store.reading import StoredEvent, events_after, stored_texts
+from kindlm_store.salvage import scratch_log
 
-__all__ = ["FORMAT", "ExportedStreams", "read_export", "write_export"]
+__all__ = ["FORMAT", "read_export", "write_export"]
 
 FORMAT = "kindlm-events"
 VERSION = 1
@@ -74,82 +79,34 @@ class _Line(LineModel):
     event: _Event | None = None
 
 
-class ExportedStreams:
-    """The streams of an export, as a source that a log can take them from."""
-
-    def __init__(self, streams: Sequence[StoredStream]) -> None:
-        self._streams = streams
-        self._events: dict[str, list[StoredEvent]] = {stream.name: [] for stream in streams}
-        self._texts: dict[str, StoredText] = {}
-
-    def add(self, event: StoredEvent, stream: str) -> None:
-        """Add the next event of a stream."""
-        self._events[stream].append(event)
-
-    def add_text(self, text: StoredText) -> None:
-        """Add a text."""
-        self._texts[text.ref] = text
-
-    def streams(self) -> Sequence[StoredStream]:
-        """All streams, in the order of the file."""
-        return self._streams
-
-    def is_going_on(self, stream: str) -> bool:
-        """Nobody writes a file."""
-        del stream
-        return False
-
-    def hash_at(self, stream: str, version: int) -> bytes | None:
-        """The tagged hash of an event; None if there is no such event."""
-        events = self._events[stream]
-        return events[version - 1].hash if version <= len(events) else None
-
-    def events(self, stream: str, after: int) -> Iterator[StoredEvent]:
-        """The events of a stream behind a version, in order."""
-        yield from self._events[stream][after:]
-
-    def texts(self, refs: Sequence[str]) -> Iterator[StoredText]:
-        """The texts of some references."""
-        yield from (self._texts[ref] for ref in refs if ref in self._texts)
-
-    def erased(self, erasures: Erasures, streams: Collection[str]) -> frozenset[str]:
-        """None: of a text that is not in it, a file does not say why."""
-        del erasures, streams
-        return frozenset()
-
-
-def write_export(out: BinaryIO, run: str, streams: Sequence[str], source: Source) -> int:
+def write_export(out: BinaryIO, run: str, streams: Sequence[str], log: sqlite3.Connection) -> int:
     """Write streams of a log with all that they refer to; return the number of events."""
-    wanted = {stream.name: stream for stream in source.streams() if stream.name in set(streams)}
+    query = "SELECT name, version, head, sealed FROM streams"
+    records = {name: record for name, *record in log.execute(query)}
     header = {
         "format": FORMAT,
         "version": VERSION,
         "kindlm": __version__,
         "run": run,
         "streams": {
-            name: {
-                "events": wanted[name].version,
-                "head": hash_text(wanted[name].head),
-                "sealed": wanted[name].sealed,
-            }
+            name: {"events": version, "head": hash_text(head), "sealed": bool(sealed)}
             for name in streams
+            for version, head, sealed in (records[name],)
         },
     }
     out.write(json_line(header))
     written: set[str] = set()
     for name in streams:
-        piece: list[StoredEvent] = []
-        for event in source.events(name, 0):
-            piece.append(event)
-            if len(piece) == _PIECE:
-                _write_piece(out, name, piece, source, written)
-                piece = []
-        _write_piece(out, name, piece, source, written)
-    return sum(stream.version for stream in wanted.values())
+        after = 0
+        while piece := events_after(log, name, after, _PIECE):
+            _write_piece(out, piece, log, written)
+            after = piece[-1].version
+    return sum(records[name][0] for name in streams)
 
 
-def read_export(file: BinaryIO) -> ExportedStreams:
-    """Read an export; its hashes are checked when it is taken.
+@contextmanager
+def read_export(file: BinaryIO) -> Iterator[sqlite3.Connection]:
+    """Read an export into a log that is gone afterwards; hashes are checked when it is taken.
 
     Raises:
         LineError: It is something else, ends early, or a line is not what it must be.
@@ -157,92 +114,93 @@ def read_export(file: BinaryIO) -> ExportedStreams:
     lines = numbered_lines(file, _parsed, may_end_early=False)
     number, first = next(lines, (1, None))
     require_format(first, FORMAT, VERSION, "events of an export")
-    header = checked(_Header, first, number)
-    streams = ExportedStreams(
-        [
-            StoredStream(name, stream.events, _stored_hash(stream.head), stream.sealed)
-            for name, stream in header.streams.items()
-        ]
-    )
-    left = {name: stream.events for name, stream in header.streams.items()}
-    for number, value in lines:
-        line = checked(_Line, value, number)
-        if line.event is not None and line.text is None:
-            _add(streams, header, line.event, left, number)
-        elif line.text is not None and line.event is None:
-            streams.add_text(_stored_text(line.text, number))
-        else:
-            raise LineError(number, "is neither an event nor a text")
-    if missing := sum(left.values()):
-        are = "is" if missing == 1 else "are"
-        raise LineError(number, f"is the last one, and {count(missing, 'event')} {are} missing")
-    return streams
+    streams = checked(_Header, first, number).streams
+    with closing(scratch_log()) as log:
+        log.execute("BEGIN")
+        for name, stream in streams.items():
+            log.execute(
+                "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)",
+                (name, stream.events, _stored_hash(stream.head), stream.sealed),
+            )
+        left = {name: stream.events for name, stream in streams.items()}
+        for number, value in lines:
+            line = checked(_Line, value, number)
+            if line.event is not None and line.text is None:
+                event = line.event
+                if event.stream not in streams:
+                    what = f"is of {event.stream!r}, which the header does not name"
+                    raise LineError(number, what)
+                next_version = streams[event.stream].events - left[event.stream] + 1
+                if not left[event.stream] or event.version != next_version:
+                    raise LineError(number, f"is not the next event of {event.stream}")
+                left[event.stream] -= 1
+                _add_event(log, event, number)
+            elif line.text is not None and line.event is None:
+                _add_text(log, line.text, number)
+            else:
+                raise LineError(number, "is neither an event nor a text")
+        if missing := sum(left.values()):
+            are = "is" if missing == 1 else "are"
+            raise LineError(number, f"is the last one, and {count(missing, 'event')} {are} missing")
+        log.execute("COMMIT")
+        yield log
 
 
-def _add(
-    streams: ExportedStreams, header: _Header, event: _Event, left: dict[str, int], number: int
-) -> None:
-    if event.stream not in header.streams:
-        raise LineError(number, f"is of {event.stream!r}, which the header does not name")
-    next_version = header.streams[event.stream].events - left[event.stream] + 1
-    if not left[event.stream] or event.version != next_version:
-        raise LineError(number, f"is not the next event of {event.stream}")
-    left[event.stream] -= 1
+def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
     try:
         data = canonical_json(event.data)
         data.encode()
     except (ValueError, RecursionError) as error:
         raise LineError(number, f"data: {error}") from None
-    stored = StoredEvent(
-        event.version, UUID(event.id).bytes, event.type, event.schema_, event.at, event.subject,
-        data, _stored_hash(event.hash),
-    )  # fmt: skip
-    streams.add(stored, event.stream)
+    log.execute("INSERT OR IGNORE INTO event_types (name) VALUES (?)", (event.type,))
+    try:
+        log.execute(
+            "INSERT INTO events (stream, version, id, type, schema, at, subject, data, hash) VALUES"
+            " ((SELECT id FROM streams WHERE name = ?), ?, ?,"
+            " (SELECT id FROM event_types WHERE name = ?), ?, ?, ?, ?, ?)",
+            (
+                event.stream, event.version, UUID(event.id).bytes, event.type, event.schema_,
+                event.at, event.subject, data, _stored_hash(event.hash),
+            ),
+        )  # fmt: skip
+    except sqlite3.IntegrityError:
+        raise LineError(number, "has the id of another event") from None
 
 
-def _stored_text(text: _Text, number: int) -> StoredText:
+def _add_text(log: sqlite3.Connection, text: _Text, number: int) -> None:
+    """Add a text; one without a body is withheld: a file does not say why it has none."""
     if (text.salt is None) is not (text.body is None):
         raise LineError(number, "text: salt and body are there together, or neither")
-    salt = None if text.salt is None else bytes.fromhex(text.salt)
-    return StoredText(text.ref, salt, text.body)
+    salt = WITHHELD if text.salt is None else bytes.fromhex(text.salt)
+    log.execute(
+        "INSERT OR REPLACE INTO contents (ref, salt, body) VALUES (?, ?, ?)",
+        (text.ref, salt, text.body),
+    )
 
 
 def _write_piece(
-    out: BinaryIO, stream: str, piece: Sequence[StoredEvent], source: Source, written: set[str]
+    out: BinaryIO, piece: Sequence[StoredEvent], log: sqlite3.Connection, written: set[str]
 ) -> None:
     """Write events, each text before the first event of the piece that refers to it."""
-    parsed = [(event, json.loads(event.data)) for event in piece]
-    refs = dict.fromkeys(ref for _, data in parsed for ref in _refs(data) if ref not in written)
+    refs = [ref for ref in refs_in(event.data for event in piece) if ref not in written]
     written.update(refs)
-    for text in source.texts(list(refs)):
-        shown = {}
-        if text.salt is not None and text.body is not None:
-            shown = {"salt": text.salt.hex(), "body": text.body}
-        out.write(json_line({"text": {"ref": text.ref, **shown}}))
-    for event, data in parsed:
+    for start in range(0, len(refs), _PIECE):
+        for ref, salt, _, body in stored_texts(log, refs[start : start + _PIECE]):
+            shown = {} if salt is None or body is None else {"salt": salt.hex(), "body": body}
+            out.write(json_line({"text": {"ref": ref, **shown}}))
+    for event in piece:
         line = {
-            "stream": stream,
+            "stream": event.stream,
             "version": event.version,
             "type": event.type,
             "schema": event.schema,
             "id": str(UUID(bytes=event.id)),
             "at": event.at,
             "subject": event.subject,
-            "data": data,
+            "data": json.loads(event.data),
             "hash": hash_text(event.hash),
         }
         out.write(json_line({"event": line}))
-
-
-def _refs(value: Any) -> Iterator[str]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _refs(item)
-    elif isinstance(value, dict):
-        if "$ref" in value:
-            yield value["$ref"]
-        for member in value.values():
-            yield from _refs(member)
 
 
 def _parsed(raw: bytes) -> Any:

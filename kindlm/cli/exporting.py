@@ -18,7 +18,8 @@ from kindlm.cli.output_file import open_output, replaces
 from kindlm.cli.reporters import is_history
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.run_names import find_run
-from kindlm_store import LogSource, OpenError
+from kindlm_store import OpenError
+from kindlm_store.database import snapshot, translated
 
 __all__ = ["Exported", "export_run"]
 
@@ -67,19 +68,20 @@ def export_run(database: Path | None, wanted: str, output: Path | None, out: Bin
     """Export a run to a file, or to `out`; end the command if there is no such run."""
     path = existing_history(database).database
     try:
-        with closing(open_tables(path)) as reader, LogSource(reader, path) as source:
+        with closing(open_tables(path)) as reader, snapshot(reader, path):
             run = or_fail(find_run(reader, wanted))
             runs, missing = _sources(reader, run)
             runs[-1:-1] = _added(reader, runs)
             streams = _streams(reader, runs)
             if output is None:
-                events = write_export(out, run, streams, source)
+                with translated(path):
+                    events = write_export(out, run, streams, reader)
                 return Exported(runs, events, missing)
             if is_history(output, path):
                 fail([_unwritable(output, "it is the history")])
             replaced = replaces(output)
-            with open_output(output) as file:
-                events = write_export(file, run, streams, source)
+            with open_output(output) as file, translated(path):
+                events = write_export(file, run, streams, reader)
             return Exported(runs, events, missing, replaced)
     except OpenError as error:
         fail_to_open(error)

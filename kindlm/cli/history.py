@@ -189,8 +189,8 @@ def fail_to_open(error: Exception) -> NoReturn:
         NotAnEventLogError,
         NotSqliteError,
         OpenError,
-        has_tables,
     )
+    from kindlm_store.salvage import has_tables
 
     assert isinstance(error, OpenError)
     if (full := disk_full(error.path, error.__cause__)) is not None:

@@ -25,7 +25,8 @@ from kindlm.recording.json_lines import LineError
 from kindlm.recording.project import Project
 from kindlm.recording.secrets import secret_values
 from kindlm.recording.session import open_log
-from kindlm_store import OpenError, RefusedError
+from kindlm_store import OpenError
+from kindlm_store.merge import RefusedError
 
 __all__ = ["import_file"]
 
@@ -34,6 +35,8 @@ _STDIN = Path("-")
 
 _Take: TypeAlias = Callable[[BinaryIO, Path, Path], Result[Imported]]
 """Takes the events of an opened file, of that name, into a history."""
+
+_RUNS = "SELECT substr(name, 5) FROM streams WHERE name GLOB 'run/*' ORDER BY id"
 
 _LONGEST_HEADER = 64 * 1024 * 1024
 
@@ -112,11 +115,14 @@ def _format(opened: BinaryIO) -> str | None:
 
 
 def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
-    streams = export_file.read_export(opened)
-    with open_log(database, secret_values(os.environ, ())) as log:
+    with (
+        export_file.read_export(opened) as export,
+        open_log(database, secret_values(os.environ, ())) as log,
+    ):
         try:
             taken = log.take(
-                streams,
+                export,
+                file,
                 accept=require_known_form,
                 claims=SEALED_HEADS,
                 erasures=PURGES,
@@ -124,8 +130,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
             )
         except RefusedError as error:
             return Err(_refused(file, error))
-    names = [stream.name for stream in streams.streams()]
-    runs = [name.removeprefix("run/") for name in names if name.startswith("run/")]
+        runs = [run for (run,) in export.execute(_RUNS)]
     if taken.erased or taken.filled:
         forget_erased(database)
     imported = Imported(

@@ -24,17 +24,13 @@ from kindlm_store import (
     CorruptDatabaseError,
     EmptyFileError,
     EventLog,
-    LogSource,
     NewerDatabaseError,
     NotSqliteError,
     OpenError,
-    Refusal,
-    Taken,
-    is_damaged,
     open_reader,
-    salvage,
-    salvage_file,
 )
+from kindlm_store.merge import Refusal, Taken
+from kindlm_store.salvage import is_damaged, salvage, salvage_file
 
 __all__ = ["Merged", "merge_histories", "problems_of", "still_going_on", "withheld"]
 
@@ -112,13 +108,14 @@ def _take(log: EventLog, opened: _Opened) -> Merged:
     """Take a history; of one that is damaged, what can be read of it."""
     file, reader, is_salvaged = opened
 
-    def taken_of(source: LogSource) -> Taken:
-        with source:
-            return log.take(source, accept=require_known_form, claims=SEALED_HEADS, erasures=PURGES)
+    def taken_of(source: sqlite3.Connection) -> Taken:
+        return log.take(
+            source, file, accept=require_known_form, claims=SEALED_HEADS, erasures=PURGES
+        )
 
     def left_of(copy: sqlite3.Connection, first: Taken) -> Merged:
         warn(f"{file} is damaged: it is read row by row.")
-        taken = taken_of(LogSource(copy, file, salvaged=True))
+        taken = taken_of(copy)
         taken.known -= first.added
         taken.streams.update(first.streams)
         return Merged(file, taken, is_damaged=True, lost=copy.execute(_LOST).fetchone()[0])
@@ -129,7 +126,7 @@ def _take(log: EventLog, opened: _Opened) -> Merged:
         return left_of(reader, Taken())
     taken = Taken()
     try:
-        taken = taken_of(LogSource(reader, file))
+        taken = taken_of(reader)
     except CorruptDatabaseError as error:
         if error.path != file:
             raise

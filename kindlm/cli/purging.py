@@ -33,14 +33,13 @@ from kindlm.wording import count, listed
 from kindlm_store import (
     Append,
     CorruptDatabaseError,
-    Erasable,
-    Erased,
     EventLog,
     LockHeldError,
     OpenError,
     StreamLock,
     is_held,
 )
+from kindlm_store.erasing import Erasable, Erased
 
 __all__ = ["Selection", "ask", "has_news", "purge", "streams_to_purge"]
 

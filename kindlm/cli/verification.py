@@ -23,16 +23,8 @@ from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
-from kindlm_store import (
-    OpenError,
-    Problem,
-    Verification,
-    behind_the_log,
-    open_reader,
-    schema_problems,
-    unreadable_wal,
-    verify_file,
-)
+from kindlm_store import OpenError, behind_the_log, open_reader, schema_problems, unreadable_wal
+from kindlm_store.verify import Problem, Verification, verify_file
 
 __all__ = ["check_history"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.sealing import SEALED_HEADS
-from kindlm_store import verify_file
+from kindlm_store.verify import verify_file
 
 __all__ = [
     "Baseline",

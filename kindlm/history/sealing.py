@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kindlm_store import Erasure, Erasures, RecordedEvent
+from kindlm_store import RecordedEvent
+from kindlm_store.erasing import Erasure, Erasures
 
 __all__ = ["PURGES", "SEALED_HEADS"]
 

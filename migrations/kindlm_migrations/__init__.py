@@ -1,4 +1,4 @@
-"""Schema changes of the event log.
+"""The tables, triggers and views of an event log, and the migrations that make them.
 
 Importing this package is cheap: sqlite-utils is loaded by `apply` alone, since most openings of a
 log need no migration. Facts are migrated here; projections are rebuilt, never migrated.
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["APPLICATION_ID", "KNOWN", "MIGRATION_SET", "VERSION", "apply"]
+    from sqlite_utils import Database
+
+__all__ = ["APPLICATION_ID", "EVENT_LOG", "KNOWN", "MIGRATION_SET", "VERSION", "apply"]
 
 APPLICATION_ID = 0x4B4E444C
 """`PRAGMA application_id` of an event log: the letters KNDL."""
@@ -25,16 +27,181 @@ KNOWN = ("m001_event_log",)
 VERSION = len(KNOWN)
 """`PRAGMA user_version` of a file that has all migrations."""
 
+_TABLES = (
+    """
+    CREATE TABLE event_types (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE
+    )
+    """,
+    """
+    CREATE TABLE streams (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        version INTEGER NOT NULL,
+        head BLOB NOT NULL,
+        sealed INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE events (
+        seq INTEGER PRIMARY KEY,
+        id BLOB NOT NULL UNIQUE,
+        stream INTEGER NOT NULL REFERENCES streams(id),
+        version INTEGER NOT NULL,
+        type INTEGER NOT NULL REFERENCES event_types(id),
+        schema INTEGER NOT NULL,
+        at TEXT NOT NULL,
+        subject TEXT,
+        data TEXT NOT NULL,
+        hash BLOB NOT NULL,
+        UNIQUE (stream, version)
+    )
+    """,
+    "CREATE INDEX events_type ON events (type)",
+    "CREATE INDEX events_subject ON events (subject) WHERE subject IS NOT NULL",
+    """
+    CREATE TABLE contents (
+        ref TEXT NOT NULL PRIMARY KEY,
+        salt BLOB,
+        digest BLOB,
+        body TEXT
+    )
+    """,
+    # Not unique: two files that hold the same text under two salts can be merged.
+    "CREATE INDEX contents_digest ON contents (digest) WHERE digest IS NOT NULL",
+    """
+    CREATE TABLE projections (
+        name TEXT NOT NULL PRIMARY KEY,
+        version INTEGER NOT NULL,
+        checkpoint INTEGER NOT NULL,
+        error TEXT,
+        tables TEXT NOT NULL,
+        views TEXT NOT NULL
+    )
+    """,
+)
+
+# INSERT OR REPLACE deletes the row that is in the way without firing DELETE triggers (unless the
+# connection set recursive_triggers), so that a row in the way is looked for before the insert.
+_TRIGGERS = (
+    """
+    CREATE TRIGGER events_insert BEFORE INSERT ON events BEGIN
+        SELECT RAISE(ABORT, 'events are appended in order, once')
+            WHERE NEW.seq <= (SELECT max(seq) FROM events)
+            OR EXISTS (SELECT 1 FROM events WHERE id = NEW.id)
+            OR EXISTS (SELECT 1 FROM events WHERE stream = NEW.stream AND version = NEW.version);
+        SELECT RAISE(ABORT, 'the stream is sealed')
+            WHERE (SELECT sealed FROM streams WHERE id = NEW.stream);
+    END
+    """,
+    """
+    CREATE TRIGGER events_update BEFORE UPDATE ON events BEGIN
+        SELECT RAISE(ABORT, 'events are never changed');
+    END
+    """,
+    """
+    CREATE TRIGGER events_delete BEFORE DELETE ON events BEGIN
+        SELECT RAISE(ABORT, 'events are never deleted');
+    END
+    """,
+    """
+    CREATE TRIGGER streams_insert BEFORE INSERT ON streams
+    WHEN EXISTS (SELECT 1 FROM streams WHERE id = NEW.id OR name = NEW.name) BEGIN
+        SELECT RAISE(ABORT, 'the stream exists');
+    END
+    """,
+    """
+    CREATE TRIGGER streams_update BEFORE UPDATE ON streams
+    WHEN OLD.sealed OR NEW.version <= OLD.version
+        OR NEW.id IS NOT OLD.id OR NEW.name IS NOT OLD.name BEGIN
+        SELECT RAISE(ABORT, 'a stream only grows, and never once it is sealed');
+    END
+    """,
+    """
+    CREATE TRIGGER streams_delete BEFORE DELETE ON streams BEGIN
+        SELECT RAISE(ABORT, 'streams are never deleted');
+    END
+    """,
+    """
+    CREATE TRIGGER event_types_insert BEFORE INSERT ON event_types
+    WHEN EXISTS (SELECT 1 FROM event_types WHERE id = NEW.id OR name = NEW.name) BEGIN
+        SELECT RAISE(ABORT, 'the event type exists');
+    END
+    """,
+    """
+    CREATE TRIGGER event_types_update BEFORE UPDATE ON event_types BEGIN
+        SELECT RAISE(ABORT, 'event types are never changed');
+    END
+    """,
+    """
+    CREATE TRIGGER event_types_delete BEFORE DELETE ON event_types BEGIN
+        SELECT RAISE(ABORT, 'event types are never deleted');
+    END
+    """,
+    """
+    CREATE TRIGGER contents_insert BEFORE INSERT ON contents
+    WHEN EXISTS (SELECT 1 FROM contents WHERE ref = NEW.ref) BEGIN
+        SELECT RAISE(ABORT, 'the text exists');
+    END
+    """,
+    """
+    CREATE TRIGGER contents_update BEFORE UPDATE ON contents
+    WHEN NEW.ref IS NOT OLD.ref OR NEW.salt IS NOT NULL
+        OR NEW.digest IS NOT NULL OR NEW.body IS NOT NULL BEGIN
+        SELECT RAISE(ABORT, 'a text is kept or erased whole, never changed');
+    END
+    """,
+    """
+    CREATE TRIGGER contents_delete BEFORE DELETE ON contents BEGIN
+        SELECT RAISE(ABORT, 'texts are erased, never deleted');
+    END
+    """,
+)
+
+_VIEWS = (
+    """
+    CREATE VIEW event_log AS
+    SELECT
+        events.seq AS seq,
+        lower(
+            substr(hex(events.id), 1, 8) || '-' || substr(hex(events.id), 9, 4) || '-'
+            || substr(hex(events.id), 13, 4) || '-' || substr(hex(events.id), 17, 4) || '-'
+            || substr(hex(events.id), 21)
+        ) AS id,
+        streams.name AS stream,
+        events.version AS version,
+        event_types.name AS type,
+        events.schema AS schema,
+        events.at AS at,
+        events.subject AS subject,
+        events.data AS data,
+        'sha256:' || lower(substr(hex(events.hash), 3)) AS hash
+    FROM events
+    JOIN streams ON streams.id = events.stream
+    JOIN event_types ON event_types.id = events.type
+    """,
+    "CREATE VIEW content_texts AS SELECT ref, body FROM contents",
+)
+
+EVENT_LOG = (*_TABLES, *_TRIGGERS, *_VIEWS)
+"""What the first migration creates, in order."""
+
 
 def apply(connection: sqlite3.Connection) -> None:
     """Bring an event log, or an empty file, to `VERSION`.
 
     The caller has begun an immediate transaction and commits it, so that a file is either
-    migrated as a whole or not at all.
+    migrated as a whole or not at all. Migrations and their statements are never edited.
     """
-    from sqlite_utils import Database
+    from sqlite_utils import Database, Migrations
 
-    from kindlm_migrations.event_log import migrations
+    migrations = Migrations(MIGRATION_SET)
+
+    @migrations()
+    def m001_event_log(db: Database) -> None:
+        for statement in EVENT_LOG:
+            db.execute(statement)
 
     migrations.apply(Database(connection, execute_plugins=False))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

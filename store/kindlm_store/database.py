@@ -127,6 +127,17 @@ def immediate(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def snapshot(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """Read a file as it is at one moment, through a connection that only reads."""
+    with translated(path):
+        connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        roll_back(connection)
+
+
 def truncate_wal(connection: sqlite3.Connection) -> bool:
     """Write the WAL back into the file and empty it, unless a reader or a writer is at it.
 

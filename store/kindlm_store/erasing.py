@@ -9,14 +9,14 @@ are erased too. A row that is empty although no event says so was emptied by som
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from kindlm_store.append import insert_rows
 from kindlm_store.database import is_locked, truncate_wal
-from kindlm_store.reading import last_position, select_of_types
+from kindlm_store.reading import decode, events_of_types, last_position
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 _REF = re.compile(r'"\$ref":"([^"\\]*)"')
 """Inside a string of JSON a quotation mark is escaped: this is found as a member name only."""
 
-EMPTY_ROWS = "SELECT ref FROM contents WHERE body IS NULL AND salt IS NULL"
-"""Selects the texts that were erased, or emptied by something else; not the withheld ones."""
-
-_PAGE = 500
 _WAIT_MS = 10_000
 """So long readers may keep the WAL from being emptied."""
 
@@ -90,19 +86,25 @@ def find_erasable(
     Args:
         connection: Any connection to the log.
         streams: None: whoever refers to them.
-        matches: Asked about each text; None matches all.
+        matches: Asked about each text; None matches all, also those that are withheld.
         forgotten: Stream → until when (UTC, as events have it) its own texts were erased before:
             what its events of that time refer to is kept no longer for its sake.
     """
     until = last_position(connection)
-    if streams is None:
-        found = _matching(connection, None, matches)
-        return Erasable(frozenset(found), 0, None, until)
-    mine = frozenset(streams)
-    refs = set(_refs_inside(connection, mine, until))
-    refs = set(_matching(connection, sorted(refs), matches))
-    foreign = {ref for ref in _refs_outside(connection, mine, 0, until, forgotten) if ref in refs}
-    return Erasable(frozenset(refs - foreign), len(foreign), mine, until)
+    mine = None if streams is None else frozenset(streams)
+    asked: tuple[str, ...] = ()
+    query = "SELECT ref, NULL FROM contents WHERE salt IS NOT NULL"
+    if matches is not None:
+        query = "SELECT ref, body FROM contents WHERE body IS NOT NULL"
+    if mine is not None:
+        own = refs_in(data for name, _, data in _payloads(connection, 0, until) if name in mine)
+        query += " AND ref IN (SELECT value FROM json_each(?))"
+        asked = (json.dumps(own),)
+    refs = frozenset(
+        ref for ref, body in connection.execute(query, asked) if matches is None or matches(body)
+    )
+    kept = frozenset() if mine is None else refs & _kept(connection, mine, 0, until, forgotten)
+    return Erasable(refs - kept, len(kept), mine, until)
 
 
 def erase(connection: sqlite3.Connection, found: Erasable) -> list[str]:
@@ -113,8 +115,42 @@ def erase(connection: sqlite3.Connection, found: Erasable) -> list[str]:
     refs = found.refs
     if found.streams is not None:
         last = last_position(connection)
-        refs = refs.difference(_refs_outside(connection, found.streams, found.until, last, {}))
+        refs -= _kept(connection, found.streams, found.until, last, {})
     return empty_rows(connection, refs)
+
+
+def _kept(
+    connection: sqlite3.Connection,
+    streams: frozenset[str],
+    after: int,
+    until: int,
+    forgotten: Mapping[str, str],
+) -> set[str]:
+    """What events of other streams than these refer to, but for what is forgotten."""
+    return set(
+        refs_in(
+            data
+            for name, at, data in _payloads(connection, after, until)
+            if name not in streams and at > forgotten.get(name, "")
+        )
+    )
+
+
+def _payloads(
+    connection: sqlite3.Connection, after: int, until: int
+) -> Iterator[tuple[str, str, str]]:
+    """Stream, time and data of the events behind a position, up to another."""
+    return connection.execute(
+        "SELECT streams.name, events.at, events.data FROM events"
+        " JOIN streams ON streams.id = events.stream"
+        " WHERE events.seq > ? AND events.seq <= ? AND typeof(events.data) = 'text'",
+        (after, until),
+    )
+
+
+def refs_in(payloads: Iterable[str]) -> list[str]:
+    """What payloads as stored refer to, each reference once."""
+    return list(dict.fromkeys(ref for data in payloads for ref in _REF.findall(data)))
 
 
 def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> list[str]:
@@ -122,64 +158,58 @@ def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> list[str]
 
     A text that is not here yet gets an empty row: it must not come from anywhere either.
     """
-    wanted, emptied = sorted(refs), []
-    for start in range(0, len(wanted), _PAGE):
-        some = wanted[start : start + _PAGE]
-        marks = ",".join("?" * len(some))
-        here = dict(
-            connection.execute(
-                "SELECT ref, salt IS NOT NULL OR body IS NOT NULL FROM contents"  # noqa: S608
-                f" WHERE ref IN ({marks})",
-                some,
-            ).fetchall()
-        )
-        connection.execute(
-            "UPDATE contents SET salt = NULL, digest = NULL, body = NULL"  # noqa: S608
-            f" WHERE (salt IS NOT NULL OR body IS NOT NULL) AND ref IN ({marks})",
-            some,
-        )
-        emptied += [ref for ref in some if here.get(ref)]
-        if absent := [(ref,) for ref in some if ref not in here]:
-            insert_rows(connection, "INSERT INTO contents (ref)", absent)
-    return emptied
+    asked = (json.dumps(sorted(set(refs))),)
+    emptied = connection.execute(
+        "UPDATE contents SET salt = NULL, digest = NULL, body = NULL"
+        " WHERE ref IN (SELECT value FROM json_each(?))"
+        " AND (salt IS NOT NULL OR body IS NOT NULL) RETURNING ref",
+        asked,
+    ).fetchall()
+    connection.execute(
+        "INSERT INTO contents (ref) SELECT value FROM json_each(?)"
+        " WHERE NOT EXISTS (SELECT 1 FROM contents WHERE ref = value)",
+        asked,
+    )
+    return sorted(ref for (ref,) in emptied)
+
+
+def empty_refs(connection: sqlite3.Connection) -> set[str]:
+    """Texts that were erased, or emptied by something else; not the withheld ones."""
+    rows = connection.execute("SELECT ref FROM contents WHERE body IS NULL AND salt IS NULL")
+    return {ref for (ref,) in rows}
 
 
 def erased_by_log(
-    connection: sqlite3.Connection,
-    erasures: Erasures,
-    empty: Collection[str],
-    only: Collection[str] | None = None,
+    connection: sqlite3.Connection, erasures: Erasures, only: Collection[str] | None = None
 ) -> set[str]:
-    """Those of some texts with empty rows that the events of the log say were erased.
+    """The texts with empty rows that the events of the log say were erased.
 
     Args:
         connection: Any connection to the log.
         erasures: Which events say so.
-        empty: References of texts whose rows are empty.
         only: Names of the streams whose events count; None: all.
     """
-    if not (empty and erasures):
-        return set()
+    empty = empty_refs(connection)
+    if not empty:
+        return empty
     named: set[str] = set()
     older = []
-    for event in select_of_types(connection, erasures):
-        if only is not None and event.stream not in only:
-            continue
-        refs, covers = erasures[event.type](event)
-        if refs is None:
-            older.append(covers)
-        else:
-            named.update(refs)
-    sure = named.intersection(empty)
-    if older and len(sure) < len(empty):
-        streams = frozenset(
+    for event in events_of_types(connection, erasures):
+        if only is None or event.stream in only:
+            refs, covers = erasures[event.type](decode(event))
+            if refs is None:
+                older.append(covers)
+            else:
+                named.update(refs)
+    if older and not empty <= named:
+        last = last_position(connection)
+        covered = {
             name
             for (name,) in connection.execute("SELECT name FROM streams")
             if any(covers(name) for covers in older)
-        )
-        referred = _refs_inside(connection, streams, last_position(connection))
-        sure.update(set(empty).intersection(referred))
-    return sure
+        }
+        named.update(refs_in(d for name, _, d in _payloads(connection, 0, last) if name in covered))
+    return named & empty
 
 
 def give_back(connection: sqlite3.Connection) -> bool:
@@ -198,65 +228,3 @@ def give_back(connection: sqlite3.Connection) -> bool:
         return False
     finally:
         connection.execute("PRAGMA busy_timeout = 0")
-
-
-def refs_in(payloads: Iterable[str]) -> list[str]:
-    """What payloads as stored refer to, each reference once."""
-    return list(dict.fromkeys(ref for data in payloads for ref in _REF.findall(data)))
-
-
-def _matching(
-    connection: sqlite3.Connection,
-    refs: list[str] | None,
-    matches: Callable[[str], bool] | None,
-) -> Iterator[str]:
-    """Yield those of some texts, or of all, that are not erased and match.
-
-    What a withheld text says is not known: it is among them where all are.
-    """
-    query = "SELECT ref, body FROM contents WHERE salt IS NOT NULL"
-    if matches is not None:
-        query = "SELECT ref, body FROM contents WHERE body IS NOT NULL"
-    if refs is None:
-        for ref, body in connection.execute(query):
-            if matches is None or matches(body):
-                yield ref
-        return
-    for start in range(0, len(refs), _PAGE):
-        some = refs[start : start + _PAGE]
-        marks = ",".join("?" * len(some))
-        for ref, body in connection.execute(f"{query} AND ref IN ({marks})", some):
-            if matches is None or matches(body):
-                yield ref
-
-
-def _refs_inside(
-    connection: sqlite3.Connection, streams: frozenset[str], until: int
-) -> Iterator[str]:
-    """Yield what events of some streams refer to."""
-    for number, name in connection.execute("SELECT id, name FROM streams").fetchall():
-        if name in streams:
-            for (data,) in connection.execute(
-                "SELECT data FROM events WHERE stream = ? AND seq <= ?", (number, until)
-            ):
-                yield from _REF.findall(data)
-
-
-def _refs_outside(
-    connection: sqlite3.Connection,
-    streams: frozenset[str],
-    after: int,
-    until: int,
-    forgotten: Mapping[str, str],
-) -> Iterator[str]:
-    """Yield what events of all other streams refer to, but for what is forgotten."""
-    over = {
-        number: forgotten.get(name, "")
-        for number, name in connection.execute("SELECT id, name FROM streams")
-        if name not in streams
-    }
-    for number, at, data in connection.execute(
-        "SELECT stream, at, data FROM events WHERE seq > ? AND seq <= ?", (after, until)
-    ):
-        if number in over and at > over[number]:
-            yield from _REF.findall(data)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kindlm_store.locks import Holder
-    from kindlm_store.verify import SchemaProblem
+    from kindlm_store.schema_check import SchemaProblem
 
 
 class StoreError(Exception):

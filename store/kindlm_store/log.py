@@ -11,24 +11,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kindlm_store.append import Appender
-from kindlm_store.database import connect_reader, connect_writer, immediate, translated
-from kindlm_store.erasing import Erased, erase, find_erasable, give_back
+from kindlm_store.database import (
+    connect_reader,
+    connect_writer,
+    immediate,
+    snapshot,
+    translated,
+)
 from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Append
-from kindlm_store.merge import Taking, Terms
 from kindlm_store.payload import redacted, require_name
 from kindlm_store.project import Projector, projection_errors
 from kindlm_store.reading import Reader
-from kindlm_store.verify import Expected, SchemaGuard, verify
+from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.writer import Writer
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from kindlm_store.copies import Source
     from kindlm_store.database import Synchronous
-    from kindlm_store.erasing import Erasable, Erasures
+    from kindlm_store.erasing import Erasable, Erased, Erasures
     from kindlm_store.events import Head, RecordedEvent
     from kindlm_store.merge import Accept, Taken
     from kindlm_store.payload import NewEvent
@@ -224,14 +227,10 @@ class EventLog:
             erasures: Event type → function that says what an event of this type erased: a text
                 that is gone must be among it. None: any text may be gone.
         """
+        from kindlm_store.verify import verify_file
+
         self._refuse_in_child()
-        return verify_file(
-            self.path,
-            stream,
-            heads=heads,
-            claims=claims,
-            erasures=erasures,
-        )
+        return verify_file(self.path, stream, heads=heads, claims=claims, erasures=erasures)
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Fold all projections anew from the first event.
@@ -257,7 +256,8 @@ class EventLog:
 
     def take(
         self,
-        source: Source,
+        source: sqlite3.Connection,
+        path: Path,
         *,
         accept: Accept,
         claims: Claims | None = None,
@@ -267,7 +267,8 @@ class EventLog:
         """Append what another log has and this one has not, byte by byte, and fold it.
 
         Args:
-            source: Where from.
+            source: Another log, to read one snapshot of; a `scratch_log` for what is no file.
+            path: Its file.
             accept: Looks at each event before it is taken; raises ValueError to refuse its stream.
             claims: As for `verify`: heads that are noted must be here.
             erasures: Event type → function that says what an event of this type erased: that is
@@ -278,13 +279,18 @@ class EventLog:
             RefusedError: A stream cannot be taken, and `together` was asked for.
             OpenError: The file cannot be written, or the other one cannot be read.
         """
+        from kindlm_store.erasing import give_back
+        from kindlm_store.merge import Merge
+
         self._refuse_in_child()
 
         def run(connection: sqlite3.Connection) -> Taken:
-            with translated(self.path):
-                terms = Terms(accept, claims or {}, erasures or {})
-                taking = Taking(connection, self.path, self._projector, terms)
-                taken = taking.together(source) if together else taking.one_by_one(source)
+            with translated(self.path), snapshot(source, path):
+                merge = Merge(
+                    connection, self.path, self._projector, source, path,
+                    accept=accept, claims=claims or {}, erasures=erasures or {},
+                )  # fmt: skip
+                taken = merge.together() if together else merge.one_by_one()
                 if taken.erased:
                     give_back(connection)
                 return taken
@@ -306,6 +312,8 @@ class EventLog:
             forgotten: Stream → time (UTC, as events have it): other streams that keep no text for
                 what their events up to then refer to, since it was to be erased before.
         """
+        from kindlm_store.erasing import find_erasable
+
         self._refuse_in_child()
         with translated(self.path), closing(self.reader()) as reader:
             return find_erasable(reader, streams, matches, forgotten or {})
@@ -322,6 +330,8 @@ class EventLog:
             ConflictError: What was to be recorded does not fit its stream; nothing is erased.
             OpenError: The file cannot be written.
         """
+        from kindlm_store.erasing import Erased, erase, give_back
+
         self._refuse_in_child()
 
         def run(connection: sqlite3.Connection) -> Erased:
@@ -401,25 +411,6 @@ def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
         OpenError: The file is not there, or cannot be opened as an event log.
     """
     return connect_reader(Path(path))
-
-
-def verify_file(
-    path: str | os.PathLike[str],
-    stream: str | None = None,
-    *,
-    heads: Mapping[str, str] | None = None,
-    claims: Claims | None = None,
-    erasures: Erasures | None = None,
-) -> Verification:
-    """`EventLog.verify` for a file that is not opened for writing.
-
-    Raises:
-        OpenError: The file is not there, or cannot be opened as an event log.
-    """
-    file = Path(path)
-    with translated(file), closing(connect_reader(file)) as connection:
-        terms = Expected(heads or {}, claims or {}, erasures)
-        return verify(connection, stream, terms)
 
 
 def _nothing(connection: sqlite3.Connection) -> None:

@@ -10,31 +10,37 @@ any of the files is here in the end; what is in none of them is withheld.
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
-from typing import TYPE_CHECKING, Literal, NamedTuple
-from uuid import UUID
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kindlm_store.append import WITHHELD, digest_of, insert_rows, ref_of
-from kindlm_store.canonical import GENESIS, event_hash, hash_text
-from kindlm_store.copies import StoredEvent, StoredStream, events_after, hash_at
-from kindlm_store.database import immediate
-from kindlm_store.erasing import EMPTY_ROWS, empty_rows, erased_by_log, refs_in
+from kindlm_store.canonical import GENESIS, SHA256_TAG
+from kindlm_store.database import immediate, translated
+from kindlm_store.erasing import empty_refs, empty_rows, erased_by_log, refs_in
 from kindlm_store.errors import LockHeldError, StoreError
 from kindlm_store.events import RecordedEvent
-from kindlm_store.locks import StreamLock
+from kindlm_store.locks import StreamLock, is_held
 from kindlm_store.payload import is_name, read_data, require_form, scrub
 from kindlm_store.project import read_states
-from kindlm_store.reading import last_position
+from kindlm_store.reading import (
+    StoredEvent,
+    decode,
+    events_after,
+    hash_at,
+    last_position,
+    stored_texts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from kindlm_store.copies import Source, StoredText
     from kindlm_store.erasing import Erasures
     from kindlm_store.project import Projector
     from kindlm_store.verify import Claims
@@ -98,444 +104,363 @@ class Taken:
         """Number of events that are here now and were not before."""
         return sum(self.streams.values())
 
-    def note(self, stream: StoredStream, part: _Part) -> None:
-        """Note a stream that was taken."""
-        self.known += part.known
-        self.erased += part.erased
-        self.filled += part.filled
-        if part.known < stream.version:
-            self.streams[stream.name] = stream.version - part.known
+
+class _Stream(NamedTuple):
+    """The record of a stream, as stored."""
+
+    name: str
+    version: int
+    head: bytes
+    sealed: bool
 
 
-@dataclass(slots=True)
-class _Part:
-    """What was taken of one stream: how many of its events were known, and of texts as in `Taken`.
+class Merge:
+    """Takes streams of another log into one through its write connection.
 
-    `absent` are the texts that were in neither log. Every event that is named as erased adds to
-    `erased` what it emptied.
-    """
-
-    known: int
-    erased: int = 0
-    filled: int = 0
-    absent: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """On what terms streams are taken.
-
-    Attributes:
+    Args:
+        connection: The write connection.
+        path: The file of the log.
+        projector: Folds what was taken.
+        source: A connection to the other log, which reads one snapshot of it.
+        source_path: Its file: whose streams may be locked, and what errors name.
         accept: Looks at each event.
         claims: Event type → heads, by stream, that an event of it notes: they must be here.
         erasures: Event type → texts that an event of it erased: they are erased here, too.
     """
 
-    accept: Accept
-    claims: Claims
-    erasures: Erasures
-
-
-class Taking:
-    """Takes streams into a log through its write connection."""
-
     def __init__(
-        self, connection: sqlite3.Connection, path: Path, projector: Projector, terms: Terms
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        projector: Projector,
+        source: sqlite3.Connection,
+        source_path: Path,
+        *,
+        accept: Accept,
+        claims: Claims,
+        erasures: Erasures,
     ) -> None:
         self._connection = connection
         self._path = path
         self._projector = projector
-        self._terms = terms
+        self._source = source
+        self._source_path = source_path
+        self._accept = accept
+        self._claims = claims
+        self._erasures = erasures
         self._claimed: list[tuple[str, str, str]] = []
-        self._whole: set[str] = set()
-        self._absent: set[str] = set()
+        self._accepted: set[str] = set()
         self._lost_here: set[str] | None = None
+        self._last_text = self._value("SELECT max(rowid) FROM contents") or 0
 
-    def one_by_one(self, source: Source) -> Taken:
+    def one_by_one(self) -> Taken:
         """Take each stream in a transaction of its own; one that is refused stops no other."""
         taken = Taken()
-        waiting: list[StoredStream] = []
-        for stream in source.streams():
-            refusal = self._try(source, stream, taken)
-            if refusal is not None:
-                # It may note the head of a stream that comes later.
-                waiting.append(stream)
-        for stream in waiting:
-            refusal = self._try(source, stream, taken)
-            if refusal is not None:
-                taken.refused.append(refusal)
+        waiting = self._streams()
+        # Twice: a stream may note the head of one that comes later.
+        for _ in range(2):
+            refused = []
+            for stream in waiting:
+                try:
+                    with self._transaction(stream.name) as locks:
+                        part = self._take(stream, locks)
+                except RefusedError as error:
+                    refused.append((stream, error.refusal))
+                else:
+                    self._note(taken, stream, part)
+            waiting = [stream for stream, _ in refused]
+        taken.refused = [refusal for _, refusal in refused]
         with immediate(self._connection):
-            self._erase(source, taken)
+            self._erase(taken)
         return taken
 
-    def together(self, source: Source) -> Taken:
+    def together(self) -> Taken:
         """Take all streams in one transaction, or none.
 
         Raises:
             RefusedError: One of them cannot be taken.
         """
         taken = Taken()
-        self._claimed.clear()
-        # The locks are given back after the commit: who goes on with a run sees all of it.
-        with ExitStack() as locks, immediate(self._connection):
-            for stream in source.streams():
-                self._note(taken, stream, self._take(source, stream, locks))
-            self._settle("the file")
-            self._erase(source, taken)
+        with self._transaction("the file") as locks:
+            for stream in self._streams():
+                self._note(taken, stream, self._take(stream, locks))
+            self._erase(taken)
         return taken
 
-    def _try(self, source: Source, stream: StoredStream, taken: Taken) -> Refusal | None:
-        # One that was refused halfway leaves what it claimed: the next does not answer for it.
-        self._claimed.clear()
-        try:
-            with ExitStack() as locks, immediate(self._connection):
-                part = self._take(source, stream, locks)
-                self._settle(stream.name)
-        except RefusedError as error:
-            return error.refusal
-        self._note(taken, stream, part)
-        return None
+    @contextmanager
+    def _transaction(self, what: str) -> Iterator[ExitStack]:
+        """A transaction before whose commit what was noted must hold, and the tables must follow.
 
-    def _note(self, taken: Taken, stream: StoredStream, part: _Part) -> None:
-        taken.note(stream, part)
-        self._whole.add(stream.name)
-        self._absent |= part.absent
-
-    def _erase(self, source: Source, taken: Taken) -> None:
-        """Erase what was erased there, as far as events say so that are here now.
-
-        Of a stream that was refused nothing is believed, not even what it says was erased.
-        """
-        gone = source.erased(self._terms.erasures, self._whole) if self._whole else ()
-        emptied = empty_rows(self._connection, gone)
-        taken.erased += len(set(emptied) - self._absent)
-        taken.withheld += len(self._absent.difference(gone))
-
-    def _take(self, source: Source, stream: StoredStream, locks: ExitStack) -> _Part:
-        """Append what is missing of a stream; compare what is here, and fill its gaps."""
-        common = self._common(source, stream)
-        if common < stream.version:
-            if source.is_going_on(stream.name):
-                raise RefusedError(stream.name, "going on", "a process is still writing it")
-            _hold(self._path, stream.name, locks)
-        part = _Part(common)
-        self._append(source, stream, part)
-        return part
-
-    def _common(self, source: Source, stream: StoredStream) -> int:
-        """Return with how many events the stream begins here as it does there."""
-        _require_stream(stream)
-        row = self._connection.execute(
-            "SELECT version, sealed FROM streams WHERE name = ?", (stream.name,)
-        ).fetchone()
-        version, sealed = row or (0, 0)
-        common = min(version, stream.version)
-        if common and not self._equal(source, stream.name, common):
-            first, last = 1, common
-            while first < last:
-                middle = (first + last) // 2
-                if self._equal(source, stream.name, middle):
-                    first = middle + 1
-                else:
-                    last = middle
-            reason = f"it went on apart: from event {first:,} on it is another one here"
-            raise RefusedError(stream.name, "apart", reason)
-        if common == stream.version:
-            if stream.head != hash_at(self._connection, stream.name, common):
-                reason = "it does not end where its record says"
-                raise RefusedError(stream.name, "unsound", reason)
-            if stream.sealed != (sealed and common == version):
-                reason = "the same events end here in another way: sealed, or not"
-                raise RefusedError(stream.name, "unsound", reason)
-        return common
-
-    def _equal(self, source: Source, stream: str, version: int) -> bool:
-        return source.hash_at(stream, version) == hash_at(self._connection, stream, version)
-
-    def _append(self, source: Source, stream: StoredStream, part: _Part) -> None:
-        texts = _Texts(self._connection, source, part, self._was_lost)
-        writer = _StreamWriter(self._connection, source, stream, part.known, texts)
-        try:
-            for recorded in writer.write():
-                self._terms.accept(recorded)
-                claim = self._terms.claims.get(recorded.type)
-                for claimed, head in (claim(recorded) if claim else {}).items():
-                    self._claimed.append((stream.name, claimed, str(head)))
-                erasure = self._terms.erasures.get(recorded.type)
-                if erasure and (refs := erasure(recorded).refs):
-                    part.erased += len(empty_rows(self._connection, refs))
-        except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
-            raise RefusedError(stream.name, "unsound", str(error)) from None
-
-    def _was_lost(self, ref: str) -> bool:
-        """Whether a row that is empty here was emptied although no event says so."""
-        if self._lost_here is None:
-            empty = {row[0] for row in self._connection.execute(EMPTY_ROWS)}
-            gone = erased_by_log(self._connection, self._terms.erasures, empty)
-            self._lost_here = empty - gone
-        return ref in self._lost_here
-
-    def _settle(self, what: str) -> None:
-        """Before the commit: what was noted must hold, and the tables must follow.
+        Yields what gives locks back after the commit: who goes on with a run sees all of it.
 
         Raises:
             RefusedError: They do not.
         """
-        claimed, self._claimed = self._claimed, []
-        for stream, about, head in claimed:
-            if not self._has(about, head):
-                reason = f"it notes an end of {about} that this log does not have"
-                raise RefusedError(stream, "unsound", reason)
-        before = read_states(self._connection)
-        self._projector.fold()
-        for name, state in read_states(self._connection).items():
-            if state.error and not before[name].error:
-                reason = f"the table {name!r} cannot be computed from it: {state.error}"
-                raise RefusedError(what, "unsound", reason)
+        # One that was refused halfway leaves what it claimed: the next does not answer for it.
+        self._claimed.clear()
+        with ExitStack() as locks, immediate(self._connection):
+            yield locks
+            for stream, about, head in self._claimed:
+                if not self._has(about, head):
+                    reason = f"it notes an end of {about} that this log does not have"
+                    raise RefusedError(stream, "unsound", reason)
+            before = read_states(self._connection)
+            self._projector.fold()
+            for name, state in read_states(self._connection).items():
+                if state.error and not before[name].error:
+                    reason = f"the table {name!r} cannot be computed from it: {state.error}"
+                    raise RefusedError(what, "unsound", reason)
 
-    def _has(self, stream: str, head: str) -> bool:
-        row = self._connection.execute(
-            "SELECT 1 FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?)"
-            " AND hash = ? ORDER BY version DESC LIMIT 1",
-            (stream, _stored_hash(head)),
-        ).fetchone()
-        return row is not None
+    def _note(self, taken: Taken, stream: _Stream, part: Taken) -> None:
+        """Note what was taken of one stream."""
+        self._accepted.add(stream.name)
+        taken.known += part.known
+        taken.erased += part.erased
+        taken.filled += part.filled
+        if part.known < stream.version:
+            taken.streams[stream.name] = stream.version - part.known
 
+    def _erase(self, taken: Taken) -> None:
+        """Erase what was erased there, as far as events say so that are here now.
 
-class _StreamWriter:
-    """Appends what is missing of one stream, piece by piece, inside the open transaction."""
+        Of a stream that was refused nothing is believed, not even what it says was erased.
+        """
+        with translated(self._source_path):
+            gone = erased_by_log(self._source, self._erasures, self._accepted)
+        withheld = self._withheld()
+        taken.erased += len(empty_rows(self._connection, gone))
+        taken.withheld = self._withheld()
+        # What was never here was not erased here.
+        taken.erased -= withheld - taken.withheld
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        source: Source,
-        stream: StoredStream,
-        common: int,
-        texts: _Texts,
-    ) -> None:
-        self._connection = connection
-        self._source = source
-        self._stream = stream
-        self._common = common
-        self._texts = texts
-        self._version = common
-        self._head = (common and hash_at(connection, stream.name, common)) or GENESIS
-        self._position = last_position(connection)
+    def _streams(self) -> list[_Stream]:
+        query = "SELECT name, version, head, sealed FROM streams ORDER BY id"
+        with translated(self._source_path):
+            rows = self._source.execute(query).fetchall()
+        return [_Stream(name, version, head, bool(sealed)) for name, version, head, sealed in rows]
 
-    def write(self) -> Iterator[RecordedEvent]:
-        """Append the events and their texts; yield each event before it is written.
+    def _take(self, stream: _Stream, locks: ExitStack) -> Taken:
+        """Append what is missing of a stream; compare what is here, and fill its gaps."""
+        if (
+            not is_name(stream.name)
+            or type(stream.version) is not int
+            or stream.version < 1
+            or type(stream.head) is not bytes
+        ):
+            reason = "its record is not in the stored form"
+            raise RefusedError(str(stream.name), "unsound", reason)
+        number, version, sealed = self._connection.execute(
+            "SELECT id, version, sealed FROM streams WHERE name = ?", (stream.name,)
+        ).fetchone() or (None, 0, 0)
+        part = Taken(known=min(version, stream.version))
+        self._require_same_beginning(stream.name, part.known)
+        if part.known == stream.version:
+            if stream.head != hash_at(self._connection, stream.name, part.known):
+                reason = "it does not end where its record says"
+                raise RefusedError(stream.name, "unsound", reason)
+            if stream.sealed != (sealed and part.known == version):
+                reason = "the same events end here in another way: sealed, or not"
+                raise RefusedError(stream.name, "unsound", reason)
+        elif is_held(self._source_path, stream.name):
+            raise RefusedError(stream.name, "going on", "a process is still writing it")
+        else:
+            try:
+                locks.enter_context(StreamLock(self._path, stream.name))
+            except LockHeldError as error:
+                raise RefusedError(stream.name, "going on", str(error)) from None
+        try:
+            self._compare(stream.name, part)
+            if part.known < stream.version:
+                self._append(stream, number, part)
+        except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
+            raise RefusedError(stream.name, "unsound", str(error)) from None
+        return part
+
+    def _require_same_beginning(self, stream: str, known: int) -> None:
+        """Refuse a stream of which another event is here, by the hashes of its events."""
+
+        def is_same(version: int) -> bool:
+            with translated(self._source_path):
+                theirs = hash_at(self._source, stream, version)
+            return theirs == hash_at(self._connection, stream, version)
+
+        if known and not is_same(known):
+            first = 1 + bisect_left(range(1, known), True, key=lambda at: not is_same(at))
+            reason = f"it went on apart: from event {first:,} on it is another one here"
+            raise RefusedError(stream, "apart", reason)
+
+    def _compare(self, stream: str, part: Taken) -> None:
+        """Hold events to those that are here: their last hash is, but that is only what it says."""
+        for after in range(0, part.known, _PIECE):
+            count = min(_PIECE, part.known - after)
+            theirs = self._events(stream, after, count)
+            ours = events_after(self._connection, stream, after, count)
+            for version, (one, other) in enumerate(zip_longest(ours, theirs), after + 1):
+                if one is None or other is None or one[1:] != other[1:]:
+                    message = f"event {version:,} is not the one that is here under the same hash"
+                    raise ValueError(message)
+            self._take_texts(refs_in(event.data for event in theirs), part)
+
+    def _append(self, stream: _Stream, number: int | None, part: Taken) -> None:
+        """Append the events that are not here, with their texts, piece by piece.
 
         Raises:
             ValueError: Something is not as it must be.
             sqlite3.IntegrityError: An event is recorded in another stream.
         """
-        events = self._source.events(self._stream.name, 0)
-        for after in range(0, self._common, _PIECE):
-            known = list(islice(events, min(_PIECE, self._common - after)))
-            self._compare(known, after)
-            self._texts.take(refs_in(event.data for event in known))
-        if self._common == self._stream.version:
-            return
-        known_here, number = self._number()
-        while piece := list(islice(events, _PIECE)):
-            yield from self._piece(piece, number)
-        if (self._version, self._head) != (self._stream.version, self._stream.head):
+        is_new = number is None
+        if is_new:
+            number = 1 + (self._value("SELECT max(id) FROM streams") or 0)
+        version, head = part.known, GENESIS
+        if version:
+            head = hash_at(self._connection, stream.name, version) or GENESIS
+        position = last_position(self._connection)
+        while piece := self._events(stream.name, version, _PIECE):
+            refs: dict[str, None] = {}
+            rows = []
+            for event in piece:
+                version, position = version + 1, position + 1
+                require_form(event, version)
+                refs.update(dict.fromkeys(read_data(event)[1]))
+                head = event.hash_after(head, seal=stream.sealed and version == stream.version)
+                if head != event.hash:
+                    message = f"event {version:,} does not match its hash"
+                    raise ValueError(message)
+                self._look_at(decode(event._replace(position=position)), part)
+                rows.append(
+                    (position, event.id, number, version, self._type(event.type), *event[5:])
+                )
+            self._take_texts(list(refs), part)
+            insert_rows(
+                self._connection,
+                "INSERT INTO events"
+                " (seq, id, stream, version, type, schema, at, subject, data, hash)",
+                rows,
+            )
+        if (version, head) != (stream.version, stream.head):
             message = "it does not end where its record says"
             raise ValueError(message)
-        end = (self._version, self._head, self._stream.sealed)
-        if known_here:
-            self._connection.execute(
-                "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ?", (*end, number)
-            )
-        else:
-            self._connection.execute(
-                "INSERT INTO streams (id, name, version, head, sealed) VALUES (?, ?, ?, ?, ?)",
-                (number, self._stream.name, *end),
-            )
-
-    def _compare(self, theirs: Sequence[StoredEvent], after: int) -> None:
-        """Hold events to those that are here: their last hash is, but that is only what it says."""
-        ours = events_after(self._connection, self._stream.name, after, len(theirs))
-        for version, (here, there) in enumerate(zip_longest(ours, theirs), after + 1):
-            if here != there:
-                message = f"event {version:,} is not the one that is here under the same hash"
-                raise ValueError(message)
-
-    def _number(self) -> tuple[bool, int]:
-        row = self._connection.execute(
-            "SELECT id FROM streams WHERE name = ?", (self._stream.name,)
-        ).fetchone()
-        if row:
-            return True, row[0]
-        last = self._connection.execute("SELECT max(id) FROM streams").fetchone()[0] or 0
-        return False, last + 1
-
-    def _piece(self, piece: Sequence[StoredEvent], number: int) -> Iterator[RecordedEvent]:
-        refs: dict[str, None] = {}
-        rows = []
-        for event in piece:
-            recorded = self._checked(event, refs)
-            yield recorded
-            rows.append((
-                recorded.position, event.id, number, event.version, self._type(event.type),
-                event.schema, event.at, event.subject, event.data, event.hash,
-            ))  # fmt: skip
-        self._texts.take(list(refs))
-        insert_rows(
-            self._connection,
-            "INSERT INTO events (seq, id, stream, version, type, schema, at, subject, data, hash)",
-            rows,
+        self._connection.execute(
+            "INSERT INTO streams (version, head, sealed, id, name) VALUES (?, ?, ?, ?, ?)"
+            if is_new
+            else "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ? AND name = ?",
+            (version, head, stream.sealed, number, stream.name),
         )
 
-    def _checked(self, event: StoredEvent, refs: dict[str, None]) -> RecordedEvent:
-        """Return the event as it will be read, if it is what its chain says it must be."""
-        self._version += 1
-        self._position += 1
-        require_form(event, self._version)
-        data, used = read_data(event)
-        refs.update(dict.fromkeys(used))
-        sealing = self._stream.sealed and self._version == self._stream.version
-        self._head = event_hash(
-            self._head, event.data.encode(), id=event.id, stream=self._stream.name,
-            version=self._version, type=event.type, schema=event.schema, at=event.at,
-            subject=event.subject, seal=sealing,
-        )  # fmt: skip
-        if self._head != event.hash:
-            message = f"event {self._version:,} does not match its hash"
-            raise ValueError(message)
-        return RecordedEvent(
-            self._position, UUID(bytes=event.id), self._stream.name, event.version, event.type,
-            event.schema, event.at, event.subject, data, hash_text(event.hash),
-        )  # fmt: skip
+    def _look_at(self, event: RecordedEvent, part: Taken) -> None:
+        """Ask about an event what it means: whether it is taken, what it notes and erases."""
+        self._accept(event)
+        if claim := self._claims.get(event.type):
+            self._claimed += [
+                (event.stream, about, str(head)) for about, head in claim(event).items()
+            ]
+        if erasure := self._erasures.get(event.type):
+            part.erased += len(empty_rows(self._connection, erasure(event).refs or ()))
 
-    def _type(self, name: str) -> int:
-        row = self._connection.execute(
-            "SELECT id FROM event_types WHERE name = ?", (name,)
-        ).fetchone()
-        if row:
-            return int(row[0])
-        cursor = self._connection.execute("INSERT INTO event_types (name) VALUES (?)", (name,))
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
-
-
-class _Texts:
-    """Takes the texts that events refer to, inside the open transaction.
-
-    Args:
-        connection: The write connection.
-        source: Where from.
-        part: Counts what became of them.
-        was_lost: Tells of an empty row whether no event says that it was erased.
-    """
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        source: Source,
-        part: _Part,
-        was_lost: Callable[[str], bool],
-    ) -> None:
-        self._connection = connection
-        self._source = source
-        self._part = part
-        self._was_lost = was_lost
-
-    def take(self, refs: Sequence[str]) -> None:
+    def _take_texts(self, refs: Sequence[str], part: Taken) -> None:
         """Store texts that are not here, and fill what is withheld; one that was erased stays so.
 
         Raises:
             ValueError: A text is not what its reference says, or there is nothing of it.
         """
         for start in range(0, len(refs), _PIECE):
-            self._some(refs[start : start + _PIECE])
+            some = refs[start : start + _PIECE]
+            query = "SELECT ref, salt, body IS NULL FROM contents"
+            query += " WHERE ref IN (SELECT value FROM json_each(?))"
+            here = {ref: row for ref, *row in self._connection.execute(query, (json.dumps(some),))}
+            with translated(self._source_path):
+                theirs = stored_texts(self._source, some).fetchall()
+            rows = [_checked(ref, salt, body) for ref, salt, _, body in theirs]
+            if missing := set(some).difference(row[0] for row in rows):
+                message = f"the text {min(missing)} is missing"
+                raise ValueError(message)
+            if new := [row for row in rows if row[0] not in here]:
+                insert = "INSERT INTO contents (ref, salt, digest, body)"
+                insert_rows(self._connection, insert, new)
+            filled = [
+                (*content, ref)
+                for ref, *content in rows
+                if content[-1] is not None and ref in here and self._may_fill(ref, *here[ref])
+            ]
+            if filled:
+                self._fill(filled)
+                part.filled += len(filled)
 
-    def _some(self, refs: Sequence[str]) -> None:
-        marks = ",".join("?" * len(refs))
-        query = f"SELECT ref, salt, body IS NULL FROM contents WHERE ref IN ({marks})"  # noqa: S608
-        here = {ref: (salt, empty) for ref, salt, empty in self._connection.execute(query, refs)}
-        rows: list[tuple[object, ...]] = []
-        filled: list[tuple[object, ...]] = []
-        seen = set()
-        for text in self._source.texts(refs):
-            seen.add(text.ref)
-            row = _text_row(text)
-            if row is None and text.ref not in here:
-                # If it was erased there, that is told once it is known what is taken.
-                self._part.absent.add(text.ref)
-                rows.append((text.ref, WITHHELD, None, None))
-            elif row is not None and text.ref not in here:
-                rows.append(row)
-            elif row is not None and self._may_fill(text.ref, *here[text.ref]):
-                filled.append((*row[1:], text.ref))
-        if missing := set(refs) - seen:
-            message = f"the text {min(missing)} is missing"
-            raise ValueError(message)
-        if rows:
-            insert_rows(self._connection, "INSERT INTO contents (ref, salt, digest, body)", rows)
-        if filled:
-            self._part.filled += len(filled)
-            with _without_trigger(self._connection, "contents_update"):
-                self._connection.executemany(
-                    "UPDATE contents SET salt = ?, digest = ?, body = ? WHERE ref = ?", filled
-                )
+    def _may_fill(self, ref: str, salt: bytes | None, is_empty: int) -> bool:
+        """Whether a text is withheld here, or gone although no event says that it was erased."""
+        if is_empty and salt != WITHHELD and self._lost_here is None:
+            gone = erased_by_log(self._connection, self._erasures)
+            self._lost_here = empty_refs(self._connection) - gone
+        return bool(is_empty) and (salt == WITHHELD or ref in (self._lost_here or ()))
 
-    def _may_fill(self, ref: str, salt: bytes | None, empty: int) -> bool:
-        return bool(empty) and (salt == WITHHELD or self._was_lost(ref))
+    def _fill(self, rows: Sequence[tuple[object, ...]]) -> None:
+        """Fill rows with texts whose references were checked.
+
+        The trigger that refuses it to every other program is taken away meanwhile, inside the open
+        transaction: SQL can not compute that hash.
+        """
+        trigger = self._value("SELECT sql FROM sqlite_master WHERE name = 'contents_update'")
+        self._connection.execute("DROP TRIGGER IF EXISTS contents_update")
+        self._connection.executemany(
+            "UPDATE contents SET salt = ?, digest = ?, body = ? WHERE ref = ?", rows
+        )
+        if trigger:
+            self._connection.execute(trigger)
+
+    def _has(self, stream: str, head: str) -> bool:
+        """Whether an event of a stream that is here has a hash, `sha256:<hex>`."""
+        try:
+            stored = SHA256_TAG + bytes.fromhex(head.removeprefix("sha256:"))
+        except ValueError:
+            return False
+        return (
+            self._value(
+                "SELECT 1 FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?)"
+                " AND hash = ? ORDER BY version DESC LIMIT 1",
+                stream,
+                stored,
+            )
+            is not None
+        )
+
+    def _type(self, name: str) -> int:
+        """The number of an event type, which is new here perhaps."""
+        number = self._value("SELECT id FROM event_types WHERE name = ?", name)
+        if number is None:
+            insert = "INSERT INTO event_types (name) VALUES (?)"
+            number = self._connection.execute(insert, (name,)).lastrowid
+        return int(number)
+
+    def _withheld(self) -> int:
+        """How many of the texts that came here by now are withheld."""
+        query = "SELECT count(*) FROM contents WHERE rowid > ? AND salt = ?"
+        return int(self._value(query, self._last_text, WITHHELD))
+
+    def _value(self, query: str, *parameters: object) -> Any:
+        """The first value that a query finds in the log; None if it finds none."""
+        row = self._connection.execute(query, parameters).fetchone()
+        return row[0] if row else None
+
+    def _events(self, stream: str, after: int, limit: int) -> list[StoredEvent]:
+        """The next events of a stream of the source behind a version."""
+        with translated(self._source_path):
+            return events_after(self._source, stream, after, limit)
 
 
-def _text_row(text: StoredText) -> tuple[str, bytes, bytes, str] | None:
-    """Return the row of a text, None where only its reference is there.
+def _checked(ref: str, salt: bytes | None, body: str | None) -> tuple[Any, ...]:
+    """The row of a text: reference, salt, digest and body; withheld where there is no body.
 
     Raises:
         ValueError: It is not what its reference says.
     """
-    if text.body is None:
-        return None
-    body = text.body.encode()
-    if not text.salt or scrub(text.body) != text.body:
-        message = f"the text {text.ref} is not in the stored form"
+    if body is None:
+        # If it was erased there, that is told once it is known what is taken.
+        return ref, WITHHELD, None, None
+    raw = body.encode()
+    if not salt or scrub(body) != body:
+        message = f"the text {ref} is not in the stored form"
         raise ValueError(message)
-    if ref_of(text.salt, body) != text.ref:
-        message = f"the text {text.ref} does not match its reference"
+    if ref_of(salt, raw) != ref:
+        message = f"the text {ref} does not match its reference"
         raise ValueError(message)
-    return text.ref, text.salt, digest_of(body), text.body
-
-
-@contextmanager
-def _without_trigger(connection: sqlite3.Connection, name: str) -> Iterator[None]:
-    """Take a trigger away for as long as the block lasts, inside the open transaction.
-
-    What it refuses to every other program is done here for a text whose reference was checked: SQL
-    can not compute that hash.
-    """
-    row = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
-    if row:
-        connection.execute(f"DROP TRIGGER {name}")
-    yield
-    if row:
-        connection.execute(row[0])
-
-
-def _hold(path: Path, stream: str, locks: ExitStack) -> None:
-    try:
-        locks.enter_context(StreamLock(path, stream))
-    except LockHeldError as error:
-        raise RefusedError(stream, "going on", str(error)) from None
-
-
-def _stored_hash(shown: str) -> bytes:
-    try:
-        return b"\x01" + bytes.fromhex(shown.removeprefix("sha256:"))
-    except ValueError:
-        return b""
-
-
-def _require_stream(stream: StoredStream) -> None:
-    if (
-        not is_name(stream.name)
-        or type(stream.version) is not int
-        or stream.version < 1
-        or type(stream.head) is not bytes
-    ):
-        raise RefusedError(str(stream.name), "unsound", "its record is not in the stored form")
+    return ref, salt, digest_of(raw), body

@@ -28,7 +28,7 @@ from kindlm_store.events import HeadOf, Text, is_timestamp, stamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kindlm_store.copies import StoredEvent
+    from kindlm_store.reading import StoredEvent
 
 
 MAX_DEPTH = 128

@@ -7,10 +7,10 @@ import json
 from itertools import islice
 from operator import attrgetter
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from kindlm_store.canonical import hash_text
+from kindlm_store.canonical import event_hash, hash_text
 from kindlm_store.database import connect_reader, translated
 from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Head, RecordedEvent
@@ -25,8 +25,6 @@ Answer = TypeVar("Answer")
 _PAGE = 1_000
 """Events fetched at once: no read transaction stays open while a caller thinks."""
 
-_ASKED_AT_ONCE = 500
-
 _SELECT = """
     SELECT events.seq, events.id, streams.name, events.version, event_types.name, events.schema,
         events.at, events.subject, events.data, events.hash
@@ -34,6 +32,42 @@ _SELECT = """
     JOIN streams ON streams.id = events.stream
     JOIN event_types ON event_types.id = events.type
 """
+_OF_TYPES = """
+    WHERE events.type IN (
+        SELECT id FROM event_types WHERE CAST(name AS TEXT) IN (SELECT value FROM json_each(?)))
+    ORDER BY events.seq
+"""
+
+
+class StoredEvent(NamedTuple):
+    """A `RecordedEvent` as its row holds it: the id in 16 bytes, data as text, the hash tagged."""
+
+    position: int
+    id: bytes
+    stream: str
+    version: int
+    type: str
+    schema: int
+    at: str
+    subject: str | None
+    data: str
+    hash: bytes
+
+    def hash_after(self, head: bytes, *, seal: bool) -> bytes:
+        """The hash that it must have behind the event of another hash.
+
+        Args:
+            head: Tagged hash of the event before it in its stream, or `GENESIS`.
+            seal: Whether it seals its stream.
+
+        Raises:
+            UnicodeEncodeError: It is not UTF-8, data apart.
+        """
+        return event_hash(
+            head, self.data.encode(errors="surrogateescape"), id=self.id, stream=self.stream,
+            version=self.version, type=self.type, schema=self.schema, at=self.at,
+            subject=self.subject, seal=seal,
+        )  # fmt: skip
 
 
 def last_position(connection: sqlite3.Connection) -> int:
@@ -41,17 +75,38 @@ def last_position(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT max(seq) FROM events").fetchone()[0] or 0)
 
 
-def select_of_types(
-    connection: sqlite3.Connection, types: Collection[str]
-) -> Iterator[RecordedEvent]:
-    """All events of some types, by position, as stored."""
-    marks = ",".join("?" * len(types))
-    rows = connection.execute(
-        f"{_SELECT} WHERE events.type IN"  # noqa: S608 - question marks
-        f" (SELECT id FROM event_types WHERE name IN ({marks})) ORDER BY events.seq",
-        tuple(types),
+def events_of_types(connection: sqlite3.Connection, types: Iterable[str]) -> Iterator[StoredEvent]:
+    """All events of some types, by position."""
+    # Of a type that is a blob, too: an index that does not have it must not hide events.
+    rows = connection.execute(f"{_SELECT}{_OF_TYPES}", (json.dumps([*types]),))
+    return map(StoredEvent._make, rows)
+
+
+def events_after(
+    connection: sqlite3.Connection, stream: str, after: int, limit: int
+) -> list[StoredEvent]:
+    """The next events of a stream behind a version."""
+    sql = f"{_SELECT} WHERE streams.name = ? AND events.version > ? ORDER BY events.version LIMIT ?"
+    return [StoredEvent(*row) for row in connection.execute(sql, (stream, after, limit))]
+
+
+def stored_texts(connection: sqlite3.Connection, refs: Iterable[str]) -> sqlite3.Cursor:
+    """Reference, salt, digest and body of texts, those that have a row, by reference."""
+    return connection.execute(
+        "SELECT ref, salt, digest, body FROM contents"
+        " WHERE ref IN (SELECT value FROM json_each(?)) ORDER BY ref",
+        (json.dumps([*refs]),),
     )
-    return map(decode, rows)
+
+
+def hash_at(connection: sqlite3.Connection, stream: str, version: int) -> bytes | None:
+    """The tagged hash of an event; None if there is no such event."""
+    row = connection.execute(
+        "SELECT hash FROM events WHERE version = ?"
+        " AND stream = (SELECT id FROM streams WHERE name = ?)",
+        (version, stream),
+    ).fetchone()
+    return row[0] if row else None
 
 
 def decode(row: Iterable[Any]) -> RecordedEvent:
@@ -100,18 +155,8 @@ class Reader:
 
     def texts(self, refs: Iterable[str]) -> dict[str, str]:
         """The texts that are there; erased and unknown ones are absent."""
-        found: dict[str, str] = {}
-        asked = iter(dict.fromkeys(refs))
-        while some := list(islice(asked, _ASKED_AT_ONCE)):
-            marks = ",".join("?" * len(some))
-            found.update(
-                self._fetch(
-                    "SELECT ref, body FROM contents"  # noqa: S608 - only question marks
-                    f" WHERE body IS NOT NULL AND ref IN ({marks})",
-                    some,
-                )
-            )
-        return found
+        rows = self.run(lambda connection: stored_texts(connection, refs).fetchall())
+        return {row["ref"]: row["body"] for row in rows if row["body"] is not None}
 
     def run(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
         """Ask the connection something while no other thread does.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kindlm_store.append import Submission
     from kindlm_store.events import Append
     from kindlm_store.project import Projector
-    from kindlm_store.verify import SchemaGuard
+    from kindlm_store.schema_check import SchemaGuard
 
 
 class Ticket(Future[Any]):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kindlm.events import BaselineSet, new_event
-from kindlm_store import NewEvent, Verification, verify_file
+from kindlm_store import NewEvent
+from kindlm_store.verify import Verification, verify_file
 
 CLOCK_AHEAD = "2999-01-01T00:00:00.000000Z"
 

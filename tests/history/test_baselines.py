@@ -18,7 +18,8 @@ from kindlm.history.baselines import (
     list_baselines,
     output_of,
 )
-from kindlm_store import Append, HeadOf, Verification, verify_file
+from kindlm_store import Append, HeadOf
+from kindlm_store.verify import Verification, verify_file
 
 
 def set_baseline(history: Any, run: str, suite: str = "support", **fields: Any) -> None:

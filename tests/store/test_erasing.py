@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kindlm_store import Append, ConflictError, Erasure, EventLog, NewEvent, Text
+from kindlm_store import Append, ConflictError, EventLog, NewEvent, Text
 from kindlm_store.append import digest_of
+from kindlm_store.erasing import Erasure
 
 
 def said(text: str) -> NewEvent:

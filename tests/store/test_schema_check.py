@@ -156,7 +156,7 @@ def test_the_schema_is_read_once_for_as_long_as_it_stays(
         looked.append(arguments)
         return []
 
-    monkeypatch.setattr("kindlm_store.verify.schema_problems", counted)
+    monkeypatch.setattr("kindlm_store.schema_check.schema_problems", counted)
     with EventLog.open(recorded, projections=[SAID]) as log:
         for number in range(20):
             log.append("run/4", [NewEvent("said", {"outcome": str(number)})])

@@ -6,7 +6,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,20 @@ from hypothesis import strategies as st
 
 from kindlm_store import (
     Append,
-    Erasure,
-    Erasures,
     EventLog,
     HeadOf,
-    LogSource,
     NewEvent,
     Projection,
     RecordedEvent,
-    RefusedError,
-    StoredText,
     StreamLock,
-    Taken,
     Text,
     on,
     open_reader,
     uuid7,
 )
+from kindlm_store.erasing import Erasure
+from kindlm_store.merge import RefusedError, Taken
+from kindlm_store.salvage import salvage
 
 SAID = Projection(
     "said",
@@ -73,25 +70,15 @@ TERMS = {"accept": accept, "claims": CLAIMS, "erasures": ERASURES}
 
 
 def take(into: EventLog, path: Path, **options: Any) -> Taken:
-    with closing(open_reader(path)) as reader, LogSource(reader, path) as source:
-        return into.take(source, **{**TERMS, **options})
-
-
-class Stripped(LogSource):
-    """A log whose texts are not sent."""
-
-    def texts(self, refs: Sequence[str]) -> Iterator[StoredText]:
-        for text in super().texts(refs):
-            yield text._replace(salt=None, body=None)
-
-    def erased(self, erasures: Erasures, streams: Collection[str]) -> frozenset[str]:
-        del erasures, streams
-        return frozenset()
+    with closing(open_reader(path)) as reader:
+        return into.take(reader, path, **{**TERMS, **options})
 
 
 def take_stripped(into: EventLog, path: Path, **options: Any) -> Taken:
-    with closing(open_reader(path)) as reader, Stripped(reader, path) as source:
-        return into.take(source, **{**TERMS, **options})
+    """Take a log whose texts are not sent."""
+    with closing(open_reader(path)) as reader, closing(salvage(reader)) as stripped:
+        stripped.execute("UPDATE contents SET salt = x'', digest = NULL, body = NULL")
+        return into.take(stripped, path, **{**TERMS, **options})
 
 
 def facts(log: EventLog) -> Any:

@@ -13,17 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kindlm_store import (
-    Append,
-    EventLog,
-    HeadOf,
-    NewEvent,
-    Problem,
-    RecordedEvent,
-    Text,
-    Verification,
-    verify_file,
-)
+from kindlm_store import Append, EventLog, HeadOf, NewEvent, RecordedEvent, Text
+from kindlm_store.verify import Problem, Verification, verify_file
 
 
 @pytest.fixture(scope="module")

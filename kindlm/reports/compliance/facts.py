@@ -27,7 +27,7 @@ from kindlm.reports.verdict_text import (
     suite_verdict_of,
     verdict_of,
 )
-from kindlm_store import verify_file
+from kindlm_store.verify import verify_file
 
 __all__ = ["read_facts", "template_of"]
 
