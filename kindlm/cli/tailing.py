@@ -14,7 +14,7 @@ from kindlm.cli.console import note
 from kindlm.cli.history import open_history, or_fail
 from kindlm.cli.reading import report_options
 from kindlm.history.masking import mask_of
-from kindlm.history.rows import ExecutionView
+from kindlm.history.rows import AttemptView, ExecutionView
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -135,8 +135,8 @@ def _name(execution: ExecutionView) -> str:
 
 def _why(view: RunView, execution: ExecutionView) -> str:
     """Return why an execution did not pass: its error, or the first check that was not met."""
-    checks = view.assertions(execution)
-    mask = mask_of(execution, checks, view.tool_calls(execution))
+    checks = tuple(view.assertions(execution))
+    mask = mask_of([AttemptView(execution, checks, tuple(view.tool_calls(execution)))])
     told = execution.error or next(
         (check.message for check in checks if check.is_wrong and check.message), ""
     )

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from kindlm.history.queries import among
-from kindlm.history.rows import ExecutionView
-from kindlm.history.run_view import RunView
+from kindlm.history.rows import AttemptView
 
 __all__ = ["Attempts", "attempts_to_compare"]
 
@@ -75,9 +74,9 @@ class Attempts(StrEnum):
             return f"e.{column}"
         return f"iif(f.attempt IS NULL, e.{column}, f.{column})"
 
-    def of(self, view: RunView, execution: ExecutionView) -> ExecutionView:
-        """Return an execution as the attempt left it that counts."""
-        return view.attempts(execution)[0] if self is Attempts.FIRST else execution
+    def of(self, ended: Sequence[AttemptView]) -> AttemptView:
+        """Return the attempt that counts, of all at an execution that ended."""
+        return ended[0 if self is Attempts.FIRST else -1]
 
 
 def attempts_to_compare(

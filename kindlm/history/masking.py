@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, overload
 
 from kindlm.history.json_text import read_json
-from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
+from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, ToolCallView
 from kindlm.projections.views import GONE
 
 __all__ = ["Mask", "mask_of", "masked", "shown_note", "source_text"]
@@ -58,29 +58,19 @@ class Mask:
     def __init__(
         self,
         replacements: Mapping[str, str],
-        lost: frozenset[tuple[str, int]] = frozenset(),
+        lost: Iterable[tuple[str, int]] = (),
         *,
         is_whole: bool = True,
     ) -> None:
         self.is_whole = is_whole
-        self._replacements = {found.lower(): shown for found, shown in replacements.items()}
-        self._lost = lost
+        known = {found.lower(): shown for found, shown in replacements.items()}
         # Longest first: a match may be a part of another one.
-        ordered = sorted(self._replacements, key=len, reverse=True)
-        by_shape = dict(_shapes(lost))
-        patterns = [*map(re.escape, ordered), *by_shape]
+        ordered = sorted(known, key=len, reverse=True)
+        patterns = {re.escape(found): known[found] for found in ordered} | dict(_shapes(lost))
         # Each in a group of its own, so that it is known which one matched.
         grouped = "|".join(f"({pattern})" for pattern in patterns)
-        self._shown = [*map(self._replacements.__getitem__, ordered), *by_shape.values()]
+        self._shown = list(patterns.values())
         self._pattern = re.compile(grouped, re.IGNORECASE) if patterns else None
-
-    def joined(self, other: Mask) -> Mask:
-        """Return a mask that replaces what either of two does."""
-        return Mask(
-            self._replacements | other._replacements,
-            self._lost | other._lost,
-            is_whole=self.is_whole and other.is_whole,
-        )
 
     @overload
     def text(self, text: str) -> str: ...
@@ -119,12 +109,7 @@ def masked(assertion: AssertionView, mask: Mask) -> AssertionView:
     )
 
 
-def shown_note(
-    note: str,
-    execution: ExecutionView,
-    assertions: Iterable[AssertionView],
-    tool_calls: Sequence[ToolCallView],
-) -> str:
+def shown_note(note: str, attempts: Iterable[AttemptView]) -> str:
     """Return what somebody noted of an execution, as it may be shown.
 
     Nothing of it is, if a text was erased in which a check had found personal data: a person may
@@ -132,32 +117,36 @@ def shown_note(
     """
     if note in GONE:
         return note
-    mask = mask_of(execution, assertions, tool_calls)
+    mask = mask_of(attempts)
     return mask.text(note) if mask.is_whole else _NOT_SHOWN
 
 
-def mask_of(
-    execution: ExecutionView,
-    assertions: Iterable[AssertionView],
-    tool_calls: Sequence[ToolCallView],
-) -> Mask:
-    """Return the mask for all texts of an execution."""
+def mask_of(attempts: Iterable[AttemptView]) -> Mask:
+    """Return the mask for all texts of an execution, in whichever attempt at it they are.
+
+    What must not be shown of one attempt is not shown of any.
+    """
     replacements: dict[str, str] = {}
     lost: set[tuple[str, int]] = set()
     is_whole = True
-    for evidence in (e for assertion in assertions for e in assertion.evidence):
-        if evidence.get("excerpt") is None:
-            continue
-        text = source_text(evidence["source"], execution, tool_calls)
+    found = (
+        (attempt, evidence)
+        for attempt in attempts
+        for assertion in attempt.assertions
+        for evidence in assertion.evidence
+        if evidence.get("excerpt") is not None
+    )
+    for attempt, evidence in found:
+        excerpt, start, end = evidence["excerpt"], evidence["start"], evidence["end"]
+        text = source_text(evidence["source"], attempt.execution, attempt.tool_calls)
         if text is None:
-            lost.add((evidence["excerpt"], evidence["end"] - evidence["start"]))
+            lost.add((excerpt, end - start))
             # Of a text that an earlier turn ended with, only the excerpt was ever told.
             is_whole = is_whole and evidence["source"].startswith("turn[")
             continue
-        found = text[evidence["start"] : evidence["end"]]
-        for form in _forms(found):
-            replacements[form] = _fitted(evidence["excerpt"], len(form))
-    return Mask(replacements, frozenset(lost), is_whole=is_whole)
+        for form in _forms(text[start:end]):
+            replacements[form] = _fitted(excerpt, len(form))
+    return Mask(replacements, lost, is_whole=is_whole)
 
 
 def _shapes(lost: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:

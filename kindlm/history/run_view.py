@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 from kindlm.history import queries
 from kindlm.history.groups import Group, Shard, as_one_run, read_shard
 from kindlm.history.json_text import read_arguments, read_json
-from kindlm.history.masking import Mask, mask_of, shown_note
+from kindlm.history.masking import shown_note
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
@@ -43,7 +43,7 @@ from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.verdict import StatusCounts, count_tests, evaluate_gates, suite_metrics
 from kindlm.suite import Gate
 
-__all__ = ["RunView", "mask_of_attempts", "read_attempts"]
+__all__ = ["RunView", "read_attempts"]
 
 _Ask = Callable[[str], sqlite3.Cursor]
 """Asks one of `queries` about the executions that are counted."""
@@ -295,11 +295,7 @@ class RunView:
 
     def shown_note(self, execution: ExecutionView, note: str | None) -> str | None:
         """Return what somebody noted of an execution, without personal data found in it."""
-        if note is None:
-            return None
-        for attempt in self.attempts(execution):
-            note = shown_note(note, attempt, self.assertions(attempt), self.tool_calls(attempt))
-        return note
+        return note and shown_note(note, read_attempts(self, execution))
 
     def tool_calls(self, execution: ExecutionView) -> list[ToolCallView]:
         """Return the tool calls of an execution, in the attempt that it is given as."""
@@ -422,14 +418,3 @@ def read_attempts(view: RunView, execution: ExecutionView) -> list[AttemptView]:
         AttemptView(attempt, tuple(view.assertions(attempt)), tuple(view.tool_calls(attempt)))
         for attempt in view.attempts(execution)
     ]
-
-
-def mask_of_attempts(attempts: Iterable[AttemptView]) -> Mask:
-    """Return the mask for all texts of an execution, in whichever attempt they are.
-
-    What must not be shown of one attempt is not shown of any.
-    """
-    mask = Mask({})
-    for attempt in attempts:
-        mask = mask.joined(mask_of(attempt.execution, attempt.assertions, attempt.tool_calls))
-    return mask

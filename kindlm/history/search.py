@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from kindlm.history.json_text import read_json
 from kindlm.history.masking import Mask, mask_of
-from kindlm.history.rows import value_of
+from kindlm.history.rows import AttemptView, value_of
 from kindlm.history.run_view import RunView
 from kindlm_store import LockHeldError, StreamLock
 
@@ -540,7 +540,7 @@ def _mask(view: RunView, wanted: str) -> Mask:
     told = [a for a in assertions if any(e.get("excerpt") is not None for e in a.evidence)]
     if execution is None or not told:
         return Mask({})
-    return mask_of(execution, told, view.tool_calls(execution))
+    return mask_of([AttemptView(execution, tuple(told), tuple(view.tool_calls(execution)))])
 
 
 def _pieces(marked: str) -> Iterator[tuple[str, bool]]:

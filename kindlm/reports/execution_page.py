@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
-from kindlm.history.masking import Mask, masked, source_text
+from kindlm.history.masking import Mask, mask_of, masked, source_text
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
@@ -15,7 +15,7 @@ from kindlm.history.rows import (
     SuiteView,
     ToolCallView,
 )
-from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
+from kindlm.history.run_view import RunView, read_attempts
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import duration, money
@@ -42,7 +42,7 @@ def render_execution(
     """
     suite = next(suite for suite in view.suites if execution.suite_id in suite.parts)
     ended = {attempt.number: attempt for attempt in read_attempts(view, execution)}
-    mask = mask_of_attempts(ended.values())
+    mask = mask_of(ended.values())
     page = Page(out, options)
     _write_head(suite, execution, page)
     conversation = _Conversation(view, execution, page, mask, verbose=options.verbose)

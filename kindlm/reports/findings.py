@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kindlm.history.masking import Mask, masked
+from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView
-from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
+from kindlm.history.run_view import RunView, read_attempts
 from kindlm.outcome import Status
 
 __all__ = ["FailedAssertion", "FailedExecution", "Findings", "findings_of", "retried_findings_of"]
@@ -46,7 +46,7 @@ class Findings:
 def findings_of(view: RunView, test: TestView) -> Findings:
     """Return what went wrong in a test; texts are masked, not yet made safe to print."""
     return _findings(
-        (attempts[-1], mask_of_attempts(attempts))
+        (attempts[-1], mask_of(attempts))
         for execution in view.executions(test)
         if execution.status in (Status.FAILED, Status.ERRORED)
         for attempts in [read_attempts(view, execution)]
@@ -59,7 +59,7 @@ def retried_findings_of(view: RunView, test: TestView) -> Findings:
     An execution stands there once for each such attempt.
     """
     return _findings(
-        (attempt, mask_of_attempts(attempts))
+        (attempt, mask_of(attempts))
         for execution in view.executions(test)
         if execution.attempt > 1
         for attempts in [read_attempts(view, execution)]

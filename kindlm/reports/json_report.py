@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from kindlm import __version__
 from kindlm.history.groups import Group, Shard, ShardRun
-from kindlm.history.masking import Mask, masked
+from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.repeat_statistics import repeat_statistics, verdicts_of
 from kindlm.history.rows import (
     AssertionView,
@@ -25,7 +25,7 @@ from kindlm.history.rows import (
     TestView,
     ToolCallView,
 )
-from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
+from kindlm.history.run_view import RunView, read_attempts
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
@@ -241,7 +241,7 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
 
 def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
     attempts = read_attempts(view, execution)
-    mask = mask_of_attempts(attempts)
+    mask = mask_of(attempts)
     return {
         "id": execution.id,
         "repeat": execution.repeat,

@@ -127,7 +127,8 @@ def test_status(vector: Vector, history: History) -> None:
 )
 def test_tools(vector: Vector) -> None:
     golden, actual = (
-        [Call(tool, {}) for tool in vector["input"][side]["tools"]] for side in ("golden", "actual")
+        [Call(tool, {}, position=at) for at, tool in enumerate(vector["input"][side]["tools"])]
+        for side in ("golden", "actual")
     )
     found = [as_told(one) for one in diff_calls(golden, actual) if one.edit is not CallEdit.SAME]
     assert found == vector["expected"]["tool_diffs"]
@@ -229,11 +230,10 @@ def status_of(test: TestDiff) -> str:
 
 
 def as_told(change: CallChange) -> dict[str, Any]:
-    at = change.after if change.after is not None else change.before
     is_new = change.edit is CallEdit.ADDED
     return {
         "type": change.edit.value,
-        "pos": at,
-        "golden": None if is_new else change.tool,
-        "actual": change.tool if is_new else None,
+        "pos": change.made.position,
+        "golden": None if is_new else change.made.tool,
+        "actual": change.made.tool if is_new else None,
     }

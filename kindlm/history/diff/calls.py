@@ -7,15 +7,23 @@ called elsewhere, moved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kindlm.alignment import Bounds, in_sequence
 from kindlm.matching import Reason, equal, mismatches
 
-__all__ = ["Call", "CallChange", "CallEdit", "ChangedValue", "compare_arguments", "diff_calls"]
+__all__ = [
+    "ABSENT",
+    "Call",
+    "CallChange",
+    "CallEdit",
+    "ChangedValue",
+    "compare_arguments",
+    "diff_calls",
+]
 
 _MOST_COMPARED = 300
 """Of longer sequences, so many calls are compared: the work grows with their product."""
@@ -23,17 +31,21 @@ _MOST_COMPARED = 300
 _MOST_ARGUMENTS = 100
 _ONCE = Bounds(1, 1)
 
+ABSENT: Final = object()
+"""Stands for the value of a place that is not there; null is a value."""
 
-@dataclass(frozen=True, slots=True)
-class Call:
+
+class Call(NamedTuple):
     """A call of a tool. `arguments` is a JSON value; a text if the model wrote no JSON.
 
-    `turn` is that of the conversation which it was made in.
+    `turn` is that of the conversation which it was made in, from 1, `position` its place among all
+    calls, from 0.
     """
 
     tool: str
     arguments: Any
     turn: int = 1
+    position: int = 0
 
 
 class CallEdit(StrEnum):
@@ -50,39 +62,31 @@ class CallEdit(StrEnum):
 
 
 class ChangedValue(NamedTuple):
-    """A place, such as `items[0].price` of a call's arguments, and what is there on both sides.
-
-    `was_there` and `is_there` tell a value that is null from one that is not there.
-    """
+    """A place, such as `items[0].price`, and what is there on both sides, or `ABSENT`."""
 
     path: str
     before: Any
     after: Any
-    was_there: bool = True
-    is_there: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class CallChange:
-    """A call on one side or on both, with its positions, from 0, and where its arguments differ.
+    """A call on one side or on both, and where its arguments differ.
 
-    `made` are its arguments as it was made last: after, or before if it was removed. A moved call
-    stands where it is made now. `turns` are those it was made in, before and after.
+    A moved call stands where it is made now.
     """
 
     edit: CallEdit
-    tool: str
-    before: int | None
-    after: int | None
-    made: Any
+    before: Call | None
+    after: Call | None
     arguments: tuple[ChangedValue, ...] = ()
-    turns: tuple[int | None, int | None] = (None, None)
 
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    before: int
-    after: int
+    @property
+    def made(self) -> Call:
+        """The call as it was made last: after, or before if it was removed."""
+        call = self.after or self.before
+        assert call is not None
+        return call
 
 
 def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChange, ...]:
@@ -92,8 +96,33 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
     """
     old, new = before[:_MOST_COMPARED], after[:_MOST_COMPARED]
     pairs = _aligned(old, new)
-    changes = list(_in_order(old, new, pairs))
-    return tuple(_with_moves(changes, old, new))
+    stayed = {was for was, _ in pairs}, {now for _, now in pairs}
+    gone = [place for place in range(len(old)) if place not in stayed[0]]
+    added = [place for place in range(len(new)) if place not in stayed[1]]
+    # What was removed here and added there moved; a call with the same arguments is preferred.
+    moved: dict[int, int] = {}
+    for fits in (_same, _same_tool):
+        for place in added:
+            source = next((each for each in gone if fits(old[each], new[place])), None)
+            if place not in moved and source is not None:
+                moved[place] = source
+                gone.remove(source)
+    changes: list[CallChange] = []
+    x = y = 0
+    for was, now in [*pairs, (len(old), len(new))]:
+        changes += [
+            CallChange(CallEdit.REMOVED, old[place], None) for place in gone if x <= place < was
+        ]
+        changes += [
+            _compared(old[moved[place]], new[place], is_moved=True)
+            if place in moved
+            else CallChange(CallEdit.ADDED, None, new[place])
+            for place in range(y, now)
+        ]
+        if was < len(old):
+            changes.append(_compared(old[was], new[now]))
+        x, y = was + 1, now + 1
+    return tuple(changes)
 
 
 def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
@@ -102,109 +131,51 @@ def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
     Arrays of different lengths are one difference.
     """
     changed = [
-        ChangedValue(m.path, m.expected, m.actual, is_there=m.reason is not Reason.MISSING)
+        ChangedValue(m.path, m.expected, ABSENT if m.reason is Reason.MISSING else m.actual)
         for m in mismatches(before, after)
     ]
     added = [
-        ChangedValue(m.path, None, m.expected, was_there=False)
+        ChangedValue(m.path, ABSENT, m.expected)
         for m in mismatches(after, before)
         if m.reason is Reason.MISSING
     ]
     return tuple([*changed, *added][:_MOST_ARGUMENTS])
 
 
-def _aligned(old: Sequence[Call], new: Sequence[Call]) -> list[_Pair]:
-    """Return the calls that belong together, in order."""
-    anchors = _matched([[_same(call, made) for made in new] for call in old], _Pair(0, 0), new)
-    pairs: list[_Pair] = []
-    start = _Pair(0, 0)
-    for end in [*anchors, _Pair(len(old), len(new))]:
-        between = [
-            [call.tool == made.tool for made in new[start.after : end.after]]
-            for call in old[start.before : end.before]
-        ]
-        pairs.extend(_matched(between, start, new[start.after : end.after]))
-        if end.before < len(old):
-            pairs.append(end)
-        start = _Pair(end.before + 1, end.after + 1)
+def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
+    arguments = compare_arguments(call.arguments, made.arguments)
+    edit = CallEdit.ARGUMENTS if arguments else CallEdit.SAME
+    if is_moved or call.turn != made.turn:
+        edit = CallEdit.MOVED
+    return CallChange(edit, call, made, arguments)
+
+
+def _aligned(old: Sequence[Call], new: Sequence[Call]) -> list[tuple[int, int]]:
+    """Return the places of calls that belong together, before and after, in order."""
+    pairs: list[tuple[int, int]] = []
+    x = y = 0
+    for was, now in [*_matched(old, new, _same), (len(old), len(new))]:
+        between = _matched(old[x:was], new[y:now], _same_tool)
+        pairs += [(x + place, y + partner) for place, partner in between]
+        if was < len(old):
+            pairs.append((was, now))
+        x, y = was + 1, now + 1
     return pairs
 
 
-def _matched(fits: list[list[bool]], start: _Pair, new: Sequence[Call]) -> list[_Pair]:
-    """Return as many pairs that fit as possible, in order; positions count from `start`."""
-    if not fits or not new:
+def _matched(
+    old: Sequence[Call], new: Sequence[Call], fits: Callable[[Call, Call], bool]
+) -> list[tuple[int, int]]:
+    """Return as many pairs that fit as possible, in order."""
+    if not old or not new:
         return []
-    owners = in_sequence(fits, [_ONCE] * len(fits), len(new), others_allowed=False)
-    return [
-        _Pair(start.before + owner, start.after + position)
-        for position, owner in enumerate(owners)
-        if owner is not None
-    ]
+    table = [[fits(call, made) for made in new] for call in old]
+    owners = in_sequence(table, [_ONCE] * len(old), len(new), others_allowed=False)
+    return [(owner, place) for place, owner in enumerate(owners) if owner is not None]
 
 
 def _same(one: Call, other: Call) -> bool:
     return one.tool == other.tool and equal(one.arguments, other.arguments)
-
-
-def _in_order(
-    old: Sequence[Call], new: Sequence[Call], pairs: Sequence[_Pair]
-) -> Iterator[CallChange]:
-    x = y = 0
-    for pair in [*pairs, _Pair(len(old), len(new))]:
-        for position in range(x, pair.before):
-            yield _alone(CallEdit.REMOVED, old[position], position, None)
-        for position in range(y, pair.after):
-            yield _alone(CallEdit.ADDED, new[position], None, position)
-        if pair.before < len(old):
-            yield _compared(old, new, pair)
-        x, y = pair.before + 1, pair.after + 1
-
-
-def _alone(edit: CallEdit, call: Call, before: int | None, after: int | None) -> CallChange:
-    turns = (
-        None if before is None else call.turn,
-        None if after is None else call.turn,
-    )
-    return CallChange(edit, call.tool, before, after, call.arguments, turns=turns)
-
-
-def _compared(old: Sequence[Call], new: Sequence[Call], pair: _Pair) -> CallChange:
-    call, made = old[pair.before], new[pair.after]
-    arguments = compare_arguments(call.arguments, made.arguments)
-    edit = CallEdit.ARGUMENTS if arguments else CallEdit.SAME
-    if call.turn != made.turn:
-        edit = CallEdit.MOVED
-    turns = call.turn, made.turn
-    return CallChange(edit, made.tool, pair.before, pair.after, made.arguments, arguments, turns)
-
-
-def _with_moves(
-    changes: Sequence[CallChange], old: Sequence[Call], new: Sequence[Call]
-) -> Iterator[CallChange]:
-    """Join a call that was removed with one of the same tool that was added elsewhere.
-
-    One with the same arguments is preferred.
-    """
-    removed = [change for change in changes if change.edit is CallEdit.REMOVED]
-    added = [change for change in changes if change.edit is CallEdit.ADDED]
-    moved: dict[int | None, CallChange] = {}
-    for fits in (_same, _same_tool):
-        for change in [change for change in added if change.after not in moved]:
-            source = next((gone for gone in removed if fits(_call(gone), _call(change))), None)
-            if source is None or source.before is None or change.after is None:
-                continue
-            removed.remove(source)
-            pair = _compared(old, new, _Pair(source.before, change.after))
-            moved[change.after] = replace(pair, edit=CallEdit.MOVED)
-    for change in changes:
-        if change.edit is CallEdit.ADDED:
-            yield moved.get(change.after, change)
-        elif change.edit is not CallEdit.REMOVED or change in removed:
-            yield change
-
-
-def _call(change: CallChange) -> Call:
-    return Call(change.tool, change.made)
 
 
 def _same_tool(one: Call, other: Call) -> bool:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.samples import SCORED, PlannedSamples, Sample, read_checks
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.evidence.values import CheckEvidence, CheckKey, CheckPair
-from kindlm.history.masking import Mask, masked
-from kindlm.history.rows import AssertionView
-from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
+from kindlm.history.masking import mask_of, masked
+from kindlm.history.rows import AssertionView, AttemptView
+from kindlm.history.run_view import RunView, read_attempts
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 
@@ -35,9 +34,6 @@ SELECT a.kind, a.label, min(a.position), sum(a.outcome = 'passed'), sum(a.outcom
  GROUP BY a.kind, a.label, e.run
  ORDER BY 3, 1, 2
 """  # noqa: S608 (constants of this package)
-
-
-_Identity = tuple[str, str]
 
 
 class CheckSide(NamedTuple):
@@ -134,31 +130,50 @@ def _is_met(counts: Counts, pass_rate_min: float) -> bool:
 
 
 def compare_checks(
-    db: sqlite3.Connection,
     before: RunView,
     after: RunView,
     attempts: Attempts,
     test: TestDiff,
-    mask: Mask,
+    shown: Sequence[AttemptView],
 ) -> tuple[CheckChange, ...]:
     """Return all checks of a test, in the order of the newer run, then those that are gone.
 
-    The mask is that of the executions that stand for the test. What a check says of another one is
-    masked by what was found there, too.
+    `shown` are the attempts that stand for the test. What must not be shown of them is not shown of
+    a check; nor is what was found in the execution that a message is of.
     """
-    old = _checks(db, attempts, test, test.before.usual if test.before else None)
-    new = _checks(db, attempts, test, test.after.usual if test.after else None)
-    wrong_before, wrong_after = (
-        lru_cache(maxsize=64)(partial(_wrong, view, attempts, mask)) for view in (before, after)
+    mask, told = mask_of(shown), test.evidence
+
+    @lru_cache(maxsize=64)
+    def wrong(view: RunView, identity: str | None) -> dict[tuple[str, str], AssertionView]:
+        """Return the checks that an execution did not pass, as they may be shown."""
+        execution = view.execution(identity) if identity else None
+        if execution is None:
+            return {}
+        read = read_attempts(view, execution)
+        both = mask_of([*shown, *read])
+        return {
+            (assertion.kind, assertion.label): masked(assertion, both)
+            for assertion in reversed(attempts.of(read).assertions)
+            if assertion.is_wrong
+        }
+
+    old, new = (
+        {
+            (row[0], row[1]): CheckSide(*tuple(row)[3:])
+            for row in before.db.execute(
+                _checked(attempts), (side.usual, test.key.name, test.key.target)
+            )
+        }
+        if side and side.usual
+        else {}
+        for side in (test.before, test.after)
     )
     # The surest comes first, and stands for all with its label.
-    evidence = {
-        (one.check.kind, one.check.label): one for one in reversed(test.evidence.dropped_checks)
-    }
+    evidence = {(one.check.kind, one.check.label): one for one in reversed(told.dropped_checks)}
     changes = []
     for key in dict.fromkeys([*new, *old]):
         was, now = old.get(key, CheckSide()), new.get(key, CheckSide())
-        told = wrong_after(now.failed).get(key) or wrong_before(was.failed).get(key)
+        found = wrong(after, now.failed).get(key) or wrong(before, was.failed).get(key)
         kind, label = key
         changes.append(
             CheckChange(
@@ -166,32 +181,10 @@ def compare_checks(
                 mask.text(label),
                 was,
                 now,
-                failure_code=told.failure_code if told else None,
-                message=told.message if told else None,
-                score_dropped=kind in SCORED and label in test.evidence.dropped_scores,
+                failure_code=found.failure_code if found else None,
+                message=found.message if found else None,
+                score_dropped=kind in SCORED and label in told.dropped_scores,
                 evidence=evidence.get(key),
             )
         )
     return tuple(changes)
-
-
-def _checks(
-    db: sqlite3.Connection, attempts: Attempts, test: TestDiff, usual: str | None
-) -> dict[_Identity, CheckSide]:
-    rows = db.execute(_checked(attempts), (usual, test.key.name, test.key.target)) if usual else ()
-    return {(row[0], row[1]): CheckSide(*tuple(row)[3:]) for row in rows}
-
-
-def _wrong(
-    view: RunView, attempts: Attempts, mask: Mask, identity: str | None
-) -> dict[_Identity, AssertionView]:
-    """Return the checks that an execution, by its id, did not pass, as they may be shown."""
-    execution = view.execution(identity) if identity else None
-    if execution is None:
-        return {}
-    mask = mask.joined(mask_of_attempts(read_attempts(view, execution)))
-    return {
-        (assertion.kind, assertion.label): masked(assertion, mask)
-        for assertion in reversed(view.assertions(attempts.of(view, execution)))
-        if assertion.is_wrong
-    }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from kindlm.history.diff.calls import ChangedValue
+from kindlm.history.diff.calls import ABSENT, ChangedValue
 from kindlm.history.evidence.values import CheckKey
 from kindlm.history.queries import among
 from kindlm.matching import equal
@@ -41,7 +41,6 @@ _NAMES = ("name", "id", "tool", "criteria")
 
 _MOST_CHANGES = 500
 _MOST_DEPTH = 12
-_ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,20 +206,15 @@ def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[Changed
     if depth < _MOST_DEPTH and named[0] is not None and named[1] is not None:
         yield from _of_keys(path, named[0], named[1], depth, _item)
         return
-    there = before is not _ABSENT, after is not _ABSENT
-    if all(there) and equal(before, after):
-        return
-    shown = [
-        value if is_there else None for value, is_there in zip((before, after), there, strict=True)
-    ]
-    yield ChangedValue(path, shown[0], shown[1], *there)
+    if ABSENT in (before, after) or not equal(before, after):
+        yield ChangedValue(path, before, after)
 
 
 def _of_keys(
     path: str, before: Mapping[str, Any], after: Mapping[str, Any], depth: int, place: Any
 ) -> Iterator[ChangedValue]:
     for key in dict.fromkeys([*before, *after]):
-        old, new = before.get(key, _ABSENT), after.get(key, _ABSENT)
+        old, new = before.get(key, ABSENT), after.get(key, ABSENT)
         yield from _changes(place(path, key), old, new, depth + 1)
 
 

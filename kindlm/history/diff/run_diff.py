@@ -230,7 +230,7 @@ class RunDiff:
     def details(self, test: TestDiff) -> TestDetails:
         """Return what changed inside a test."""
         config = self._config(test.key.suite)
-        return read_details(self._db, self.before, self.after, self.counted_attempts, test, config)
+        return read_details(self.before, self.after, self.counted_attempts, test, config)
 
     @cached_property
     def _suites_before(self) -> tuple[Suite, ...]:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.diff.calls import CallChange, ChangedValue
+from kindlm.history.diff.calls import ABSENT, CallChange, ChangedValue
 from kindlm.history.diff.checks import CheckChange
 from kindlm.history.diff.config import SuiteConfig
 from kindlm.history.diff.details import TestDetails
@@ -119,12 +119,7 @@ def _config(config: SuiteConfig) -> dict[str, Any]:
 
 def _change(change: ChangedValue) -> dict[str, Any]:
     """Return a place that changed; a side without a value is left out."""
-    sides = {}
-    if change.was_there:
-        sides["before"] = change.before
-    if change.is_there:
-        sides["after"] = change.after
-    return {"path": change.path, **sides}
+    return {name: value for name, value in change._asdict().items() if value is not ABSENT}
 
 
 def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
@@ -182,27 +177,30 @@ def _details(details: TestDetails) -> dict[str, Any]:
     return {
         "calls": [_call(change) for change in details.calls],
         "sequences": [found._asdict() for found in details.sequences],
-        "output": _words(details.output),
+        "output": _words(details.words.get("output")),
         "checks": [_check(check) for check in details.checks],
-        "errors": {"before": details.error_before, "after": details.error_after},
-        "system": _words(details.system),
-        "user": _words(details.user),
-        "config": list(details.config),
+        "errors": {"before": details.errors[0], "after": details.errors[1]},
+        "system": _words(details.words.get("system")),
+        "user": _words(details.words.get("user")),
+        "config": details.config,
         "answers": [
-            {"turn": answer.turn, "words": _words(answer.words)} for answer in details.answers
+            {"turn": place, "words": _words(words)}
+            for place, words in details.words.items()
+            if isinstance(place, int)
         ],
     }
 
 
 def _call(change: CallChange) -> dict[str, Any]:
+    before, after = change.before, change.after
     return {
         "edit": str(change.edit),
-        "tool": change.tool,
-        "before": change.before,
-        "after": change.after,
-        "turnBefore": change.turns[0],
-        "turnAfter": change.turns[1],
-        "made": change.made,
+        "tool": change.made.tool,
+        "before": None if before is None else before.position,
+        "after": None if after is None else after.position,
+        "turnBefore": None if before is None else before.turn,
+        "turnAfter": None if after is None else after.turn,
+        "made": change.made.arguments,
         "arguments": [_change(argument) for argument in change.arguments],
     }
 

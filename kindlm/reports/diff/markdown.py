@@ -16,12 +16,11 @@ from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import Edit, WordDiff
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff.parts import (
-    argument_text,
     call_aside,
+    change_text,
     check_name,
     check_text,
     checks_to_tell,
-    config_text,
     excerpt,
     measures,
 )
@@ -68,6 +67,12 @@ _EDITS = {
     CallEdit.MOVED: "!",
 }
 _MARKED = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+}")}
+
+_TITLES: dict[str | int, str] = {
+    "system": "System text",
+    "user": "User's message",
+    "output": "Output",
+}
 
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
@@ -153,7 +158,7 @@ def _configs(diff: RunDiff) -> Iterator[str]:
     for config in diff.configs:
         yield f"\n<details><summary>Configuration of {html_code(config.suite)}</summary>\n\n"
         lines = [
-            f"{one_line(change.path)}: {config_text(change)}" for change in config.changes[:_CONFIG]
+            f"{one_line(change.path)}: {change_text(change)}" for change in config.changes[:_CONFIG]
         ]
         more = len(config.changes) - _CONFIG + config.left_out
         if more > 0:
@@ -176,16 +181,10 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
         yield f" {code(check.failure_code)}\n" if check.failure_code else "\n"
         if check.message and check.worse:
             yield f"  {code(bounded(check.message, 300))}\n"
-    if details.error_after:
-        yield f"- error {code(bounded(details.error_after, 300))}\n"
-    for what, words in (
-        ("System text", details.system),
-        ("User's message", details.user),
-        *((f"Answer of turn {answer.turn}", answer.words) for answer in details.answers),
-        ("Output", details.output),
-    ):
-        if words is not None:
-            yield f"\n{what}:\n\n{block(_marked(words))}"
+    if error := details.errors[1]:
+        yield f"- error {code(bounded(error, 300))}\n"
+    for place, words in details.words.items():
+        yield f"\n{_TITLES.get(place) or f'Answer of turn {place}'}:\n\n{block(_marked(words))}"
     for measure, text in measures(test):
         yield f"- {measure}: {code(text)}\n"
     yield "\n</details>\n"
@@ -193,9 +192,9 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
 
 def _calls(details: TestDetails) -> Iterator[str]:
     for change in details.calls[:_CALLS]:
-        yield f"{_EDITS[change.edit]} {one_line(change.tool)}  {call_aside(change)}".rstrip()
+        yield f"{_EDITS[change.edit]} {one_line(change.made.tool)}  {call_aside(change)}".rstrip()
         for argument in change.arguments[:_CALLS]:
-            yield f"!     {one_line(argument.path) or 'arguments'}: {argument_text(argument)}"
+            yield f"!     {one_line(argument.path) or 'arguments'}: {change_text(argument)}"
     if len(details.calls) > _CALLS:
         yield f"  … and {len(details.calls) - _CALLS} more"
 

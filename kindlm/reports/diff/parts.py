@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kindlm.history.diff.calls import CallChange, CallEdit, ChangedValue
+from kindlm.history.diff.calls import ABSENT, CallChange, CallEdit, ChangedValue
 from kindlm.history.diff.checks import CheckChange
 from kindlm.history.diff.samples import SCORED
 from kindlm.history.diff.values import TestDiff
@@ -16,12 +16,11 @@ from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line
 
 __all__ = [
-    "argument_text",
     "call_aside",
+    "change_text",
     "check_name",
     "check_text",
     "checks_to_tell",
-    "config_text",
     "excerpt",
     "measures",
     "p_value",
@@ -56,20 +55,14 @@ def excerpt(words: WordDiff, limit: int) -> list[Segment]:
     return shown
 
 
-def argument_text(argument: ChangedValue) -> str:
-    """Return how an argument changed: `49.99 → 60.0`, `added "now"`, `removed 3`."""
-    before, after = json_shown(argument.before, _VALUE), json_shown(argument.after, _VALUE)
-    if not argument.was_there:
-        return f"added {after}"
-    return f"{before} → {after}" if argument.is_there else f"removed {before}"
-
-
-def config_text(change: ChangedValue) -> str:
-    """Return how a place in a configuration changed."""
-    before, after = json_shown(change.before, _VALUE), json_shown(change.after, _VALUE)
-    if not change.was_there:
-        return f"added {after}"
-    return f"{before} → {after}" if change.is_there else f"removed {before}"
+def change_text(change: ChangedValue) -> str:
+    """Return how an argument or a setting changed: `49.99 → 60.0`, `added "now"`, `removed 3`."""
+    if change.before is ABSENT:
+        return f"added {json_shown(change.after, _VALUE)}"
+    before = json_shown(change.before, _VALUE)
+    if change.after is ABSENT:
+        return f"removed {before}"
+    return f"{before} → {json_shown(change.after, _VALUE)}"
 
 
 def call_aside(change: CallChange) -> str:
@@ -77,13 +70,14 @@ def call_aside(change: CallChange) -> str:
 
     That is its arguments if it is new or gone, and when it was made if that is another time.
     """
-    if change.edit in (CallEdit.ADDED, CallEdit.REMOVED):
-        return json_shown(change.made, _VALUE)
-    if change.edit is not CallEdit.MOVED or change.before is None or change.after is None:
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return json_shown(change.made.arguments, _VALUE)
+    if change.edit is not CallEdit.MOVED:
         return ""
-    if change.turns[0] != change.turns[1]:
-        return f"was in turn {change.turns[0]}, is in turn {change.turns[1]}"
-    return f"was call {change.before + 1}, is call {change.after + 1}"
+    if before.turn != after.turn:
+        return f"was in turn {before.turn}, is in turn {after.turn}"
+    return f"was call {before.position + 1}, is call {after.position + 1}"
 
 
 def check_name(check: CheckChange) -> str:

@@ -13,12 +13,11 @@ from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import Edit, WordDiff
 from kindlm.reports.diff.parts import (
-    argument_text,
     call_aside,
+    change_text,
     check_name,
     check_text,
     checks_to_tell,
-    config_text,
     excerpt,
     measures,
     sequence_text,
@@ -150,18 +149,13 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: b
         )
     _write_calls(details, page)
     _write_checks(details, page)
-    for name, error in (("error before", details.error_before), ("error", details.error_after)):
+    for name, error in zip(("error before", "error"), details.errors, strict=True):
         if error:
             text = visible(bounded(error, _TEXT, lines=10))
             page.line((f"{name}  ", "dim"), (text, "magenta"), indent=6, hang=2)
-    for name, words in (
-        ("system", details.system),
-        ("user", details.user),
-        *((f"answer of turn {answer.turn}", answer.words) for answer in details.answers),
-        ("output", details.output),
-    ):
-        if words is not None:
-            _write_words(name, words, page, color=color)
+    for place, words in details.words.items():
+        name = f"answer of turn {place}" if isinstance(place, int) else place
+        _write_words(name, words, page, color=color)
     page.fields(list(measures(test)), indent=6)
 
 
@@ -184,7 +178,7 @@ def _write_call(change: CallChange, page: Page) -> None:
     aside = call_aside(change)
     page.line(
         _EDITS[change.edit],
-        one_line(change.tool),
+        one_line(change.made.tool),
         (f"  {aside}" if aside else "", "dim"),
         indent=8,
         hang=4,
@@ -192,7 +186,7 @@ def _write_call(change: CallChange, page: Page) -> None:
     for argument in change.arguments[:_CALLS]:
         page.line(
             (f"{one_line(argument.path) or 'arguments'}  ", "dim"),
-            argument_text(argument),
+            change_text(argument),
             indent=12,
             hang=2,
         )
@@ -240,7 +234,7 @@ def _write_configs(diff: RunDiff, page: Page) -> None:
 
 def _write_config(config: SuiteConfig, page: Page) -> None:
     for change in islice(config.changes, _CONFIG):
-        page.line((f"{one_line(change.path)}  ", "dim"), config_text(change), indent=2, hang=2)
+        page.line((f"{one_line(change.path)}  ", "dim"), change_text(change), indent=2, hang=2)
     more = len(config.changes) - _CONFIG + config.left_out
     if more > 0:
         page.line(f"… and {more:,} more", indent=2)

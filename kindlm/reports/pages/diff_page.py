@@ -11,12 +11,11 @@ from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import Segment, WordDiff
 from kindlm.reports.diff.parts import (
-    argument_text,
     call_aside,
+    change_text,
     check_name,
     check_text,
     checks_to_tell,
-    config_text,
     excerpt,
     measures,
     sequence_text,
@@ -92,7 +91,6 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
             "configs": diff.configs,
             "step": next_step(diff),
             "aside": call_aside,
-            "argument_text": argument_text,
             "calls_changed": _calls_changed,
             "check_name": check_name,
             "check_text": check_text,
@@ -103,7 +101,7 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
             "measures": measures,
             "needs": needs_text,
             "outcome": outcome_text,
-            "place": config_text,
+            "change_text": change_text,
             "sequence": sequence_text,
             "status": status_text,
         },

@@ -9,9 +9,9 @@ from datetime import datetime
 from markupsafe import Markup
 
 from kindlm.history.costs import Paid, paid_for_execution
-from kindlm.history.masking import masked
+from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import AssertionView, CallView, ExecutionView
-from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
+from kindlm.history.run_view import RunView, read_attempts
 from kindlm.outcome import Outcome
 from kindlm.reports.assertion_text import assertion_fields, assertion_name
 from kindlm.reports.figures import cost, duration, money
@@ -39,7 +39,7 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
     if execution is None:
         return None
     attempts = read_attempts(view, execution)
-    tools, mask = attempts[-1].tool_calls, mask_of_attempts(attempts)
+    tools, mask = attempts[-1].tool_calls, mask_of(attempts)
     shown = [masked(assertion, mask) for assertion in attempts[-1].assertions]
     calls, repeats = view.calls(execution), view.repeats(execution)
     decided = (Outcome.PASSED, Outcome.SKIPPED)

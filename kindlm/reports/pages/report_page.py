@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from markupsafe import Markup
 
 from kindlm.history.costs import paid_for_execution
-from kindlm.history.masking import masked
+from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import ExecutionView
-from kindlm.history.run_view import RunView, mask_of_attempts, read_attempts
+from kindlm.history.run_view import RunView, read_attempts
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.pages.conversation import attempts_of
@@ -157,7 +157,7 @@ class _Pieces:
         view = self.view
         attempts = read_attempts(view, execution)
         assertions, tools = attempts[-1].assertions, attempts[-1].tool_calls
-        mask = mask_of_attempts(attempts)
+        mask = mask_of(attempts)
         status = execution.status.value if execution.status else "not finished"
         return render_fragment(
             "report_execution.html",

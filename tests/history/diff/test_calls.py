@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.diff.calls import Call, CallEdit, compare_arguments, diff_calls
+from kindlm.history.diff.calls import ABSENT, Call, CallEdit, compare_arguments, diff_calls
 
 
 def calls(*made: str | tuple[str, Any]) -> list[Call]:
-    return [Call(*call) if isinstance(call, tuple) else Call(call, {}) for call in made]
+    named = (call if isinstance(call, tuple) else (call, {}) for call in made)
+    return [Call(*call, position=position) for position, call in enumerate(named)]
 
 
 def edits(before: list[Call], after: list[Call]) -> list[str]:
-    return [f"{change.edit} {change.tool}" for change in diff_calls(before, after)]
+    return [f"{change.edit} {change.made.tool}" for change in diff_calls(before, after)]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_calls_with_the_same_arguments_belong_together() -> None:
     before = calls(("find", {"q": "a"}), ("find", {"q": "b"}))
     after = calls(("find", {"q": "b"}))
     assert edits(before, after) == ["removed find", "same find"]
-    assert diff_calls(before, after)[0].made == {"q": "a"}
+    assert diff_calls(before, after)[0].made.arguments == {"q": "a"}
 
 
 def test_a_call_that_moved_may_have_changed_too() -> None:
@@ -49,7 +50,7 @@ def test_a_call_that_moved_may_have_changed_too() -> None:
     after = calls("b", ("a", {"x": 2}))
     (_, moved) = diff_calls(before, after)
     assert moved.edit is CallEdit.MOVED
-    assert (moved.before, moved.after) == (0, 1)
+    assert (moved.before, moved.after) == (before[0], after[1])
     assert [(found.path, found.before, found.after) for found in moved.arguments] == [("x", 1, 2)]
 
 
@@ -58,12 +59,12 @@ def test_arguments_are_compared_key_by_key() -> None:
         {"id": "A1", "amount": 49.99, "gone": None, "deep": {"list": [1, 2]}},
         {"amount": 60, "id": "A1", "new": None, "deep": {"list": [1, 3]}},
     )
-    assert {argument.path: (argument.was_there, argument.is_there) for argument in found} == {
-        "amount": (True, True),
-        "gone": (True, False),
-        "deep.list[1]": (True, True),
-        "new": (False, True),
-    }
+    assert [(argument.path, argument.before, argument.after) for argument in found] == [
+        ("amount", 49.99, 60),
+        ("gone", None, ABSENT),
+        ("deep.list[1]", 2, 3),
+        ("new", ABSENT, None),
+    ]
 
 
 def test_arguments_that_mean_the_same_are_the_same() -> None:
@@ -84,9 +85,10 @@ def test_every_call_is_told_exactly_once(
     before: list[tuple[str, int]], after: list[tuple[str, int]]
 ) -> None:
     changes = diff_calls(calls(*before), calls(*after))
-    assert sorted(c.before for c in changes if c.before is not None) == list(range(len(before)))
+    told = (change.before.position for change in changes if change.before)
+    assert sorted(told) == list(range(len(before)))
     # The newer run is read from top to bottom.
-    assert [c.after for c in changes if c.after is not None] == list(range(len(after)))
+    assert [c.after.position for c in changes if c.after] == list(range(len(after)))
 
 
 def test_very_long_sequences_are_bounded() -> None:

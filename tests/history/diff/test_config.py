@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kindlm.history.diff.calls import ABSENT
 from kindlm.history.diff.config import SuiteConfig, compare_configs, parts_of_test
 
 
@@ -27,7 +28,7 @@ def test_an_inserted_item_does_not_shift_the_others() -> None:
     tests = [{"name": "a", "runs": 1}, {"name": "b", "runs": 1}]
     found = compare({"tests": tests}, {"tests": [{"name": "new"}, *tests]})
     assert paths(found) == ["tests[new]"]
-    assert not found.changes[0].was_there
+    assert found.changes[0].before is ABSENT
 
 
 def test_parts_of_a_test_are_named() -> None:
@@ -41,7 +42,7 @@ def test_parts_of_a_test_are_named() -> None:
 
 def test_null_and_nothing_are_not_the_same() -> None:
     (change,) = compare({"a": None}, {}).changes
-    assert (change.was_there, change.is_there) == (True, False)
+    assert (change.before, change.after) == (None, ABSENT)
 
 
 def test_an_erased_configuration_is_known_to_be_another_one() -> None:

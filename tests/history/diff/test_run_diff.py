@@ -148,7 +148,7 @@ def test_what_ran_before_the_suite_was_changed_is_left_out(history: History) -> 
     resumed.finish()
     b, d = compared(history).tests
     assert [b.key.name, d.key.name] == ["b", "d"]
-    assert [call.tool for call in compared(history).details(d).calls] == ["d"]
+    assert [call.made.tool for call in compared(history).details(d).calls] == ["d"]
     assert d.kind is Kind.REGRESSED
 
 
@@ -272,7 +272,7 @@ def test_details_show_the_executions_that_stand_for_both_sides(history: History)
     }
     test = diff_of(history, [before] * 3, [after] * 2 + [before])
     details = compared(history).details(test)
-    assert [(call.edit.value, call.tool) for call in details.calls] == [
+    assert [(call.edit.value, call.made.tool) for call in details.calls] == [
         ("removed", "lookup"),
         ("arguments", "refund"),
     ]
@@ -284,16 +284,17 @@ def test_details_show_the_executions_that_stand_for_both_sides(history: History)
     assert (check.before.passed, check.before.of) == (3, 3)
     assert (check.after.passed, check.after.of) == (1, 3)
     assert (check.failure_code, check.message) == ("CONTAINS_FAILED", "No hi.")
-    assert details.output is not None
-    assert [text for edit, text in details.output.segments if edit != "kept"] == [" 10", " 20"]
+    assert [text for edit, text in details.words["output"].segments if edit != "kept"] == [
+        " 10",
+        " 20",
+    ]
 
 
 def test_the_prompt_is_compared_as_it_was_sent(history: History) -> None:
     test = diff_of(history, [{"system": "Be kind."}], [{"system": "Be quick."}])
     details = compared(history).details(test)
-    assert details.system is not None
-    assert details.system.changed
-    assert details.user is None
+    assert details.words.keys() == {"system"}
+    assert details.words["system"].changed
 
 
 def test_personal_data_that_was_found_is_shown_redacted(history: History) -> None:
@@ -321,7 +322,7 @@ def test_what_only_one_side_looked_for_is_redacted_on_both(history: History) -> 
         "assertions": (Make.failed("pii", "pii", "PII_DETECTED", evidence=[FOUND]),),
     }
     details = compared(history).details(diff_of(history, [before], [after]))
-    assert details.system is not None
+    assert "system" in details.words
     assert [check.kind for check in details.checks] == ["pii", "contains"]
     assert ADDRESS not in repr(details)
     assert "ja******" in repr(details)
@@ -331,7 +332,7 @@ def test_a_new_check_for_personal_data_changes_no_words(history: History) -> Non
     says = {"output": f"Mail to {ADDRESS} today."}
     found = Make.failed("pii", "pii", "PII_DETECTED", evidence=[FOUND])
     test = diff_of(history, [says], [says | {"assertions": (found,)}])
-    assert compared(history).details(test).output is None
+    assert compared(history).details(test).words.keys() == set()
 
 
 def test_numbers_of_the_runs_as_a_whole(history: History) -> None:
@@ -383,7 +384,7 @@ def test_texts_that_were_erased_are_neither_a_change_nor_none(history: History) 
         )
     diff = compared(history)
     assert diff.tests[0].kind is Kind.ERASED
-    assert diff.details(diff.tests[0]).output is None
+    assert "output" not in diff.details(diff.tests[0]).words
     headline = headline_of(diff)
     assert (headline.word, headline.good) == ("SAME RESULTS", None)
     assert headline.reasons == ("1 test with the same result, whose texts were erased or withheld",)
