@@ -1,11 +1,14 @@
-"""Whatever valid history was recorded: no projection fails, and a rebuild gives the same tables."""
+"""Whatever valid history was recorded: no projection fails, and a rebuild gives the same tables.
+
+So it is where histories were purged and merged, in whatever order.
+"""
 
 from __future__ import annotations
 
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from kindlm.events import (
     AssertionEvaluated,
     BaselineRemoved,
     BaselineSet,
+    ContentsPurged,
     ExecutionFinished,
     ExecutionStarted,
     GateVerdict,
@@ -43,6 +47,7 @@ from kindlm.events import (
     ToolSimulated,
     new_event,
 )
+from kindlm.history.sealing import PURGES
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome, Status
 from kindlm.projections import PROJECTIONS
 from kindlm.suite import Gate
@@ -56,7 +61,7 @@ from kindlm.transcript import (
     ToolProblemKind,
     ToolUse,
 )
-from kindlm_store import Append, EventLog, NewEvent
+from kindlm_store import Append, EventLog, LogSource, NewEvent, open_reader
 
 Tables = dict[str, list[tuple[Any, ...]]]
 
@@ -403,3 +408,47 @@ def test_any_history_is_folded_without_error_and_rebuilt_the_same(
         log.rebuild()
         assert tables(log) == folded
         assert log.projection_errors() == {}
+
+
+def purge(log: EventLog, stream: str) -> None:
+    """Erase the texts of a run, as `kindlm purge` does."""
+    purged = ContentsPurged(texts=1, runs=[stream.removeprefix("run/")], matching=False, by="me")
+    journal = f"journal/purges-{log.path.stem}"
+    log.erase(log.erasable([stream]), lambda _: Append(journal, (new_event(purged),)))
+
+
+def merge(source: EventLog, into: EventLog) -> None:
+    with closing(open_reader(source.path)) as reader, LogSource(reader, source.path) as taken:
+        into.take(taken, accept=lambda _: None, erasures=PURGES, together=True)
+
+
+@settings(max_examples=10)
+@given(histories(), st.randoms(use_true_random=False))
+def test_histories_that_were_purged_have_the_same_tables_in_whatever_order_they_are_merged(
+    appends: list[Append], chance: random.Random
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+        one, other, forwards, backwards = (
+            opened.enter_context(
+                EventLog.open(
+                    Path(folder) / f"{name}.db", projections=PROJECTIONS, synchronous="OFF"
+                )
+            )
+            for name in ("one", "other", "forwards", "backwards")
+        )
+        written = {append.stream: chance.choice([one, other]) for append in appends}
+        for append in appends:
+            written[append.stream].submit(append)
+        for stream, log in written.items():
+            log.flush()
+            if stream.startswith("run/") and chance.random() < 0.5:
+                purge(log, stream)
+        for into, sources in ((forwards, (one, other)), (backwards, (other, one)), (one, (other,))):
+            for source in sources:
+                merge(source, into)
+        merged = tables(forwards)
+        for log in (one, backwards, forwards):
+            assert tables(log) == merged
+            log.rebuild()
+            assert tables(log) == merged
+            assert log.projection_errors() == {}
