@@ -30,7 +30,7 @@ from kindlm_store import (
     open_reader,
 )
 from kindlm_store.merge import Refusal, Taken
-from kindlm_store.salvage import is_damaged, salvage, salvage_file
+from kindlm_store.salvage import is_damaged, salvage, salvage_file, scratch_log
 
 __all__ = ["Merged", "merge_histories", "problems_of", "still_going_on", "withheld"]
 
@@ -56,10 +56,10 @@ class Merged(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    """An open history; `reader` is None if it is empty. `is_salvaged`: what is left of it."""
+    """An open history. `is_salvaged`: what is left of it."""
 
     file: Path
-    reader: sqlite3.Connection | None
+    reader: sqlite3.Connection
     is_salvaged: bool = False
 
 
@@ -78,8 +78,7 @@ def merge_histories(files: Sequence[Path], database: Path) -> Result[list[Merged
             if isinstance(source, Err):
                 return source
             sources.append(source.value)
-            if source.value.reader is not None:
-                opened.enter_context(closing(source.value.reader))
+            opened.enter_context(closing(source.value.reader))
         try:
             with open_log(database, secret_values(os.environ, ())) as log:
                 return Ok([_take(log, source) for source in sources])
@@ -94,7 +93,7 @@ def _open(file: Path) -> Result[_Opened]:
     try:
         return Ok(_Opened(file, open_reader(file)))
     except EmptyFileError:
-        return Ok(_Opened(file, None))
+        return Ok(_Opened(file, scratch_log()))
     except (CorruptDatabaseError, NotSqliteError) as error:
         copy = salvage_file(file)
         if copy is not None:
@@ -120,8 +119,6 @@ def _take(log: EventLog, opened: _Opened) -> Merged:
         taken.streams.update(first.streams)
         return Merged(file, taken, is_damaged=True, lost=copy.execute(_LOST).fetchone()[0])
 
-    if reader is None:
-        return Merged(file, Taken())
     if is_salvaged:
         return left_of(reader, Taken())
     taken = Taken()

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.sealing import SEALED_HEADS
-from kindlm_store.verify import verify_file
 
 __all__ = [
     "Baseline",
@@ -151,6 +149,9 @@ class BaselineChecks:
 
     def _find_change(self, run: str) -> str | None:
         """Return what is not as it was recorded in a run; None if all is."""
+        from kindlm.history.sealing import SEALED_HEADS
+        from kindlm_store.verify import verify_file
+
         stream = f"run/{run}"
         file = self._db.execute("PRAGMA database_list").fetchone()[2]
         found = verify_file(file, stream, claims=SEALED_HEADS)

@@ -66,7 +66,18 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         connection = sqlite3.connect(
             path, timeout=_READ_WAIT, isolation_level=None, check_same_thread=False
         )
-        _tune(connection, synchronous)
+        for pragma in (
+            f"synchronous = {synchronous}",
+            "secure_delete = ON",
+            "recursive_triggers = ON",
+            # Pages to go back to inside a transaction: in a file they would be written once more.
+            "temp_store = MEMORY",
+            f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
+            "cache_size = -16000",
+            # From here on locks are waited for by `begin_immediate`, and a checkpoint does not wait.
+            "busy_timeout = 0",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
         return connection
 
 
@@ -245,21 +256,6 @@ def _set_up(path: Path) -> None:
             raise OpenError(path, "this file system does not support write-ahead logging")
         with immediate(connection):
             schema.apply(connection)
-
-
-def _tune(connection: sqlite3.Connection, synchronous: Synchronous) -> None:
-    for pragma in (
-        f"synchronous = {synchronous}",
-        "secure_delete = ON",
-        "recursive_triggers = ON",
-        # Pages to go back to inside a transaction: in a file they would be written once more.
-        "temp_store = MEMORY",
-        f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
-        "cache_size = -16000",
-        # From here on locks are waited for by `begin_immediate`, and a checkpoint does not wait.
-        "busy_timeout = 0",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
 
 
 @contextmanager

@@ -413,15 +413,11 @@ class Merge:
             stored = SHA256_TAG + bytes.fromhex(head.removeprefix("sha256:"))
         except ValueError:
             return False
-        return (
-            self._value(
-                "SELECT 1 FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?)"
-                " AND hash = ? ORDER BY version DESC LIMIT 1",
-                stream,
-                stored,
-            )
-            is not None
+        query = (
+            "SELECT 1 FROM events WHERE stream = (SELECT id FROM streams WHERE name = ?)"
+            " AND hash = ? ORDER BY version DESC LIMIT 1"
         )
+        return self._value(query, stream, stored) is not None
 
     def _type(self, name: str) -> int:
         """The number of an event type, which is new here perhaps."""

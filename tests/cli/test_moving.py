@@ -137,6 +137,7 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "no time": (lambda lines: event(lines).update(at="now"), "stored form"),
     "hash": (lambda lines: event(lines).update(hash="sha256:" + "0" * 64), "its hash"),
     "type": (lambda lines: event(lines).update(type="run.resumed"), "its hash"),
+    "id": (lambda lines: event(lines, 1).update(id=event(lines)["id"]), "id of another event"),
     "body": (lambda lines: text(lines).update(body="another"), "does not match its reference"),
     "salt": (lambda lines: text(lines).update(salt="0" * 32), "does not match its reference"),
     "no salt": (lambda lines: text(lines).pop("salt"), "together"),
