@@ -74,7 +74,7 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
             "temp_store = MEMORY",
             f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
             "cache_size = -16000",
-            # From here on locks are waited for by `begin_immediate`, and a checkpoint does not wait.
+            # `begin_immediate` waits for locks from here on, and a checkpoint does not wait.
             "busy_timeout = 0",
         ):
             connection.execute(f"PRAGMA {pragma}")

@@ -577,7 +577,7 @@ def test_a_run_of_many_suites_is_verified_once(
         verified.append(stream)
         return verify_file(path, stream, **options)
 
-    monkeypatch.setattr("kindlm.history.baselines.verify_file", counting)
+    monkeypatch.setattr("kindlm_store.verify.verify_file", counting)
     for run in ("run1", "run2"):
         record(history, make, run, suites=("a", "b", "c")).finish()
     assert baseline("set", "run1").code == 0

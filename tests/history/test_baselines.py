@@ -167,7 +167,7 @@ class TestUnusable:
             verified.append(stream)
             return verify_file(path, stream, **options)
 
-        monkeypatch.setattr("kindlm.history.baselines.verify_file", counting)
+        monkeypatch.setattr("kindlm_store.verify.verify_file", counting)
         suites = [f"suite {number}" for number in range(5)]
         for run in ("run1", "run2"):
             writer = history.run(run)
