@@ -289,27 +289,27 @@ def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
         disagreements=tuple(e for e in told if e.recorded is not e.people),
         divided=tuple(execution for execution in executions if execution.people is None),
         errored=len(clear) - len(told),
-        left_out=sum(bool(e.criteria) and not any(_by_judge(e)) for e in clear),
+        left_out=sum(
+            bool(e.criteria) and not any(_tells_of(e, own) for _, own in _by_judge(e))
+            for e in clear
+        ),
     )
 
 
 _Key = tuple[str, str | None]
-_Verdicts = Iterator[tuple[_Key, bool]]
+_Judged = list[tuple[_Key, list[JudgedCriterion]]]
 
 
-def _by_judge(execution: ReviewedExecution) -> _Verdicts:
-    """Yield the verdicts of the judges of which the execution tells something."""
-    for judge in dict.fromkeys(criterion.judge or "" for criterion in execution.criteria):
-        own = [c for c in execution.criteria if (c.judge or "") == judge]
-        if _tells_of(execution, own):
-            yield (judge, None), all(criterion.passed for criterion in own)
-
-
-def _by_criterion(execution: ReviewedExecution) -> _Verdicts:
-    """Yield the verdicts on the criteria of which the execution tells something."""
+def _by_judge(execution: ReviewedExecution) -> _Judged:
+    """Return the judges of an execution, each with its criteria."""
+    judges: dict[_Key, list[JudgedCriterion]] = {}
     for criterion in execution.criteria:
-        if _tells_of(execution, [criterion]):
-            yield (criterion.judge or "", criterion.label), bool(criterion.passed)
+        judges.setdefault((criterion.judge or "", None), []).append(criterion)
+    return list(judges.items())
+
+
+def _by_criterion(execution: ReviewedExecution) -> _Judged:
+    return [((one.judge or "", one.label), [one]) for one in execution.criteria]
 
 
 def _tells_of(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion]) -> bool:
@@ -323,12 +323,14 @@ def _tells_of(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion])
 
 
 def _agreements(
-    executions: Iterable[ReviewedExecution], verdicts: Callable[[ReviewedExecution], _Verdicts]
+    executions: Iterable[ReviewedExecution], judged: Callable[[ReviewedExecution], _Judged]
 ) -> Iterator[Agreement]:
     pairs: dict[_Key, list[tuple[bool | None, bool | None]]] = {}
     for execution in executions:
-        for key, passed in verdicts(execution):
-            pairs.setdefault(key, []).append((passed, execution.people))
+        for key, own in judged(execution):
+            if _tells_of(execution, own):
+                passed = all(criterion.passed for criterion in own)
+                pairs.setdefault(key, []).append((passed, execution.people))
     for judge, criterion in sorted(pairs, key=lambda key: (key[1] or "", key[0])):
         yield _agreement(pairs[judge, criterion], judge, criterion)
 

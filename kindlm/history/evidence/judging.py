@@ -140,28 +140,15 @@ def _settlements(
     return dict(zip(pairs, settlements(looks, SETTLED_LEVEL, added_before, both=both), strict=True))
 
 
-_SETTLED_FIRST = (
-    Settlement.CONFIRMED,
-    Settlement.UNDECIDED,
-    Settlement.EXHAUSTED,
-    Settlement.BEFORE_TOO_SMALL,
-    Settlement.CLEARED,
-)
-
-
 def _settlement(
     key: Key, test: TestPair, settled: Mapping[_Rate[Key], Settlement]
 ) -> Settlement | None:
-    """Return what a test has come to with its checks; None if neither it nor any of them fell.
-
-    One that is confirmed decides, one that is undecided wants more repeats, and only if all are
-    cleared is the test.
-    """
+    """Return what a test has come to with its checks; None if neither it nor any of them fell."""
     if test.rate is None:
         return None
     rates = [((key, None), test.rate), *(((key, check), c) for check, c in test.checks.items())]
     found = {settled[rate] for rate, pair in rates if pair.fell and rate in settled}
-    return min(found, key=_SETTLED_FIRST.index, default=None)
+    return min(found, key=list(Settlement).index, default=None)
 
 
 class _Family(Generic[Key]):

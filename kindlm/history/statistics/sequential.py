@@ -25,13 +25,17 @@ _CLEARING_ODDS = 10.0
 
 
 class Settlement(StrEnum):
-    """What a test has come to. Undecided: more repeats of AFTER may decide it."""
+    """What a test has come to. Undecided: more repeats of AFTER may decide it.
+
+    Of a test and its checks, that which comes first here decides: one that is confirmed, else one
+    that wants more repeats; only if all are cleared is the test.
+    """
 
     CONFIRMED = "confirmed"
-    CLEARED = "cleared"
     UNDECIDED = "undecided"
     EXHAUSTED = "exhausted"
     BEFORE_TOO_SMALL = "before too small"
+    CLEARED = "cleared"
 
 
 def settlements(

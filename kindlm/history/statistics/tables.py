@@ -6,7 +6,7 @@ and nothing else has to be known.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -53,10 +53,6 @@ class DiscreteP:
 
     value: float
     attainable: tuple[float, ...]
-
-
-NOTHING_TO_SEE = DiscreteP(1.0, (1.0,))
-"""Of a test that can't come out in more than one way."""
 
 
 @lru_cache(maxsize=65536)
@@ -136,21 +132,13 @@ def score_drop(before: Sequence[float], after: Sequence[float]) -> DiscreteP:
         for side in (before, after)
     )
     if not old or not new:
-        return NOTHING_TO_SEE
-    ranks = _double_ranks([*old, *new])
+        # It can't come out in more than one way.
+        return DiscreteP(1.0, (1.0,))
+    ordered = sorted([*old, *new])
+    # Twice the mean rank of each score; doubled, they are whole numbers.
+    ranks = [bisect_left(ordered, one) + bisect_right(ordered, one) + 1 for one in [*old, *new]]
     sums, tails = _rank_tails(tuple(sorted(ranks)), len(old))
     return DiscreteP(tails[sums.index(sum(ranks[: len(old)]))], tails)
-
-
-def _double_ranks(values: Sequence[float]) -> list[int]:
-    """Return twice the mean rank of each value; doubled, they are whole numbers."""
-    ordered = sorted(values)
-    first: dict[float, int] = {}
-    last: dict[float, int] = {}
-    for position, value in enumerate(ordered, start=1):
-        first.setdefault(value, position)
-        last[value] = position
-    return [first[value] + last[value] for value in values]
 
 
 @lru_cache(maxsize=4096)
@@ -166,17 +154,12 @@ def _rank_tails(ranks: tuple[int, ...], chosen: int) -> tuple[list[int], tuple[f
     for rank in ranks:
         for size in range(chosen, 0, -1):
             ways[size] += ways[size - 1] << (8 * width * rank)
-    counts = _coefficients(ways[chosen], width)
+    size = (ways[chosen].bit_length() + 7) // 8
+    raw = ways[chosen].to_bytes(-(-size // width) * width, "little")
+    counts = [int.from_bytes(raw[i : i + width], "little") for i in range(0, len(raw), width)]
     sums = [s for s in range(len(counts) - 1, -1, -1) if counts[s]]
     everything = comb(len(ranks), chosen)
     return sums, tuple(ways / everything for ways in accumulate(counts[s] for s in sums))
-
-
-def _coefficients(polynomial: int, width: int) -> list[int]:
-    """Return the coefficients of a polynomial that is kept in a number, `width` bytes for each."""
-    size = (polynomial.bit_length() + 7) // 8
-    raw = polynomial.to_bytes(-(-size // width) * width, "little")
-    return [int.from_bytes(raw[i : i + width], "little") for i in range(0, len(raw), width)]
 
 
 def score_repeats_needed(
