@@ -12,36 +12,32 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
-from itertools import takewhile
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import (
-    AgentReplied,
     CallAnswered,
     CallFailed,
-    ProviderRequested,
     ProviderResponded,
 )
-from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt, recorded_executions
-from kindlm.history.request_differences import differences, is_as_recorded, text_difference
+from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
 from kindlm.matching import equal
 from kindlm.plan import Execution
-from kindlm.ports import Agent, AgentReply, AgentRequest, Asked, ModelReply, Provenance, Purpose
-from kindlm.transcript import Message, Role
-from kindlm.wording import count, shown
+from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose
 from kindlm_store import REDACTED
 
 __all__ = [
     "CachedAnswers",
-    "EarlierRuns",
-    "ReplayedAnswers",
-    "ReplayedRun",
+    "Calls",
+    "Place",
+    "RecordedAnswers",
+    "RecordedCall",
     "RescoredAnswers",
-    "agent_reply",
+    "answer_facts",
+    "earlier_runs",
+    "not_found",
+    "read_calls",
     "runs_related_to",
 ]
 
@@ -104,17 +100,17 @@ class RecordedCall(NamedTuple):
     suite_id: str
 
 
-_Calls = Mapping[tuple[str, str, int], Sequence[RecordedCall]]
+Calls = Mapping[tuple[str, str, int], Sequence[RecordedCall]]
 """Calls by their purpose, fingerprint and number."""
 
 
-def _read_calls(
+def read_calls(
     db: sqlite3.Connection,
     runs: Sequence[str],
     execution: Execution | None = None,
     *,
     is_replay: bool = False,
-) -> _Calls:
+) -> Calls:
     """Return the calls of some runs, of one execution if it is given."""
     wanted: dict[str, Any] = {"runs": json.dumps(runs), "is_replay": is_replay}
     query = _CALLS
@@ -143,7 +139,7 @@ class RecordedAnswers:
         self._asked: Counter[tuple[str, str]] = Counter()
         self._given_again: set[Provenance | None] = set()
         self._attempts: dict[tuple[str, int], RecordedAttempt] = {}
-        self._calls = _read_calls(db, runs, execution, is_replay=self.is_replay)
+        self._calls = read_calls(db, runs, execution, is_replay=self.is_replay)
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return what was answered then, or why nothing was; None if the model is to be asked."""
@@ -180,15 +176,11 @@ class RecordedAnswers:
             return None
         if isinstance(outcome, CallFailed):
             return Err(outcome.failure())
-        assert isinstance(outcome, ProviderResponded)
-        return Ok(
-            ModelReply(
-                raw="",
-                tool_calls=tuple(outcome.tool_calls),
-                finish_reason=outcome.finish_reason,
-                **_facts(attempt, outcome),
-            )
-        )
+        if not isinstance(outcome, ProviderResponded):
+            return None
+        calls = tuple(outcome.tool_calls)
+        finish, facts = outcome.finish_reason, answer_facts(attempt, outcome)
+        return Ok(ModelReply(raw="", tool_calls=calls, finish_reason=finish, **facts))
 
     def _attempt(self, call: RecordedCall) -> RecordedAttempt:
         key = (call.execution, call.attempt)
@@ -197,19 +189,8 @@ class RecordedAnswers:
         return self._attempts[key]
 
 
-def agent_reply(attempt: RecordedAttempt, event: AgentReplied) -> AgentReply:
-    """Return what an agent answered, and the tools it used."""
-    step = event.step()
-    return AgentReply(
-        raw=None,
-        tool_uses=step.tool_uses,
-        reported=step.reported,
-        reports_tools=step.reports_tools,
-        **_facts(attempt, event),
-    )
-
-
-def _facts(attempt: RecordedAttempt, event: CallAnswered) -> dict[str, Any]:
+def answer_facts(attempt: RecordedAttempt, event: CallAnswered) -> dict[str, Any]:
+    """Return what replies of models and agents have in common, of an answer that is given again."""
     return {
         "text": event.text,
         "latency_ms": event.latency_ms,
@@ -260,10 +241,11 @@ class RescoredAnswers(RecordedAnswers):
             "The simulated user was never asked this: with another persona, goal or model the"
             " conversation would be another one."
         )
-        return _not_found(message, "Put it back as it was, or record it: kindlm test")
+        return not_found(message, "Put it back as it was, or record it: kindlm test")
 
 
-def _not_found(message: str, hint: str) -> Err:
+def not_found(message: str, hint: str) -> Err:
+    """Return that nobody is there to answer."""
     return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
 
 
@@ -271,58 +253,49 @@ _MOST_RUNS = 20
 """So many runs of a suite are looked at, from the newest on, whether they finished or not."""
 
 _EARLIER = """
-SELECT s.id AS suite, c.body AS config
+SELECT r.id
   FROM runs r
- CROSS JOIN suites s ON s.run = r.id AND s.name = :suite AND s.project = :project
+ CROSS JOIN suites s ON s.run = r.id AND s.project = ? AND s.name = ?
   JOIN contents c ON c.ref = s.config_ref
- WHERE r.mode = 'live' AND r.id <> :run AND c.body IS NOT NULL
+ WHERE r.mode = 'live' AND r.id <> ? AND c.body IS NOT NULL
  ORDER BY r.started_at DESC, r.id
- LIMIT :limit
+ LIMIT ?
 """
+
+_CONFIG = "SELECT c.body FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?"
 
 _OF_ENVIRONMENT = re.compile(r"\{\{\s*env\.")
 
 
-class EarlierRuns:
-    """The live runs before one that takes answers from them; `db` is a read-only connection."""
-
-    def __init__(self, db: sqlite3.Connection, run: str) -> None:
-        self.db = db
-        self._run = run
-        self._known: dict[int, dict[str, Any]] = {}
-
-    def configs(self, execution: Execution) -> dict[str, Any]:
-        """Return what the suite of an execution was configured as, by its ids in these runs.
-
-        That of the newest run comes first; "now" is what it is now.
-        """
-        suite, ordinal = execution.suite.suite, execution.suite.ordinal
-        if ordinal not in self._known:
-            wanted = {"project": suite.project, "suite": suite.name, "run": self._run}
-            rows = self.db.execute(_EARLIER, {**wanted, "limit": _MOST_RUNS})
-            texts = {row["suite"]: row["config"] for row in rows} | {"now": suite.config_text}
-            self._known[ordinal] = {
-                name: json.loads(text).get("config", {}) for name, text in texts.items()
-            }
-        return self._known[ordinal]
+def earlier_runs(db: sqlite3.Connection, run: str, project: str, suite: str) -> list[str]:
+    """Return the live runs of a suite but the one that is given, newest first."""
+    return [row[0] for row in db.execute(_EARLIER, (project, suite, run, _MOST_RUNS))]
 
 
 class CachedAnswers(RecordedAnswers):
     """Answers to what was asked before in the same test, target and repeat, for the same purpose.
 
-    The newest run that has one gives it. What is not known to be the same is asked again: a request
-    with values of the environment, which are not recorded; one to a provider that is configured in
-    another way now; an answer in which something else stands in the place of a secret or of
-    personal data, or that was purged; one that was an error.
+    The first of the `earlier` runs that has one gives it. What is not known to be the same is asked
+    again: a request with values of the environment, which are not recorded; one to a provider that
+    is configured in another way now; an answer in which something else stands in the place of a
+    secret or of personal data, or that was purged; one that was an error.
     """
 
-    def __init__(self, earlier: EarlierRuns, execution: Execution) -> None:
-        self._configs = earlier.configs(execution)
-        runs = dict.fromkeys(suite.rpartition("/")[0] for suite in self._configs)
-        super().__init__(earlier.db, list(runs), execution)
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        earlier: Callable[[str, str], Sequence[str]],
+        execution: Execution,
+    ) -> None:
+        suite = execution.suite.suite
+        super().__init__(db, earlier(suite.project, suite.name), execution)
+        self._configs = {"now": _document(suite.config_text)}
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        then, now = self._configs.get(call.suite_id, {}), self._configs["now"]
+        if call.suite_id not in self._configs:
+            row = self._db.execute(_CONFIG, (call.suite_id,)).fetchone()
+            self._configs[call.suite_id] = _document(row[0]) if row and row[0] else {}
+        then, now = self._configs[call.suite_id], self._configs["now"]
         provider = now.get("providers", {}).get(asked.provider)
         if (
             any(message.written not in (None, message.text) for message in asked.request.messages)
@@ -336,216 +309,14 @@ class CachedAnswers(RecordedAnswers):
         return given if isinstance(given, Ok) and _is_whole(given.value) else None
 
 
+def _document(config: str) -> Mapping[str, Any]:
+    document: Mapping[str, Any] = json.loads(config).get("config", {})
+    return document
+
+
 def _is_whole(reply: ModelReply) -> bool:
     """Tell whether an answer is one, and stands there as it was given."""
     if not reply.text and not reply.tool_calls:
         return False
     written = [call.malformed or json.dumps(call.arguments) for call in reply.tool_calls]
     return not any(REDACTED in text for text in (reply.text, *written))
-
-
-class ReplayedRun:
-    """A run whose answers are given again; `db` is a read-only connection."""
-
-    def __init__(self, db: sqlite3.Connection, run: str, *, asks_judges: bool) -> None:
-        self.db = db
-        self.id = run
-        self.asks_judges = asks_judges
-
-    @cached_property
-    def calls(self) -> _Calls:
-        """The calls of all its tests."""
-        return _read_calls(self.db, [self.id], is_replay=True)
-
-
-_TOLD = 3
-_NEAREST = 50
-_ASKED = {Purpose.TEST: "request", Purpose.SIMULATE: "question to a simulated user"}
-
-
-class ReplayedAnswers(RecordedAnswers):
-    """Gives the answers of a run to the same suite, without calling anybody.
-
-    Its tests may have changed around the requests. Each repeat gets the answers of its own; where
-    there are none, those of another repeat of the test stand in, then those of another test.
-    """
-
-    is_replay = True
-
-    def __init__(self, run: ReplayedRun, execution: Execution) -> None:
-        super().__init__(run.db, [run.id], execution)
-        self._run = run
-        self._place = Place.of(execution)
-
-    def agent(self) -> Agent:
-        """Return an agent that answers as it did then."""
-        return ReplayedAgent(self._db, self._run.id, self._execution)
-
-    def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply]:
-        given = self._reply(call)
-        if given is None:
-            message = f"The answer of {call.execution}, call {call.call}, was purged or withheld."
-            return _not_found(message, "Record it again: kindlm test")
-        if isinstance(given, Err):
-            hint = f"So it was in run {self._run.id}; run it again: kindlm test"
-            return Err(replace(given.error, hint=hint))
-        then, now = call.place, self._place
-        if asked.purpose is not Purpose.TEST or then == now:
-            return given
-        warning = f"Answered as the test {shown(then.test)} on {shown(then.target)} was."
-        if then[:3] == now[:3]:
-            warning = _as_repeat(then.repeat, now.repeat)
-        return Ok(replace(given.value, warnings=(*given.value.warnings, warning)))
-
-    def _without(self, asked: Asked, number: int) -> Result[ModelReply] | None:
-        request = (str(asked.purpose), asked.fingerprint, number)
-        others = self._run.calls.get(request, ())
-        if others:
-            return self._given(min(others, key=self._distance), asked)
-        if asked.purpose is not Purpose.TEST and self._run.asks_judges:
-            return None
-        what = _ASKED.get(asked.purpose, "question to a judge")
-        nearest = self._differences(asked)
-        if nearest is None:
-            why = "nothing like it was recorded of this test"
-        else:
-            more = f"; and {len(nearest) - _TOLD} more" if len(nearest) > _TOLD else ""
-            why = "; ".join(nearest[:_TOLD]) + more or "it was asked less often"
-        judge = "" if asked.purpose is Purpose.TEST else "; ask the judge: --judge live"
-        return _not_found(
-            f"Run {self._run.id} never recorded this {what}: {why}.",
-            f"Record it: kindlm test; or put it back as it was{judge}",
-        )
-
-    def _distance(self, call: RecordedCall) -> tuple[Any, ...]:
-        return (*call.place.distance(self._place), call.call)
-
-    def _differences(self, asked: Asked) -> list[str] | None:
-        """Return how a request differs from the recorded one of the test that comes closest."""
-        calls = [
-            call
-            for calls in self._run.calls.values()
-            for call in calls
-            if call.purpose == asked.purpose and call.place[:3] == self._place[:3]
-        ]
-        found: list[tuple[ProviderRequested, list[dict[str, Any]]]] = []
-        for call in sorted(calls, key=self._distance)[:_NEAREST]:
-            attempt = self._attempt(call)
-            try:
-                request = attempt.request(call.call)
-            except PurgedError:
-                continue
-            # A judge has no tools.
-            found.append((request, [] if request.after is None else attempt.tools()))
-        turn = _answers(asked.request.messages)
-        same_turn = [each for each in found if _answers(each[0].messages) == turn]
-        differing = [list(differences(asked, *each)) for each in same_turn or found]
-        return min(differing, key=len, default=None)
-
-
-def _answers(messages: Sequence[Message]) -> int:
-    return sum(message.role is Role.ASSISTANT for message in messages)
-
-
-def _as_repeat(then: int, now: int) -> str:
-    return f"Answered as repeat {then} was: of repeat {now} nothing was recorded."
-
-
-class _Held(NamedTuple):
-    """A conversation with an agent: what the user said, and the call that each message ended with.
-
-    `system` is the system text.
-    """
-
-    repeat: int
-    attempt: RecordedAttempt
-    system: str | None
-    exchanges: tuple[tuple[str, int], ...]
-
-
-class ReplayedAgent:
-    """Answers one conversation from the record; implements `ports.Agent`.
-
-    It is that of the same repeat, or of the one that began with most of the same messages. What is
-    answered goes by the messages that the agent was sent.
-    """
-
-    def __init__(self, db: sqlite3.Connection, run: str, execution: Execution) -> None:
-        self._run = run
-        self._execution = execution
-        self._sent = 0
-        self._held = max(self._conversations(db), key=self._matching, default=None)
-
-    def _conversations(self, db: sqlite3.Connection) -> Iterator[_Held]:
-        """Yield the conversations of the test whose messages are all there."""
-        for row in recorded_executions(db, self._run, self._execution):
-            if row["status"] == "skipped":
-                continue
-            attempt = RecordedAttempt(db, row["source"], row["source_attempt"])
-            try:
-                first = attempt.started.messages if attempt.started else ()
-                exchanges = tuple(attempt.exchanges())
-            except PurgedError:
-                continue
-            system = next((m.text for m in first if m.role is Role.SYSTEM), None)
-            yield _Held(row["repeat"], attempt, system, exchanges)
-
-    def _matching(self, held: _Held) -> int:
-        """Return how many messages of the case were sent then, one after the other."""
-        case = self._execution.case
-        written = case.written or case
-        texts = zip(
-            (case.prompt.user, *case.follow_ups),
-            (written.prompt.user, *written.follow_ups),
-            (user for user, _ in held.exchanges),
-            strict=False,
-        )
-        same = takewhile(
-            lambda both: is_as_recorded(Message(Role.USER, both[0], written=both[1]), both[2]),
-            texts,
-        )
-        return len(list(same))
-
-    async def __aenter__(self) -> Self:
-        """Open nothing: there is nobody to talk to."""
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Close nothing."""
-
-    async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Return what was answered to the same message then."""
-        held, number = self._held, self._sent
-        self._sent += 1
-        if held is None:
-            return self._miss("nothing was recorded of this test")
-        system = next((m for m in request.messages if m.role is Role.SYSTEM), None)
-        if (system is None) != (held.system is None) or (
-            system is not None and not is_as_recorded(system, held.system or "")
-        ):
-            return self._miss("the system text is another one")
-        if number >= len(held.exchanges):
-            return self._miss(f"the user sent {count(len(held.exchanges), 'message')} then")
-        (user, call), message = held.exchanges[number], request.messages[-1]
-        if not is_as_recorded(message, user):
-            difference = text_difference(message.text, user)
-            return self._miss(f"message {number + 1} of the user is {difference}")
-        try:
-            outcome = held.attempt.outcome(call)
-        except PurgedError:
-            outcome = None
-        if isinstance(outcome, CallFailed):
-            return Err(outcome.failure())
-        if not isinstance(outcome, AgentReplied):
-            return self._miss("the answer was purged or withheld, or never came")
-        reply = agent_reply(held.attempt, outcome)
-        if self._execution.case.script is not None:
-            reply = replace(reply, raw=held.attempt.body(call))
-        if held.repeat != self._execution.repeat:
-            warning = _as_repeat(held.repeat, self._execution.repeat)
-            reply = replace(reply, warnings=(*reply.warnings, warning))
-        return Ok(reply)
-
-    def _miss(self, why: str) -> Err:
-        message = f"Run {self._run} never recorded what the agent says to this: {why}."
-        return _not_found(message, "Record it: kindlm test; or put it back as it was")

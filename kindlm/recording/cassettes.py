@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from kindlm.config import Diagnostic
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.json_text import read_json
 from kindlm.history.run_names import find_run
-from kindlm.plan import PlannedCase, PlannedSuite
+from kindlm.plan import PlannedSuite
 from kindlm.suite import Case, RecordedAnswer, SimulatedTool, Suite
 from kindlm.wording import count, shown
 
-__all__ = ["FilledSuite", "with_recorded_answers"]
+__all__ = ["with_recorded_answers"]
 
 # A run that executed nothing of the suite, since it crashed before or was about other tests, stands
 # for nothing. Its label may be that of an earlier run which does.
@@ -55,135 +56,93 @@ SELECT a.body AS arguments, r.body AS response
 """
 
 
-def _run_of(db: sqlite3.Connection, wanted: str, project: str, suite: str) -> Result[str]:
+_MAX_WARNINGS = 5
+
+
+def with_recorded_answers(
+    planned: PlannedSuite, db: sqlite3.Connection, warn: Callable[[Diagnostic], None]
+) -> Result[Suite]:
+    """Return the suite with its cassettes filled, or the error of one that names no run.
+
+    Those of tests that call no simulated tool this time, since they are skipped, not selected or
+    run on agents only, do not matter. Some of those that hold nothing are warned of.
+    """
+    suite = planned.suite
+    runs: dict[str, Result[str]] = {}
+    cases: list[Case] = []
+    empty: list[Diagnostic] = []
+    for item in planned.cases:
+        case = item.case
+        calls_tools = (
+            item.selected
+            and not case.skip
+            and case.command is None
+            and any(target in suite.models for target in item.targets)
+        )
+        tools: list[SimulatedTool] = []
+        for tool in case.tools:
+            if tool.cassette is None or not calls_tools:
+                tools.append(tool)
+                continue
+            wanted = tool.cassette.run
+            if wanted not in runs:
+                runs[wanted] = _run_of(db, wanted, suite)
+            run = runs[wanted]
+            if isinstance(run, Err):
+                return Err(_unreadable(tool, case, run.error))
+            recorded = _answers_of(db, run.value, suite, case, tool)
+            if not recorded:
+                message = (
+                    f"The cassette of the tool {shown(tool.name)} answers nothing: the run"
+                    f" {run.value} holds no answer of it in the test {shown(case.name)}"
+                )
+                empty.append(_warning(message, case))
+            tools.append(replace(tool, recorded=recorded))
+        cases.append(replace(case, tools=tuple(tools)))
+    for diagnostic in empty[:_MAX_WARNINGS]:
+        warn(diagnostic)
+    if (more := len(empty) - _MAX_WARNINGS) > 0:
+        warn(_warning(f"There are no answers for {count(more, 'more cassette')}", None))
+    return Ok(replace(suite, cases=tuple(cases)))
+
+
+def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> Result[str]:
     """Return the run that a cassette names: one that has executed tests of the suite.
 
     `latest` is the newest of them that has finished; of several with one label it is the newest.
     """
-    named = {"run": wanted, "project": project, "suite": suite}
+    named = {"run": wanted, "project": suite.project, "suite": suite.name}
     found = db.execute(_RUN, named).fetchone()
     if found is None and wanted != "latest":
         beginning = find_run(db, wanted)
         if isinstance(beginning, Err):
             return beginning
         found = db.execute(_RUN, {**named, "run": beginning.value}).fetchone()
-    return Err(_executed_nothing(wanted, suite)) if found is None else Ok(found[0])
+    if found is not None:
+        return Ok(found[0])
+    which = "No finished run" if wanted == "latest" else f"No run {wanted!r}"
+    message = f"{which} has executed tests of the suite {suite.name!r}."
+    return Err(
+        KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, "List the recorded runs: kindlm runs")
+    )
 
 
 def _answers_of(
-    db: sqlite3.Connection, run: str, *, project: str, suite: str, test: str, tool: str
+    db: sqlite3.Connection, run: str, suite: Suite, case: Case, tool: SimulatedTool
 ) -> tuple[RecordedAnswer, ...]:
     """Return what a tool was called with and answered in a test of a run, in order.
 
     Calls whose arguments were no JSON object, calls that no answer was meant for, and answers that
     were purged are left out.
     """
-    names = {"run": run, "project": project, "suite": suite, "test": test, "tool": tool}
-    answers: list[RecordedAnswer] = []
-    for arguments, response in db.execute(_ANSWERS, names):
-        parsed = read_json(arguments)
-        if isinstance(parsed, dict) and response is not None:
-            answers.append(RecordedAnswer(parsed, read_json(response)))
-    return tuple(answers)
-
-
-def _executed_nothing(wanted: str, suite: str) -> KindlmError:
-    which = "No finished run" if wanted == "latest" else f"No run {wanted!r}"
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        f"{which} has executed tests of the suite {suite!r}.",
-        "List the recorded runs: kindlm runs",
+    names = {"run": run, "project": suite.project, "suite": suite.name}
+    found = db.execute(_ANSWERS, {**names, "test": case.name, "tool": tool.name})
+    calls = ((read_json(arguments), response) for arguments, response in found)
+    return tuple(
+        RecordedAnswer(arguments, read_json(response))
+        for arguments, response in calls
+        if isinstance(arguments, dict) and response is not None
     )
-
-
-_MAX_WARNINGS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class FilledSuite:
-    """A suite whose cassettes are filled; `warnings` say which of them hold nothing."""
-
-    suite: Suite
-    warnings: tuple[Diagnostic, ...]
-
-
-def with_recorded_answers(planned: PlannedSuite, db: sqlite3.Connection) -> Result[FilledSuite]:
-    """Return the suite with its cassettes filled, or the error of one that names no run.
-
-    Those of tests that call no simulated tool this time, since they are skipped, not selected or
-    run on agents only, do not matter.
-    """
-    cassettes = _Cassettes(planned.suite, db)
-    cases: list[Case] = []
-    for item in planned.cases:
-        case = item.case
-        if _calls_tools(item, planned.suite):
-            filled = cassettes.fill(case)
-            if isinstance(filled, Err):
-                return filled
-            case = filled.value
-        cases.append(case)
-    return Ok(FilledSuite(replace(planned.suite, cases=tuple(cases)), cassettes.warnings()))
-
-
-def _calls_tools(planned: PlannedCase, suite: Suite) -> bool:
-    case = planned.case
-    runs = planned.selected and not case.skip and case.command is None
-    return runs and any(target in suite.models for target in planned.targets)
-
-
-class _Cassettes:
-    """Fills the cassettes of one suite; each run that they name is looked up once."""
-
-    def __init__(self, suite: Suite, db: sqlite3.Connection) -> None:
-        self._suite = suite
-        self._db = db
-        self._runs: dict[str, Result[str]] = {}
-        self._empty: list[Diagnostic] = []
-
-    def fill(self, case: Case) -> Result[Case]:
-        """Return the case with its cassettes filled, or the error of one that names no run."""
-        tools: list[SimulatedTool] = []
-        for tool in case.tools:
-            if tool.cassette is None:
-                tools.append(tool)
-                continue
-            run = self._run(tool.cassette.run)
-            if isinstance(run, Err):
-                return Err(_no_run(tool, case, run.error))
-            tools.append(self._filled(tool, case, run.value))
-        return Ok(replace(case, tools=tuple(tools)))
-
-    def warnings(self) -> tuple[Diagnostic, ...]:
-        """Return a warning for each cassette without answers, up to some."""
-        more = len(self._empty) - _MAX_WARNINGS
-        if more <= 0:
-            return tuple(self._empty)
-        rest = _warning(f"There are no answers for {count(more, 'more cassette')}", None)
-        return (*self._empty[:_MAX_WARNINGS], rest)
-
-    def _run(self, wanted: str) -> Result[str]:
-        if wanted not in self._runs:
-            suite = self._suite
-            self._runs[wanted] = _run_of(self._db, wanted, suite.project, suite.name)
-        return self._runs[wanted]
-
-    def _filled(self, tool: SimulatedTool, case: Case, run: str) -> SimulatedTool:
-        recorded = _answers_of(
-            self._db,
-            run,
-            project=self._suite.project,
-            suite=self._suite.name,
-            test=case.name,
-            tool=tool.name,
-        )
-        if not recorded:
-            message = (
-                f"The cassette of the tool {shown(tool.name)} answers nothing: the run {run} holds"
-                f" no answer of it in the test {shown(case.name)}"
-            )
-            self._empty.append(_warning(message, case))
-        return replace(tool, recorded=recorded)
 
 
 def _warning(message: str, case: Case | None) -> Diagnostic:
@@ -196,7 +155,7 @@ def _warning(message: str, case: Case | None) -> Diagnostic:
     return Diagnostic(error, "warning", "", None)
 
 
-def _no_run(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmError:
+def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_FILE_REF_ERROR,
         f'The cassette of the tool {tool.name!r} in test "{case.name}" can not be read:'

@@ -5,24 +5,23 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.recorded_answers import (
     CachedAnswers,
-    EarlierRuns,
-    ReplayedAnswers,
-    ReplayedRun,
     RescoredAnswers,
+    earlier_runs,
     runs_related_to,
 )
 from kindlm.history.recorded_attempts import RecordedTranscripts
-from kindlm.ports import AnswerSource, Embedder, EmbedderFactory, TranscriptSource
+from kindlm.history.replayed_answers import ReplayedAnswers, ReplayedRun
+from kindlm.ports import AnswerSource, Embedder, TranscriptSource
 from kindlm.providers.embedders import find_embedder
 from kindlm.recording.request import Derived, RunRequest
 from kindlm.suite import Suite
 
-__all__ = ["embedders", "recorded_sources"]
+__all__ = ["embedder", "recorded_sources"]
 
 
 def recorded_sources(
@@ -34,8 +33,8 @@ def recorded_sources(
     """
     derived = request.derived
     if derived is None:
-        cache = partial(CachedAnswers, EarlierRuns(db, run))
-        return None, cache if request.options.cache else None
+        earlier = cache(partial(earlier_runs, db, run))
+        return None, partial(CachedAnswers, db, earlier) if request.options.cache else None
     if derived.mode == "replayed":
         replayed = ReplayedRun(db, derived.run, asks_judges=derived.asks_judges)
         return None, partial(ReplayedAnswers, replayed)
@@ -43,26 +42,21 @@ def recorded_sources(
     return RecordedTranscripts(db, derived.run), rescored
 
 
-def embedders(derived: Derived | None, environ: Mapping[str, str]) -> EmbedderFactory:
-    """Return what finds embedders; vectors are not recorded, so that they are computed anew.
+def embedder(
+    derived: Derived | None, environ: Mapping[str, str], suite: Suite, target: str
+) -> Result[Embedder]:
+    """Find the embedder for a suite; vectors are not recorded, so they are computed anew.
 
     Where nobody is to be called, only a local model can.
     """
-    found = partial(find_embedder, environ=environ)
     if derived is None or derived.asks_judges:
-        return found
-
-    def local(suite: Suite, target: str) -> Result[Embedder]:
-        embedder = found(replace(suite, providers={}), target)
-        return Err(_not_recorded()) if isinstance(embedder, Err) else embedder
-
-    return local
-
-
-def _not_recorded() -> KindlmError:
-    return KindlmError(
-        ErrorCode.PROVIDER_NOT_FOUND,
-        "Embeddings are not recorded, and a replayed run calls nobody.",
+        return find_embedder(suite, target, environ=environ)
+    local = find_embedder(replace(suite, providers={}), target, environ=environ)
+    if isinstance(local, Ok):
+        return local
+    message = "Embeddings are not recorded, and a replayed run calls nobody."
+    hint = (
         "Use method: judge or field-diff, name a local model in KINDLM_EMBEDDING_MODEL, or let"
-        " the provider be called: --judge live",
+        " the provider be called: --judge live"
     )
+    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))

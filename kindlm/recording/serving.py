@@ -68,23 +68,16 @@ async def serve_suites(
             serving = _serve(planned, request, reader, stack, tell, lost)
             served = await _unless_stopped(serving, stop)
             if isinstance(served, Err):
-                skipped[planned.ordinal] = _skipped(planned.suite, served.error)
+                suite = planned.suite
+                tests = sum(len(case.targets) for case in suite.cases)
+                skipped[planned.ordinal] = SkippedSuite(suite.name, suite.path, tests, served.error)
             elif served is not None:
                 suites[planned.ordinal] = served.value
         whole = plan(list(suites.values()), missing=skipped)
-        yield Served(whole, _work(whole, request.derived), skipped, ended)
-
-
-def _work(plan: Plan, derived: Derived | None) -> Plan:
-    """Return what is run of a plan: of a run that is made of another one, what that one holds."""
-    if derived is None or derived.repeats is None:
-        return plan
-    return plan_repeats(plan, derived.repeats)
-
-
-def _skipped(suite: Suite, error: KindlmError) -> SkippedSuite:
-    tests = sum(len(case.targets) for case in suite.cases)
-    return SkippedSuite(suite.name, suite.path, tests, error)
+        # Of a run that is made of another one, what that one holds is run.
+        repeats = None if request.derived is None else request.derived.repeats
+        work = whole if repeats is None else plan_repeats(whole, repeats)
+        yield Served(whole, work, skipped, ended)
 
 
 async def _serve(
@@ -101,12 +94,10 @@ async def _serve(
     if has_cassettes and (derived is None or derived.mode == "replayed"):
         from kindlm.recording.cassettes import with_recorded_answers
 
-        recorded = with_recorded_answers(planned, reader)
-        if isinstance(recorded, Err):
-            return recorded
-        for warning in recorded.value.warnings:
-            tell(warning)
-        suite = recorded.value.suite
+        filled = with_recorded_answers(planned, reader, tell)
+        if isinstance(filled, Err):
+            return filled
+        suite = filled.value
     wanted = suite if derived is None else replace(suite, services=_called(suite, derived))
     services = bind_services(wanted, environ=request.environ)
     if isinstance(services, Err):

@@ -294,10 +294,10 @@ class _Session:
         # One for all patterns and schemas of the user: side by side they would share a time limit.
         thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
 
-        def embedder(suite: Suite, target: str) -> Result[Embedder]:
-            from kindlm.recording.recorded_sources import embedders
+        def embedders(suite: Suite, target: str) -> Result[Embedder]:
+            from kindlm.recording.recorded_sources import embedder
 
-            return embedders(request.derived, request.environ)(suite, target)
+            return embedder(request.derived, request.environ, suite, target)
 
         transcripts, answers = None, None
         if request.derived is not None or request.options.cache:
@@ -310,7 +310,7 @@ class _Session:
             simulators=partial(SimulatedTools, thread=thread),
             agents=agents,
             baselines=baselines,
-            embedders=embedder,
+            embedders=embedders,
             checker=CheckRunner(thread=thread),
             recorder=self.recorder,
             clock=SystemClock(),

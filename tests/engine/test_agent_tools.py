@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.history.recorded_answers import agent_reply
 from kindlm.history.recorded_attempts import RecordedAttempt, transcript_of
+from kindlm.history.replayed_answers import agent_reply
 from kindlm.outcome import Status
 from kindlm.ports import AgentReply
 from kindlm.suite import AgentTarget, Fault, SimulatedTool, ToolAnswer
