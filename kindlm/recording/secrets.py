@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -65,15 +65,7 @@ def redactor(environ: Mapping[str, str]) -> Redactor:
     return _redactor(frozenset(secret_values(environ, ())) | remembered_secrets())
 
 
-@lru_cache(maxsize=4)
-def _redactor(values: frozenset[str]) -> Redactor:
-    return Redactor(values)
-
-
-def _is_there(value: str) -> bool:
-    """Tell whether a value is the path of a file or folder: HOME is in many texts, and is told."""
-    # Path.exists() raises for what is too long to be one.
-    return os.path.isabs(value) and os.path.exists(value)  # noqa: PTH110, PTH117
+_redactor = lru_cache(maxsize=4)(Redactor)
 
 
 def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> set[str]:
@@ -86,12 +78,17 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     a URL or a list of names with values (`host=db password=…`) only what is secret in it.
     """
     named = set(key_variables)
-    values = {
-        value.strip()
-        for name, value in environ.items()
-        if is_secret_name(name) or (name in named and not _is_there(value))
-    }
-    values |= set(_perhaps_secret(environ))
+    values: set[str] = set()
+    for name, written in environ.items():
+        value = written.strip()
+        if is_secret_name(name) or (name in named and not _is_there(value)):
+            values.add(value)
+        may_be_one = may_be_secret_name(name) and not is_ordinary(value) and not _is_there(value)
+        if may_be_one or ("://" in value and ("@" in value or "?" in value)):
+            # To import it takes a while, and most environments hold nothing for it to read.
+            from kindlm.config.credentials import variable_secrets
+
+            values |= set(variable_secrets(name, value))
     long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
     # A variable such as CACHE_KEY=config_hash must not take the names out of our own events. To
     # find these takes a while, and most environments hold no secret.
@@ -99,17 +96,10 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     return {value for value in long_enough if not any(value in word for word in words)}
 
 
-def _perhaps_secret(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield what is secret in an environment unless it is ordinary."""
-    for name, value in environ.items():
-        stripped = value.strip()
-        is_named = may_be_secret_name(name) and not is_ordinary(stripped)
-        may_hold_one = "://" in stripped and ("@" in stripped or "?" in stripped)
-        if may_hold_one or (is_named and not _is_there(stripped)):
-            # To import it takes a while, and most environments hold nothing for it to read.
-            from kindlm.config.credentials import variable_secrets
-
-            yield from variable_secrets(name, stripped)
+def _is_there(value: str) -> bool:
+    """Tell whether a value is the path of a file or folder: HOME is in many texts, and is told."""
+    # Path.exists() raises for what is too long to be one.
+    return os.path.isabs(value) and os.path.exists(value)  # noqa: PTH110, PTH117
 
 
 def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[str]:

@@ -132,7 +132,7 @@ class _Session:
             serve_suites(request, self.stop, self.reader, tell) as served,
             _agents_of(request) as agents,
         ):
-            self.recorder.hide_personal_data(served.plan.suites, lambda slow: tell(_too_slow(slow)))
+            self.recorder.hide_personal_data(served.plan.suites, self._too_slow)
             chosen = request.settling.baselines if request.settling else None
             if self.before is not None:
                 chosen = self.before.baselines
@@ -276,7 +276,7 @@ class _Session:
             limits=self.request.limits,
             earlier=earlier,
             parts=parts,
-            unpriced=lambda model: self.watcher.tell(_unpriced(model)),
+            unpriced=self._unpriced,
             held_up=self._held_up,
         )
 
@@ -285,9 +285,42 @@ class _Session:
         # A number of 300 digits is no help to anybody.
         written = f"{seconds:,.0f} s" if seconds < 1e9 else f"{seconds:.0e} s"
         message = f"{shown(callee)} takes no calls for {written}"
-        self.watcher.tell(_held_up(message, for_too_long=seconds > MAX_RETRY_AFTER_S))
-        if seconds > MAX_RETRY_AFTER_S:
+        for_too_long = seconds > MAX_RETRY_AFTER_S
+        self._warn(
+            "providers",
+            ErrorCode.PROVIDER_RATE_LIMIT,
+            f"{message}; nothing is sent there meanwhile.",
+            "That is too long to wait for: what needs it is left out, and the others go on. "
+            "kindlm test --resume finishes the run later."
+            if for_too_long
+            else "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it "
+            "later.",
+        )
+        if for_too_long:
             self.stop.leave_undone(message)
+
+    def _unpriced(self, model: str) -> None:
+        self._warn(
+            "prices",
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"A limit of costs can not be kept: the price of {shown(model)} is not known.",
+            "Add it to `prices` in kindlm.yaml, in dollars for a million tokens; for cases of "
+            "EvalView to `model` in .evalview/config.yaml. In scenarios, let the agent tell its "
+            "`cost`.",
+        )
+
+    def _too_slow(self, pattern: str) -> None:
+        self._warn(
+            "record.redactPii",
+            ErrorCode.ASSERTION_EVAL_ERROR,
+            f"The pattern {shown(pattern)} for personal data takes too long.",
+            "Texts that it cannot search at once are not recorded: write it without nested "
+            "repetition.",
+        )
+
+    def _warn(self, place: str, code: ErrorCode, message: str, hint: str) -> None:
+        error = KindlmError(code, message, hint)
+        self.watcher.tell(Diagnostic(error, "warning", place, None))
 
     def _ports(self, baselines: BaselineLookup, agents: AgentFactory) -> Ports:
         request = self.request
@@ -355,37 +388,6 @@ def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:
             "what takes long."
         )
     return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
-
-
-def _too_slow(pattern: str) -> Diagnostic:
-    error = KindlmError(
-        ErrorCode.ASSERTION_EVAL_ERROR,
-        f"The pattern {shown(pattern)} for personal data takes too long.",
-        "Texts that it cannot search at once are not recorded: write it without nested repetition.",
-    )
-    return Diagnostic(error, "warning", "record.redactPii", None)
-
-
-def _held_up(message: str, *, for_too_long: bool) -> Diagnostic:
-    error = KindlmError(
-        ErrorCode.PROVIDER_RATE_LIMIT,
-        f"{message}; nothing is sent there meanwhile.",
-        "That is too long to wait for: what needs it is left out, and the others go on. "
-        "kindlm test --resume finishes the run later."
-        if for_too_long
-        else "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it later.",
-    )
-    return Diagnostic(error, "warning", "providers", None)
-
-
-def _unpriced(model: str) -> Diagnostic:
-    error = KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"A limit of costs can not be kept: the price of {shown(model)} is not known.",
-        "Add it to `prices` in kindlm.yaml, in dollars for a million tokens; for cases of EvalView "
-        "to `model` in .evalview/config.yaml. In scenarios, let the agent tell its `cost`.",
-    )
-    return Diagnostic(error, "warning", "prices", None)
 
 
 @asynccontextmanager
