@@ -1,0 +1,116 @@
+"""What is recorded of a run that is resumed: read from the events that its sessions began with."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from kindlm.events import (
+    Payload,
+    PlannedTest,
+    RunInterrupted,
+    RunOptions,
+    RunResumed,
+    RunStarted,
+    SuiteSkipped,
+    SuiteStarted,
+    new_event,
+)
+from kindlm.projections import PROJECTIONS
+from kindlm.recording.resumption import Unfinished, read_unfinished
+from kindlm_store import EventLog
+
+SECOND = "2026-01-02T03:04:{:02}.000000Z"
+
+
+def started(name: str, ordinal: int, *, baseline: str | None = None) -> SuiteStarted:
+    return SuiteStarted(
+        suite=name,
+        ordinal=ordinal,
+        project="shop",
+        front_end="kindlm",
+        path=f"{name}.yaml",
+        config_hash="0123456789ab",
+        config="kindlm: 1",
+        gates=(),
+        baseline_run=baseline,
+        tests=(
+            PlannedTest(name="chosen", target="gpt", repeat=3),
+            PlannedTest(name="left out", target="gpt", selected=False),
+        ),
+    )
+
+
+def skipped(name: str, ordinal: int) -> SuiteSkipped:
+    return SuiteSkipped(
+        suite=name,
+        ordinal=ordinal,
+        path=f"{name}.yaml",
+        tests=2,
+        error_code="CONFIG_PARSE_ERROR",
+        error_number=101,
+        message="It can not be read.",
+    )
+
+
+def recorded(folder: Path, *events: tuple[int, Payload]) -> Unfinished:
+    """Record events of one run, each at a second, and return what is read of it."""
+    with EventLog.open(folder / "history.db", projections=PROJECTIONS) as log:
+        made = [new_event(event, at=SECOND.format(at)) for at, event in events]
+        log.append("run/k3f9x2ab", made)
+        with closing(log.reader()) as reader:
+            return read_unfinished(reader, "k3f9x2ab")
+
+
+def run(**more: object) -> RunStarted:
+    return RunStarted(project="shop", planned=6, versions={}, **more)  # type: ignore[arg-type]
+
+
+def resumed(planned: int) -> RunResumed:
+    return RunResumed(by="host:1", planned=planned)
+
+
+def test_suites_keep_the_order_in_which_they_first_started(tmp_path: Path) -> None:
+    found = recorded(
+        tmp_path,
+        (0, run()),
+        (0, started("b", 1)),
+        (0, started("c", 2)),
+        (0, skipped("a", 0)),
+        (0, skipped("d", 3)),
+        (1, resumed(9)),
+        (1, started("b", 1, baseline="earlier")),
+        (1, started("c", 2)),
+        (1, started("a", 0)),
+        (1, skipped("d", 3)),
+    )
+    assert list(found.started) == [1, 2, 0]
+    assert list(found.skipped) == [3]
+    assert found.started_paths == {"a.yaml", "b.yaml", "c.yaml"}
+    assert found.planned == 9
+    assert found.baselines["shop", "b"] == "earlier"
+    assert found.selected == {(name, "chosen", "gpt") for name in "abc"}
+    assert not found.is_finished
+
+
+def test_the_time_between_two_sessions_is_none_of_the_run(tmp_path: Path) -> None:
+    found = recorded(
+        tmp_path,
+        (0, run()),
+        (2, started("a", 0)),
+        (5, RunInterrupted(reason="Ctrl-C")),
+        (20, resumed(6)),
+        (20, started("a", 0)),
+        (21, RunInterrupted(reason="Ctrl-C")),
+        # A clock that was put back counts for nothing.
+        (40, resumed(6)),
+        (30, started("a", 0)),
+    )
+    assert found.duration_ms == 6_000
+
+
+def test_what_a_run_was_asked_for_is_what_its_first_session_was(tmp_path: Path) -> None:
+    options = RunOptions(paths=("a.yaml",), tests=("refund",), max_cost_usd=0.5)
+    found = recorded(tmp_path, (0, run(options=options, group="nightly")), (1, resumed(6)))
+    assert (found.options, found.group) == (options, "nightly")
+    assert (found.started, found.skipped) == ({}, {})
