@@ -189,6 +189,9 @@ def test_a_disk_that_is_full_at_the_start_costs_nothing(
 def test_personal_data_is_hidden_in_what_is_kept_too(
     workspace: Any, server: LoopbackServer
 ) -> None:
+    # Whatever is kept holds an answer, and each answer says what was asked.
+    answer = {"name": "answer", "when": {}, "reply": {"text": f"delivered: {{{{user}}}} {PADDING}"}}
+    server.use_script({"rules": [answer]})
     write_suite(workspace, server, order="ada.lovelace@example.com", record={"redactPii": True})
     process = workspace.start("test", preexec_fn=no_larger_files(400_000))
     _, stderr = process.communicate(timeout=120)
