@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from kindlm.history.compared_attempts import Attempts
-from kindlm.history.diff.calls import Call, CallChange, diff_calls
+from kindlm.history.diff.calls import Call, CallChange, CallEdit, diff_calls
 from kindlm.history.diff.checks import CheckChange, compare_checks
 from kindlm.history.diff.config import SuiteConfig, parts_of_test
 from kindlm.history.diff.samples import USERS, turns_of
@@ -59,6 +59,11 @@ class TestDetails:
     checks: tuple[CheckChange, ...]
     errors: tuple[str | None, str | None]
     config: tuple[str, ...]
+
+    @property
+    def calls_changed(self) -> bool:
+        """Whether other calls are made, or in another way."""
+        return any(change.edit is not CallEdit.SAME for change in self.calls)
 
 
 def read_details(

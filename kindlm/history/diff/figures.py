@@ -35,20 +35,21 @@ def side_of(test: PlannedSamples) -> Side:
     stands, alike = usual(samples)
     judged = _by_name([sample.scores for sample in samples])
     weighted = _by_name([sample.weighted for sample in samples])
-    means = {
-        "judge": _mean([fmean(scores) for scores in judged.values()]),
-        "score": _mean([fmean(scores) for scores in weighted.values()]),
-        "drift": _known_mean([sample.drift for sample in samples]),
-        "latency": _known_mean([sample.latency_ms for sample in samples]),
-        "tokens": _known_mean([sample.tokens for sample in samples]),
-        "cost": _known_mean([sample.cost_usd for sample in samples]),
-    }
+    means: dict[str, float] = {}
+    for name in ("drift", "latency", "tokens", "cost"):
+        known = [sample.measured[name] for sample in samples if name in sample.measured]
+        if known:
+            # Of one repeat it stays as it is: tokens are whole.
+            means[name] = known[0] if len(samples) == 1 else sum(known) / len(known)
+    for name, scored in (("judge", judged), ("score", weighted)):
+        if scored:
+            means[name] = fmean(fmean(scores) for scores in scored.values())
     return Side(
         counts=Counts(counts.passed, counts.tested),
         status=test_status(counts, test.pass_rate_min, limited),
         scores={**weighted, **judged},
         errored=counts.errored,
-        means={name: mean for name, mean in means.items() if mean is not None},
+        means=means,
         usual=stands.id if stands else None,
         alike=alike,
         models=_models(samples),
@@ -106,17 +107,6 @@ def compare_models(tests: Iterable[tuple[str, Side, Side]]) -> Iterator[ModelCha
     for target, (before, after) in models.items():
         if before != after and before and after:
             yield ModelChange(target, tuple(sorted(before)), tuple(sorted(after)))
-
-
-def _known_mean(values: list[float | None]) -> float | None:
-    if len(values) == 1:
-        return values[0]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _mean(values: list[float]) -> float | None:
-    return fmean(values) if values else None
 
 
 def _models(samples: Sequence[Sample]) -> tuple[str, ...]:

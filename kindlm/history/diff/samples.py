@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -76,26 +76,24 @@ class Sample:
 
     `conversation` is the execution that held it: another one if this one was rescored from it, or
     if all its answers were taken from earlier runs; then the one whose answer was the last.
-    `calls` are those of the execution's tools, in order; `scores` the means by the criteria of
-    judges, and `weighted` those of scores of the execution as a whole. `checks` are those that were
-    not skipped, as `read_checks` reads them. Most executions of a test hold the same text, which
-    nobody has to read then. `earlier` are the digests of the answers before the last turn, by turn.
+    `measured` are its `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as known. `calls`
+    are those of the execution's tools, in order; `scores` the means by the criteria of judges, and
+    `weighted` those of scores of the execution as a whole. `checks` are those that were not
+    skipped, as `read_checks` reads them. Most executions of a test hold the same text, which nobody
+    has to read then. `earlier` are the digests of the answers before the last turn, by turn.
     `erased` tells that a text it answered or arguments of its calls are not there any more.
     """
 
     id: str
     conversation: str
     status: Status
-    output: bytes | None
-    latency_ms: float | None
-    tokens: int | None
-    cost_usd: float | None
-    calls: tuple[CallRef, ...]
-    failures: frozenset[Failure]
-    scores: dict[str, float]
-    weighted: dict[str, float]
-    drift: float | None
-    models: tuple[str, ...]
+    output: bytes | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
+    calls: tuple[CallRef, ...] = ()
+    failures: frozenset[Failure] = frozenset()
+    scores: Mapping[str, float] = field(default_factory=dict)
+    weighted: Mapping[str, float] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
     checks: str = "[]"
     erased: bool = False
     earlier: tuple[bytes | None, ...] = ()
@@ -280,23 +278,24 @@ def _sample(
     if error is not None:
         failures.add(Failure("error", "", error))
     turns = turns_of((answer[3], answer[4]) for answer in answers)
-    drifts = _means(checks, "drift").values()
-    known = tokens_in is not None or tokens_out is not None
+    measured: dict[str, float | None] = {
+        "drift": max((1 - mean for mean in _means(checks, "drift").values()), default=None),
+        "latency": latency if steps else None,
+        "tokens": None if tokens_in is tokens_out is None else (tokens_in or 0) + (tokens_out or 0),
+        "cost": cost,
+    }
     return Sample(
         id=identity,
         conversation=_conversation(answers, source),
         status=Status(status),
         output=output,
-        latency_ms=latency if steps else None,
-        tokens=(tokens_in or 0) + (tokens_out or 0) if known else None,
-        cost_usd=cost,
+        measured={name: value for name, value in measured.items() if value is not None},
         calls=tuple(CallRef(tool, digest, turns.get(call, 1)) for _, tool, digest, call in calls),
         failures=frozenset(failures),
         scores=_means(checks, "judge"),
         weighted=_means(checks, "score")
         | _means(checks, "weighted_score")
         | ({} if score is None else {_OF_CHECKS: score}),
-        drift=max((1 - mean for mean in drifts), default=None),
         models=tuple(sorted({answer[1] for answer in answers if answer[1] is not None})),
         checks=checked,
         erased=bool(gone)

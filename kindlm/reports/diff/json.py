@@ -12,7 +12,6 @@ from typing import Any, TextIO
 from kindlm import __version__
 from kindlm.history.diff.calls import ABSENT, CallChange, ChangedValue
 from kindlm.history.diff.checks import CheckChange
-from kindlm.history.diff.config import SuiteConfig
 from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
@@ -20,7 +19,6 @@ from kindlm.history.diff.words import WordDiff
 from kindlm.history.evidence.values import CheckEvidence, Side
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
-from kindlm.history.statistics.tables import Counts
 from kindlm.reports.diff.text import headline_of, next_step, notes_of
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
@@ -64,11 +62,11 @@ def _head(diff: RunDiff) -> dict[str, Any]:
         "before": _run(diff.before),
         "after": _run(diff.after),
         "verdict": {
-            "verdict": str(diff.verdict),
+            "verdict": diff.verdict,
             "headline": str(headline),
             "fails": diff.fails,
-            "failOn": str(diff.options.fail_on),
-            "next": {"command": step.command, "why": step.why},
+            "failOn": diff.options.fail_on,
+            "next": step._asdict(),
         },
         "summary": {
             "compared": diff.compared,
@@ -87,7 +85,16 @@ def _head(diff: RunDiff) -> dict[str, Any]:
         },
         "figures": [figure._asdict() for figure in diff.figures],
         "models": [change._asdict() for change in diff.models],
-        "configs": [_config(config) for config in diff.configs],
+        "configs": [
+            {
+                "suite": config.suite,
+                "before": config.before,
+                "after": config.after,
+                "changes": [_change(change) for change in config.changes],
+                "leftOut": config.left_out,
+            }
+            for config in diff.configs
+        ],
     }
 
 
@@ -107,16 +114,6 @@ def _run(view: RunView) -> dict[str, Any]:
     }
 
 
-def _config(config: SuiteConfig) -> dict[str, Any]:
-    return {
-        "suite": config.suite,
-        "before": config.before,
-        "after": config.after,
-        "changes": [_change(change) for change in config.changes],
-        "leftOut": config.left_out,
-    }
-
-
 def _change(change: ChangedValue) -> dict[str, Any]:
     """Return a place that changed; a side without a value is left out."""
     return {name: value for name, value in change._asdict().items() if value is not ABSENT}
@@ -126,20 +123,20 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
     evidence = test.evidence
     return {
         **test.key._asdict(),
-        "change": str(test.change),
-        "strength": None if test.strength is None else str(test.strength),
-        "kind": str(test.kind),
+        "change": test.change,
+        "strength": test.strength,
+        "kind": test.kind,
         "fails": test.fails,
         "before": None if test.before is None else _side(test.before),
         "after": None if test.after is None else _side(test.after),
-        "added": _added(test.added),
-        **({"addedBefore": _added(test.added_before)} if test.added_before.n else {}),
+        "added": test.added._asdict() if test.added.n else None,
+        **({"addedBefore": test.added_before._asdict()} if test.added_before.n else {}),
         "evidence": {
             "pValue": evidence.p_value,
             "interval": evidence.interval,
             "repeatsToSettle": evidence.repeats_to_settle,
-            "droppedScores": list(evidence.dropped_scores),
-            "settlement": None if evidence.settlement is None else str(evidence.settlement),
+            "droppedScores": evidence.dropped_scores,
+            "settlement": evidence.settlement,
         },
         "changed": {
             "tools": test.behaviour.tools,
@@ -147,7 +144,7 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
             "checks": test.behaviour.failures,
             "checksMade": test.behaviour.checks,
             "output": test.behaviour.output,
-            "turns": list(test.behaviour.turns),
+            "turns": test.behaviour.turns,
             "erased": test.behaviour.erased,
         },
         "details": None if details is None else _details(details),
@@ -157,7 +154,7 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
 def _side(side: Side) -> dict[str, Any]:
     passed, n = side.counts
     return {
-        "status": str(side.status),
+        "status": side.status,
         "passed": passed,
         "failed": n - passed - side.errored,
         "errored": side.errored,
@@ -194,7 +191,7 @@ def _details(details: TestDetails) -> dict[str, Any]:
 def _call(change: CallChange) -> dict[str, Any]:
     before, after = change.before, change.after
     return {
-        "edit": str(change.edit),
+        "edit": change.edit,
         "tool": change.made.tool,
         "before": None if before is None else before.position,
         "after": None if after is None else after.position,
@@ -206,25 +203,18 @@ def _call(change: CallChange) -> dict[str, Any]:
 
 
 def _words(words: WordDiff | None) -> dict[str, Any] | None:
-    if words is None:
-        return None
-    segments = [[str(segment.edit), segment.text] for segment in words.segments]
-    return {"segments": segments, "leftOut": words.left_out}
+    return None if words is None else {"segments": words.segments, "leftOut": words.left_out}
 
 
 def _check(check: CheckChange) -> dict[str, Any]:
     return {
         "kind": check.kind,
         "label": check.label,
-        "before": {
-            "passed": check.before.passed,
-            "of": check.before.of,
-            "score": check.before.score,
-        },
-        "after": {"passed": check.after.passed, "of": check.after.of, "score": check.after.score},
+        "before": dict(zip(("passed", "of", "score"), check.before, strict=False)),
+        "after": dict(zip(("passed", "of", "score"), check.after, strict=False)),
         "failureCode": check.failure_code,
         "message": check.message,
-        "evidence": None if check.evidence is None else check_evidence(check.evidence),
+        "evidence": check.evidence and check_evidence(check.evidence),
     }
 
 
@@ -233,11 +223,7 @@ def check_evidence(found: CheckEvidence) -> dict[str, Any]:
     return {
         "before": found.before._asdict(),
         "after": found.after._asdict(),
-        "strength": str(found.strength),
+        "strength": found.strength,
         "pValue": found.p_value,
         "interval": found.interval,
     }
-
-
-def _added(counts: Counts) -> dict[str, int] | None:
-    return {"passed": counts.passed, "n": counts.n} if counts.n else None

@@ -27,13 +27,12 @@ from kindlm.reports.diff.parts import (
 from kindlm.reports.diff.text import (
     LOOKS,
     fail_on_text,
-    figure_text,
+    figure_rows,
     headline_of,
     needs_text,
     next_step,
     notes_of,
     outcome_text,
-    rate_text,
     run_text,
     scope_text,
     status_text,
@@ -145,9 +144,7 @@ def _what(kind: Kind, test: TestDiff) -> str:
 
 
 def _figures(diff: RunDiff) -> Iterator[str]:
-    rows = [(figure.name, figure_text(figure)) for figure in diff.figures]
-    if rate := rate_text(diff):
-        rows.insert(0, ("pass rate", rate))
+    rows = figure_rows(diff)
     if rows:
         yield "\n| mean over tests | before → after |\n|---|---|\n"
     for name, text in rows:
@@ -174,7 +171,7 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
         yield f"{needed}.\n\n"
     if details.config:
         yield f"Changed in its definition: {', '.join(map(code, details.config))}\n\n"
-    if any(change.edit is not CallEdit.SAME for change in details.calls):
+    if details.calls_changed:
         yield block("\n".join(_calls(details)), "diff")
     for check in checks_to_tell(details.checks)[:_CHECKS]:
         yield f"- {code(check_name(check))} {check_text(check)}"

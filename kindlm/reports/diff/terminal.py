@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TextIO
 
 from kindlm.history.diff.calls import CallChange, CallEdit
 from kindlm.history.diff.checks import CheckChange
-from kindlm.history.diff.config import SuiteConfig
 from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
@@ -26,13 +24,12 @@ from kindlm.reports.diff.text import (
     LOOKS,
     Look,
     fail_on_text,
-    figure_text,
+    figure_rows,
     headline_of,
     needs_text,
     next_step,
     notes_of,
     outcome_text,
-    rate_text,
     run_text,
     scope_text,
     status_text,
@@ -160,7 +157,7 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: b
 
 
 def _write_calls(details: TestDetails, page: Page) -> None:
-    if any(change.edit is not CallEdit.SAME for change in details.calls):
+    if details.calls_changed:
         page.line(("calls", "dim"), indent=6)
         for change in details.calls[:_CALLS]:
             _write_call(change, page)
@@ -229,23 +226,17 @@ def _write_configs(diff: RunDiff, page: Page) -> None:
     for config in diff.configs:
         several = len(diff.configs) > 1
         page.heading(f"Configuration{f' of {one_line(config.suite)}' if several else ''}")
-        _write_config(config, page)
-
-
-def _write_config(config: SuiteConfig, page: Page) -> None:
-    for change in islice(config.changes, _CONFIG):
-        page.line((f"{one_line(change.path)}  ", "dim"), change_text(change), indent=2, hang=2)
-    more = len(config.changes) - _CONFIG + config.left_out
-    if more > 0:
-        page.line(f"… and {more:,} more", indent=2)
-    if not config.changes:
-        page.line(f"{one_line(config.before)} → {one_line(config.after)}", indent=2)
+        for change in config.changes[:_CONFIG]:
+            page.line((f"{one_line(change.path)}  ", "dim"), change_text(change), indent=2, hang=2)
+        more = len(config.changes) - _CONFIG + config.left_out
+        if more > 0:
+            page.line(f"… and {more:,} more", indent=2)
+        if not config.changes:
+            page.line(f"{one_line(config.before)} → {one_line(config.after)}", indent=2)
 
 
 def _write_figures(diff: RunDiff, page: Page) -> None:
-    rows = [(figure.name, figure_text(figure)) for figure in diff.figures]
-    if rate := rate_text(diff):
-        rows.insert(0, ("pass rate", rate))
+    rows = figure_rows(diff)
     if rows:
         page.heading("Means over the tests that ran in both")
         page.fields(rows, indent=2)

@@ -7,6 +7,7 @@ makes the comparison fail, last what is as it was.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
@@ -33,7 +34,7 @@ __all__ = [
     "attempts_text",
     "completing_command",
     "fail_on_text",
-    "figure_text",
+    "figure_rows",
     "headline_of",
     "lacking_text",
     "needs_text",
@@ -238,7 +239,7 @@ def needs_text(test: TestDiff) -> str | None:
     return f"{needed:,} repeats on each side would settle a difference as large as this"
 
 
-def figure_text(figure: Figure) -> str:
+def _figure_text(figure: Figure) -> str:
     """Return a number of both runs: `412 ms → 733 ms (+78 %, 95 % interval +60 % to +96 %)`.
 
     A change whose interval holds zero may be none at all.
@@ -281,11 +282,16 @@ def rate_text(diff: RunDiff) -> str | None:
     return f"{shown}, 95 % interval of the change{without}: {points(paired.interval)}; {p}"
 
 
+def figure_rows(diff: RunDiff) -> list[tuple[str, str]]:
+    """Return the numbers of both runs as a whole, as name and text."""
+    rate = rate_text(diff)
+    rows = [(figure.name, _figure_text(figure)) for figure in diff.figures]
+    return [("pass rate", rate), *rows] if rate else rows
+
+
 def scope_text(diff: RunDiff) -> str:
     """Return how much was compared: `3 tests compared, 2 not run`."""
-    numbers = dict.fromkeys(Change, 0)
-    for test in diff.tests:
-        numbers[test.change] += 1
+    numbers = Counter(test.change for test in diff.tests)
     parts = [f"{count(diff.compared, 'test')} compared"]
     parts += [
         f"{numbers[change]:,} {change}"
@@ -344,7 +350,11 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
     if number := kinds.get(Kind.ERASED):
         yield f"{count(number, 'test')} with the same result, whose texts were erased or withheld"
     if improved := diff.kinds.get(Kind.IMPROVED):
-        yield f"{count(len(improved), 'test')} improved ({_how_sure(improved)})"
+        sure = Counter(test.strength for test in improved)
+        confirmed, expected = sure[Strength.CONFIRMED], sure[Strength.EXPECTATIONS]
+        parts = [f"{confirmed:,} confirmed"] if confirmed or not expected else []
+        parts += [f"{expected:,} by other expectations"] if expected else []
+        yield f"{count(len(improved), 'test')} improved ({', '.join(parts)})"
     if same := kinds.get(Kind.UNCHANGED, 0) + kinds.get(Kind.OTHER_WORDS, 0):
         yield f"{same:,} as before"
     if unseen := not_comparable_text(diff):
@@ -354,19 +364,17 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
 def _bad_news(diff: RunDiff) -> Iterator[str]:
     """Yield what makes the comparison fail."""
     worse = diff.kinds.get(Kind.REGRESSED, ())
-    if confirmed := _confirmed(worse):
+    sure = Counter(test.strength for test in worse)
+    if confirmed := sure[Strength.CONFIRMED]:
         yield f"{count(confirmed, 'test')} got worse, confirmed"
-    if expected := _by_expectations(worse):
+    if expected := sure[Strength.EXPECTATIONS]:
         yield f"{count(expected, 'test')} got worse by other expectations of the same words"
-    if one_sample := len(worse) - confirmed - expected:
-        checks = sum(test.fell_by_checks for test in worse if test.strength is Strength.ONE_SAMPLE)
-        if tests := one_sample - checks:
-            yield f"{count(tests, 'test')} newly {'fails' if tests == 1 else 'fail'}"
-        if checks:
-            yield (
-                f"{count(checks, 'test')} that failed before newly"
-                f" {'fails' if checks == 1 else 'fail'} other checks"
-            )
+    checks = sum(test.fell_by_checks for test in worse if test.strength is Strength.ONE_SAMPLE)
+    if tests := sure[Strength.ONE_SAMPLE] - checks:
+        yield f"{count(tests, 'test')} newly {'fails' if tests == 1 else 'fail'}"
+    if checks:
+        fail = "fails" if checks == 1 else "fail"
+        yield f"{count(checks, 'test')} that failed before newly {fail} other checks"
     if removed := diff.kinds.get(Kind.REMOVED):
         yield f"{count(len(removed), 'test')} removed"
     if diff.evidence.run_regressed and diff.evidence.paired:
@@ -401,20 +409,6 @@ def not_comparable_text(diff: RunDiff) -> str | None:
 def completing_command(view: RunView) -> str:
     """Return what completes a run or a group, or shows it where nothing can yet."""
     return show_run(view) if view.status in ("running", "failed") else next_command(view)
-
-
-def _confirmed(tests: tuple[TestDiff, ...]) -> int:
-    return sum(test.strength is Strength.CONFIRMED for test in tests)
-
-
-def _by_expectations(tests: tuple[TestDiff, ...]) -> int:
-    return sum(test.strength is Strength.EXPECTATIONS for test in tests)
-
-
-def _how_sure(tests: tuple[TestDiff, ...]) -> str:
-    confirmed, expected = _confirmed(tests), _by_expectations(tests)
-    parts = [f"{confirmed:,} confirmed"] if confirmed or not expected else []
-    return ", ".join([*parts, f"{expected:,} by other expectations"] if expected else parts)
 
 
 def _show(diff: RunDiff, test: TestDiff) -> str:

@@ -9,7 +9,6 @@ from kindlm.history.diff.calls import CallEdit
 from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
-from kindlm.history.diff.words import Segment, WordDiff
 from kindlm.reports.diff.parts import (
     call_aside,
     change_text,
@@ -24,13 +23,12 @@ from kindlm.reports.diff.text import (
     LOOKS,
     Look,
     fail_on_text,
-    figure_text,
+    figure_rows,
     headline_of,
     needs_text,
     next_step,
     notes_of,
     outcome_text,
-    rate_text,
     run_text,
     scope_text,
     status_text,
@@ -71,9 +69,6 @@ class _Part:
 def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
     """Return the page of a comparison; `form` asks for another one, where it is served."""
     headline = headline_of(diff)
-    figures = [(figure.name, figure_text(figure)) for figure in diff.figures]
-    if rate := rate_text(diff):
-        figures.insert(0, ("pass rate", rate))
     return Document(
         "diff.html",
         f"{headline.word}: {diff.before.id} → {diff.after.id}",
@@ -86,18 +81,17 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
             "scope": scope_text(diff),
             "asked": fail_on_text(diff),
             "notes": list(notes_of(diff)),
-            "figures": figures,
+            "figures": figure_rows(diff),
             "parts": _parts(diff),
             "configs": diff.configs,
             "step": next_step(diff),
             "aside": call_aside,
-            "calls_changed": _calls_changed,
             "check_name": check_name,
             "check_text": check_text,
             "checks": checks_to_tell,
             "edit_mood": lambda change: _SIGNS[change.edit][1],
             "edit_sign": lambda change: _SIGNS[change.edit][0],
-            "excerpt": _excerpt,
+            "excerpt": lambda words: excerpt(words, _TEXT),
             "measures": measures,
             "needs": needs_text,
             "outcome": outcome_text,
@@ -125,11 +119,3 @@ def _parts(diff: RunDiff) -> Iterator[_Part]:
             listed=listed,
             more=len(tests) - len(full) - len(listed),
         )
-
-
-def _excerpt(words: WordDiff) -> list[Segment]:
-    return excerpt(words, _TEXT)
-
-
-def _calls_changed(details: TestDetails) -> bool:
-    return any(change.edit is not CallEdit.SAME for change in details.calls)

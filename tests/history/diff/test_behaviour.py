@@ -34,16 +34,9 @@ def sample(
         "conversation",
         status,
         output.encode(),
-        1.0,
-        1,
-        0.0,
-        tuple(calls),
-        failures,
-        {},
-        {},
-        None,
-        (),
-        json.dumps([["contains", label, None, 1] for label in checks]),
+        calls=tuple(calls),
+        failures=failures,
+        checks=json.dumps([["contains", label, None, 1] for label in checks]),
     )
 
 

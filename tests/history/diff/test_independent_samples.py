@@ -18,21 +18,7 @@ def side(run: str, outcomes: str) -> PlannedSamples:
 
 def _sample(identity: str, word: str) -> Sample:
     status = {"+": Status.PASSED, "-": Status.FAILED}[word[0]]
-    return Sample(
-        id=identity,
-        conversation=word[1:],
-        status=status,
-        output=None,
-        latency_ms=None,
-        tokens=None,
-        cost_usd=None,
-        calls=(),
-        failures=frozenset(),
-        scores={},
-        weighted={},
-        drift=None,
-        models=(),
-    )
+    return Sample(identity, word[1:], status)
 
 
 def told(samples: Sequence[Sample]) -> str:
