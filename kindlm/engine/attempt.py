@@ -91,7 +91,7 @@ def _started(
     )
 
 
-async def end_unrun(
+def end_unrun(
     execution: Execution,
     run: Recorder,
     attempt: int,
@@ -113,7 +113,6 @@ async def end_unrun(
     else:
         event, error = ExecutionFinished(status=how, warnings=[reason] if reason else []), None
     recorder.record(event)
-    await recorder.durable()
     return Finished(execution, event.status, error)
 
 
@@ -149,9 +148,9 @@ async def run_execution(
         held = None if transcripts is None else transcripts.find(execution)
         answers = None if source is None else source(execution)
     except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
-        return await end_unrun(execution, run.ports.recorder, attempt, _crashed(crash))
+        return end_unrun(execution, run.ports.recorder, attempt, _crashed(crash))
     if isinstance(held, NothingHeld):
-        return await end_unrun(execution, run.ports.recorder, attempt, reason=held.reason)
+        return end_unrun(execution, run.ports.recorder, attempt, reason=held.reason)
     if held is not None:
         past, agent = held.transcript.from_record(), _agent(execution)
         # What the suite says of the agent now counts: that is no answer of its own.
@@ -256,7 +255,6 @@ class _Attempt:
         unfit = self._record(self._finished_event(status, error, retried=retried), _errored)
         if unfit is not None:
             status, error, retried = Status.ERRORED, unfit, False
-        await self._recorder.durable()
         undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
         return Finished(
             self._execution,

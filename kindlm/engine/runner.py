@@ -29,10 +29,11 @@ Observer = Callable[[Finished], None]
 Calls = Callable[[Execution], bool]
 """Says whether an execution will call anybody, as things are now."""
 
-Work = Callable[[Execution, Reservation | None], Awaitable[bool]]
+Work = Callable[[Execution, Reservation | None, Callable[[], None]], Awaitable[bool]]
 """Does one execution, with the turn that was taken for its first call if it will make one.
 
-Returns whether it is done, and not cut off."""
+It may call the function once others may start, while it waits for the disk. Returns whether the
+execution is done, and not cut off."""
 
 
 async def run_plan(
@@ -109,12 +110,19 @@ class _Runner:
             return False
         return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))
 
-    async def work(self, execution: Execution, reserved: Reservation | None) -> bool:
+    async def work(
+        self, execution: Execution, reserved: Reservation | None, leave: Callable[[], None]
+    ) -> bool:
         """Do one execution and report how it ended; return whether it did."""
         finished = await self._do(execution, reserved)
-        if finished is not None:
-            self._observer(finished)
-        return finished is not None
+        if finished is None:
+            return False
+        if finished.status is Status.PASSED:
+            # After another, nothing may start before the observer has seen it.
+            leave()
+        await self._run.ports.recorder.durable()
+        self._observer(finished)
+        return True
 
     async def _do(self, execution: Execution, reserved: Reservation | None) -> Finished | None:
         """Run an execution, and as often again as its suite says if it does not pass.
@@ -126,7 +134,7 @@ class _Runner:
         recorder, budget, stop = run.ports.recorder, run.budget, run.stop
         attempt = earlier.attempts.get(execution.id, 0) + 1
         if execution.case.skip:
-            return await end_unrun(execution, recorder, attempt)
+            return end_unrun(execution, recorder, attempt)
         ended: Finished | None = None
         if budget.limit_exceeded(ordinal) is None:
             left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
@@ -154,7 +162,7 @@ class _Runner:
         limit = budget.limit_exceeded(ordinal) or 0.0
         reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
         status = Status.SKIPPED if ended is None else ended.status
-        return await end_unrun(execution, recorder, attempt, status, reason=reason)
+        return end_unrun(execution, recorder, attempt, status, reason=reason)
 
 
 async def run_pool(
@@ -197,7 +205,9 @@ class _Pool:
         self._work = work
         self._stop = stop
         suites = {suite.ordinal: suite.suite.concurrency for suite in plan.suites}
-        self._places = asyncio.Semaphore(max(suites.values(), default=1))
+        self._most = max(suites.values(), default=1)
+        self._places = asyncio.Semaphore(self._most)
+        self._leaving = 0
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
         self._lanes = list(_lanes(plan, done, paces))
         self._starting: list[asyncio.Task[None]] = []
@@ -253,11 +263,24 @@ class _Pool:
         self._of_suite[execution.suite.ordinal].release()
 
     async def _do(self, execution: Execution, reserved: Reservation | None) -> None:
+        has_place = True
+
+        def leave() -> None:
+            # As many as there are places at most: what a crash loses stays bounded.
+            nonlocal has_place
+            if self._leaving < self._most:
+                has_place = False
+                self._leaving += 1
+                self._give_back_place(execution)
+
         try:
-            if not await self._work(execution, reserved):
+            if not await self._work(execution, reserved, leave):
                 self._all_done = False
         finally:
-            self._give_back_place(execution)
+            if has_place:
+                self._give_back_place(execution)
+            else:
+                self._leaving -= 1
 
 
 @dataclass(slots=True)

@@ -194,13 +194,14 @@ class _Session:
         if len(left) == 1:
             (culprit,) = left
             attempt = earlier.attempts.get(culprit.id)
-            ended = await end_unrun(
+            ended = end_unrun(
                 culprit,
                 self.recorder,
                 attempt or 1,
                 _lost_us(culprit, lost),
                 has_started=attempt is not None,
             )
+            await self.recorder.durable()
             self.watcher.finished(self.recorder.shown(ended))
             return replace(earlier, finished=earlier.finished | {culprit.id})
         everything = frozenset(execution.id for execution in plan)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections import deque
 from concurrent.futures import Future
 from threading import Condition, Lock, Thread
@@ -52,6 +53,14 @@ _GROUP_EVENTS = 2_000
 """Events in one transaction: enough to make fsync cheap, few enough for others to get a turn."""
 
 
+_LINGER_S = 0.02
+"""Seconds from one commit to the next while events keep coming: a commit costs as much as the
+events of several executions."""
+
+_QUIET_S = 0.002
+"""Seconds without a submission after which nothing more is waited for."""
+
+
 class _Submitted(NamedTuple):
     """A submission in the queue."""
 
@@ -84,6 +93,7 @@ class Writer:
         self._queued_size = 0
         self._room: Ticket | None = None
         self._idle = False
+        self._committed_at = 0.0
         self._closing = False
         self._failure: WriteFailedError | None = None
         self._unwritten: list[Append] = []
@@ -130,7 +140,10 @@ class Writer:
                 if isinstance(item, _Submitted):
                     self._queued_events += item.events
                     self._queued_size += item.size
-                if self._idle:
+                    if self._idle:
+                        self._changed.notify()
+                else:
+                    # It may be lingering.
                     self._changed.notify()
             elif isinstance(item, _Submitted):
                 self._unwritten += item.submission
@@ -181,6 +194,7 @@ class Writer:
                 self._idle = True
                 self._changed.wait()
                 self._idle = False
+            self._linger()
             first = self._queue[0]
             if isinstance(first, _Command):
                 self._queue.popleft()
@@ -195,6 +209,20 @@ class Writer:
                 events += item.events
                 self._queue.popleft()
             return group
+
+    def _linger(self) -> None:
+        """Let more come, while it does, before the next commit."""
+        known = 0
+        while (
+            known < len(self._queue)
+            and not isinstance(self._queue[-1], _Command)
+            and self._queued_events < _GROUP_EVENTS
+            and not self._closing
+            and (left := self._committed_at + _LINGER_S - time.monotonic()) > 0
+        ):
+            known = len(self._queue)
+            self._changed.wait(min(left, _QUIET_S))
+        self._committed_at = time.monotonic()
 
     def _run(self, command: _Command) -> None:
         try:
