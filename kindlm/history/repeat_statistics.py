@@ -1,4 +1,4 @@
-"""What the repeats of a test tell of it: how often it passes, how it is scored, how flaky it is."""
+"""Statistics over the repeats of a test: how often it passes, its scores, how flaky it is."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class RepeatStatistics:
 
 
 def repeat_statistics(db: sqlite3.Connection, test: TestView) -> RepeatStatistics | None:
-    """Return what the repeats of a test tell, None where it was tested once or never."""
+    """Return the statistics of a test over its repeats; None if fewer than two were tested."""
     passed, n, level = test.counts.passed, test.counts.tested, test.confidence
     interval = wilson_interval(passed, n, level)
     if n < 2 or interval is None:

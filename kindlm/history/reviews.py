@@ -1,12 +1,12 @@
-"""What people said of executions, and whether judges and people agree.
+"""What people said about executions, and whether judges agree with them.
 
-A review is about a conversation. Where a later run looked at the same conversation again, with
-another judge or other checks, it is compared with what that run found.
+A review belongs to a conversation. If a later run checked the same conversation again, with another
+judge or other checks, the review is compared with the results of that run.
 
-People say of a whole execution whether it passes. Where a judge passes what something else failed,
-that tells nothing of the judge: what people hold against the execution need not be what the judge
-was asked. Such executions are left out of the judge's figures, whatever people say of them, and so
-with a criterion.
+A person passes or fails a whole execution. If a judge passed an execution that another check
+failed, the review says nothing about that judge: the person may object to something that the judge
+was not asked about. Such executions are left out of the figures of the judge, and likewise of a
+criterion.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class JudgedCriterion(NamedTuple):
 class ReviewedExecution:
     """An execution that people reviewed, with what judges said of it.
 
-    `checks_failed` tells that something else than a judge failed, or could not be decided.
+    `checks_failed` is set if a check other than a judge failed or could not be decided.
     """
 
     execution: ExecutionView
@@ -111,7 +111,7 @@ _RECORDED: dict[Status | None, bool] = {Status.PASSED: True, Status.FAILED: Fals
 
 
 class Trust(StrEnum):
-    """Whether a judge agrees with people substantially, as far as the reviews tell."""
+    """Whether the reviews show that a judge agrees with people substantially."""
 
     TRUSTED = "trusted"
     NOT_TRUSTED = "not trusted"
@@ -122,8 +122,8 @@ class Trust(StrEnum):
 class Agreement:
     """How often a judge and people passed or failed the same executions.
 
-    `criterion` is None where the judge is looked at over all its criteria; `judge` is its model,
-    empty if it is not known, and None where people are compared with the recorded verdicts.
+    `judge` is the model of the judge, empty if it is unknown, and None if people are compared with
+    the recorded verdicts. `criterion` is None if all criteria of the judge count together.
     """
 
     both_passed: int
@@ -140,19 +140,19 @@ class Agreement:
 
     @property
     def agreed(self) -> int:
-        """On how many of them both say the same."""
+        """How many executions both judged alike."""
         return self.both_passed + self.both_failed
 
     @property
     def observed(self) -> float:
-        """The share of executions that both say the same of."""
+        """The share of executions that both judged alike."""
         return self.agreed / self.reviews
 
     @property
     def kappa(self) -> float | None:
         """The agreement beyond what chance gives, 1 at best, 0 for chance.
 
-        None if both always said the same one thing, so that chance alone would agree.
+        None if both always gave the same verdict: then chance alone would agree.
 
         kappa = (observed - expected) / (1 - expected): J. Cohen, "A Coefficient of Agreement for
         Nominal Scales", Educational and Psychological Measurement 20 (1960), 37-46.
@@ -166,9 +166,9 @@ class Agreement:
     def interval(self) -> tuple[float, float] | None:
         """The 95 % interval of kappa, None where there is no kappa.
 
-        As in Cohen's own standard error, the agreement by chance is taken for known (equation 8).
-        The interval of the observed agreement is Wilson's, so that full agreement of a few reviews
-        does not pass for certainty.
+        The agreement by chance is treated as known, as in Cohen's own standard error (equation 8).
+        The interval of the observed agreement is Wilson's, so that full agreement in a few reviews
+        is not mistaken for certainty.
 
             (w - expected) / (1 - expected), for both ends w of Wilson's interval
         """
@@ -176,10 +176,10 @@ class Agreement:
 
     @property
     def needed(self) -> int | None:
-        """How many reviews more would tell on which side of `SUBSTANTIAL` kappa is.
+        """How many more reviews would show on which side of `SUBSTANTIAL` kappa is.
 
-        Provided that they come out like those that are there. 0 if these tell already; None if
-        there is no kappa, or it is so close to the limit that 500 reviews would not tell.
+        Assumes that they come out like the present ones. 0 if these show it already; None if there
+        is no kappa, or if 500 reviews would not show it.
         """
         for total in range(self.reviews, _MOST_REVIEWS + 1):
             if _trust(self._interval_of(total)) is not Trust.UNDECIDED:
@@ -188,7 +188,7 @@ class Agreement:
 
     @property
     def trust(self) -> Trust:
-        """What the interval of kappa says."""
+        """Whether the judge can be trusted, by the interval of kappa."""
         return _trust(self.interval)
 
     @property
@@ -216,13 +216,13 @@ def _trust(interval: tuple[float, float] | None) -> Trust:
 
 @dataclass(frozen=True, slots=True)
 class PeopleAndJudges:
-    """All that reviews tell.
+    """All reviews, compared.
 
-    `verdicts` compares people with what was recorded of whole executions, `judges` with each
+    `verdicts` compares people with the recorded verdicts of whole executions, `judges` with each
     judge, `criteria` with each criterion of each judge. `disagreements` are the executions whose
-    recorded verdict is not that of people, `divided` those on which people disagree among
-    themselves, `errored` those without a recorded verdict. `left_out` counts executions that
-    judges looked at and that nevertheless tell nothing of them.
+    recorded verdict differs from that of people, `divided` those on which people disagree among
+    themselves. `errored` counts executions without a recorded verdict, `left_out` those that a
+    judge graded but that say nothing about a judge.
     """
 
     reviewed: int
@@ -243,11 +243,11 @@ def reviewed_executions(
     suite: str | None = None,
     since: str | None = None,
 ) -> list[ReviewedExecution]:
-    """Return what people reviewed, in the order it was tested.
+    """Return the executions that people reviewed, in the order in which they ran.
 
     Args:
         db: A read-only connection.
-        run: Only what this run has of it.
+        run: Only executions of this run.
         suite: Only executions of the suites of this name.
         since: Only executions of runs that began then or later, UTC, ISO 8601.
     """
@@ -313,7 +313,7 @@ def _by_criterion(execution: ReviewedExecution) -> _Judged:
 
 
 def _tells_of(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion]) -> bool:
-    """Tell whether these were decided, and either one of them failed or nothing else did."""
+    """Return whether all of these were decided, and one of them failed or nothing else did."""
     if any(criterion.passed is None for criterion in criteria):
         return False
     if not all(criterion.passed for criterion in criteria):
@@ -340,7 +340,7 @@ def _agreement(
     judge: str | None = None,
     criterion: str | None = None,
 ) -> Agreement:
-    """Count verdicts, all of which are there: (the judge passed it, people passed it)."""
+    """Count pairs of verdicts: (the judge passed it, people passed it)."""
     cells = Counter(pairs)
     return Agreement(
         both_passed=cells[True, True],

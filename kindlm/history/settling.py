@@ -1,15 +1,14 @@
 """Repeats that `kindlm settle` added to suspected tests, how each test stands, and what is next.
 
 The repeats are runs of their own, of mode `settled`, whose source is the run that they add to. Each
-repeat counts as a look of its own, in the order of their numbers and not in that in which they
-ended: a repeat that fails may well be the quicker one. A repeat that ended with an error did not
-pass. But where nobody answered any more until the run ended, the target was out of reach, which
-says nothing of how it answers: those do not count.
+repeat counts as a look of its own, in the order of their numbers: a failing repeat may end before
+an earlier one. A repeat that ended with an error did not pass. But if the target did not answer
+again until the run ended, it was unreachable, which says nothing about how it answers: such repeats
+do not count.
 
-Suspected is a test whose pass rate fell, or that of one of its checks, or that counts as regressed
-by its scores. Repeats are added to AFTER, or to both sides, equally many. How a test stands is
-judged together with all others, however few of them are to be settled: any of them might have
-fallen by chance.
+A test is suspected if its pass rate or that of one of its checks fell, or if its scores count as
+regressed. Repeats are added to AFTER, or equally many to both sides. All tests are judged together,
+however few of them are settled: any of them might have fallen by chance.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status"
 class Suspect:
     """A suspected test with the repeats that were added to it, and its checks that fell.
 
-    `standing` is what repeats have decided of it, None if only its scores fell, which they can not
+    `standing` is what repeats have decided, None if only its scores fell, which repeats cannot
     decide. `repeats_to_settle` is how many repeats of each run would confirm such a drop in 4 of 5
     cases.
     """
@@ -130,7 +129,7 @@ class Suspect:
 
     @property
     def is_open(self) -> bool:
-        """Whether more repeats may decide it; of use they are only then."""
+        """Whether more repeats may decide it."""
         return self.standing is Settlement.UNDECIDED
 
     @property

@@ -92,7 +92,7 @@ class TrendPoint:
     scores, `cost_usd` all that was paid for its executions, None if a part is unknown. `models` are
     those that answered, as they were reported. `own` counts the executions that were not answered
     from the history alone, `passed_later` those of them that passed only when they were run again.
-    `changes` says what is another one than in the run before.
+    `changes` says what differs from the run before.
     """
 
     run: Run
@@ -249,7 +249,7 @@ SELECT s.run, s.id
 def failing_tests(
     db: sqlite3.Connection, project: str, suite: str, wanted: Collection[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Return those of `wanted`, tests by name and target, whose last result is no pass.
+    """Return the tests of `wanted`, by name and target, that did not pass when they last ran.
 
     Each test is looked up in the last run that ran it, so that running a few tests does not make
     the others forgotten. Runs that were stopped count as far as they went.

@@ -209,7 +209,7 @@ def evaluate_gates(gates: Sequence[Gate], metrics: SuiteMetrics) -> tuple[GateRe
 
 
 class _Measure(NamedTuple):
-    """What a gate looks at: an attribute of the metrics, in words, and what lacks without it."""
+    """What a gate measures: an attribute of the metrics, its message, and that without a value."""
 
     attribute: str
     words: str

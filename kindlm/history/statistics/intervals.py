@@ -37,7 +37,8 @@ def wilson_interval(
     """
     if n == 0:
         return None
-    rate, z = successes / n, _normal(level)
+    rate = successes / n
+    z = _Z_95 if level == _LEVEL else NormalDist().inv_cdf((1 + level) / 2)
     spread = z**2 / n
     center = rate + spread / 2
     margin = z * sqrt((rate * (1 - rate) + spread / 4) / n)
@@ -80,11 +81,6 @@ def mean_interval(values: Sequence[float], level: float = _LEVEL) -> tuple[float
     variance = fsum((value - mean) ** 2 for value in values) / (n - 1)
     margin = _student(n - 1, level) * sqrt(variance / n)
     return mean - margin, mean + margin
-
-
-def _normal(level: float) -> float:
-    """Return z: the standard normal distribution lies between -z and z so often."""
-    return _Z_95 if level == _LEVEL else NormalDist().inv_cdf((1 + level) / 2)
 
 
 @lru_cache(maxsize=256)

@@ -1,9 +1,10 @@
-"""What repeats that are added to AFTER a few at a time have shown, whenever one looks."""
+"""What repeats show that are added a few at a time, however often one looks at them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from itertools import accumulate
 from math import log
 
 from kindlm.history.statistics.intervals import wilson_interval
@@ -77,10 +78,8 @@ def settlements(
 
 def together(looks: Looks, added_before: Sequence[Counts]) -> Looks:
     """Return the looks at which equally many repeats had been added to both sides."""
-    old = {looks.before.n: looks.before}
-    for counts in added_before:
-        last = old[max(old)]
-        old[last.n + counts.n] = Counts(last.passed + counts.passed, last.n + counts.n)
+    grown = accumulate([looks.before, *added_before], lambda known, more: pooled([known, more]))
+    old = {counts.n: counts for counts in grown}
     new = {counts.n: counts for counts in looks.after}
     pairs = []
     for added in range(0, looks.more + 1, BLOCK):
