@@ -39,9 +39,7 @@ _TEST = _paid_by(
     "r.id = (SELECT run FROM suites WHERE id = :suite)",
 )
 
-_EXECUTION = _paid_by(
-    "e.id = :execution", "r.id = (SELECT run FROM executions WHERE id = :execution)"
-)
+_EXECUTION = _paid_by("e.id = :id", "r.id = (SELECT run FROM executions WHERE id = :id)")
 
 
 @dataclass(frozen=True, slots=True)

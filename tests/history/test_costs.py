@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.history.costs import Paid, paid_for_runs
+from kindlm.history.costs import Paid, paid_for_execution, paid_for_runs
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import read_trend
@@ -32,6 +32,7 @@ def test_judges_and_earlier_attempts_count_everywhere(judged: Any, history: Any)
     assert read_figures(db, [run])[run.id].paid.total_usd == pytest.approx(0.004)
     assert judged.summary.paid.total_usd == pytest.approx(0.004)
     assert read_trend(db, TEST, limit=1).points[0].cost_usd == pytest.approx(0.004)
+    assert paid_for_execution(db, "abc11111-1").total_usd == pytest.approx(0.004)
 
 
 @pytest.mark.parametrize(
