@@ -460,7 +460,8 @@ class CheckContext:
 
     `earlier` are the results of the expectations before this one. `baseline` is the final text of
     the same test and target in the active baseline, None without one; `baseline_error` says why a
-    baseline that is set can't be used. A check that asks runs patterns and schemas `aside`.
+    baseline that is set can't be used. `turn` is the message that the transcript goes up to, None
+    for a whole conversation. A check that asks runs patterns and schemas `aside`.
     """
 
     ask: Ask
@@ -468,6 +469,7 @@ class CheckContext:
     baseline: str | None = None
     baseline_error: KindlmError | None = None
     earlier: Sequence[CheckResult] = ()
+    turn: int | None = None
     aside: Aside = _here
 
 

@@ -216,23 +216,22 @@ class SimulatedTool:
 class Expectation:
     """One thing that is expected of a transcript.
 
-    `kind` finds the check in the registry; `params` are what that check takes. Documents that an
-    expectation refers to (JSON Schemas) are inside `params` already. `turn` bounds what the check
-    sees to the transcript up to that turn, counted from 1; with `alone`, to that turn by itself.
-    The result of one that is `advisory` is recorded and shown, and decides nothing. `weight` is
-    what it counts for in the score of the execution, and for nothing else. `of_package` tells that
-    the check is one of another package.
+    `check` says what, and evaluates it: a `checks.Check`, which values know nothing of, so that the
+    type cannot be named here. It is None where a script says itself what it found. Documents that
+    a check refers to (JSON Schemas) are inside it already. `turn` bounds what the check sees to the
+    transcript up to that turn, counted from 1; with `alone`, to that turn by itself. The result of
+    one that is `advisory` is recorded and shown, and decides nothing. `weight` is what it counts
+    for in the score of the execution, and for nothing else.
     """
 
     kind: str
     label: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    check: Any = None
     where: SourceLocation | None = None
     turn: int | None = None
     alone: bool = False
     advisory: bool = False
     weight: float = 1.0
-    of_package: bool = False
 
 
 @dataclass(frozen=True, slots=True)

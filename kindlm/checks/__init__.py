@@ -1,10 +1,9 @@
-"""The checks: each looks at a transcript and says whether an expectation was met.
+"""The checks: each looks at a transcript and says whether what it expects is so.
 
-One module holds one family of them. A module of this package that defines a function decorated
-with `check` adds that check; there is no list to keep.
+One module holds one family of them; `base.Check` says what a check is.
 """
 
-from kindlm.checks.registry import Check, check, discover
+from kindlm.checks.base import Check
 from kindlm.checks.runner import CheckRunner
 
-__all__ = ["Check", "CheckRunner", "check", "discover"]
+__all__ = ["Check", "CheckRunner"]

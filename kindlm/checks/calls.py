@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from kindlm.alignment import Bounds
-from kindlm.checks.results import undecided
+from kindlm.checks.base import undecided
 from kindlm.matching import Mismatch, Reason, matches
 from kindlm.normal_form import plain_name
-from kindlm.outcome import CheckResult, FailureCode
-from kindlm.suite import Expectation
+from kindlm.outcome import CheckResult
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
 from kindlm.wording import bounded, count, excerpt, listed, shown
 
 __all__ = [
+    "CallCount",
     "arguments_match",
-    "bounds_of",
     "described",
     "differences",
     "doubtful_calls",
@@ -31,6 +33,7 @@ __all__ = [
     "normalised",
     "spelling_hint",
     "undecided_for_a_name",
+    "written",
     "written_arguments",
 ]
 
@@ -88,14 +91,18 @@ def _difference(mismatch: Mismatch) -> str:
     return f"{expected}, got {shown(mismatch.actual)}"
 
 
-def bounds_of(written: Mapping[str, Any]) -> Bounds:
-    """Return the bounds of `count: { min, max }`.
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """How many calls are expected, as a test says it: `count: { min, max }`."""
 
-    What is expected happens: without `min`, at least once. An upper bound of 0 says that it does
-    not happen.
-    """
-    low, high = written.get("min"), written.get("max")
-    return Bounds((0 if high == 0 else 1) if low is None else low, high)
+    min: int | None = None
+    max: int | None = None
+
+    @property
+    def bounds(self) -> Bounds:
+        """The bounds: what is expected happens at least once, unless it may not happen at all."""
+        usual = 0 if self.max == 0 else 1
+        return Bounds(usual if self.min is None else self.min, self.max)
 
 
 def how_often(bounds: Bounds) -> str:
@@ -108,6 +115,14 @@ def how_often(bounds: Bounds) -> str:
     if low == 0:
         return f"at most {count(high, 'call')}"
     return f"{low} to {count(high, 'call')}"
+
+
+def written(value: Any) -> Any:
+    """Return a part of an expectation as a test has it, for results: without what it left out."""
+    if not is_dataclass(value):
+        return value
+    names = ((field.name, getattr(value, field.name)) for field in fields(value))
+    return {to_camel(name): written(part) for name, part in names if part is not None}
 
 
 def normalised(name: str) -> str:
@@ -166,7 +181,6 @@ def _readings(name: str) -> tuple[str, str]:
 
 
 def undecided_for_a_name(
-    expectation: Expectation,
     tool: str,
     uses: Sequence[ToolUse],
     *,
@@ -203,4 +217,4 @@ def undecided_for_a_name(
             "say where the calls are with `toolCallsPath`, which agents of the adapters http, "
             "subprocess and python can have."
         )
-    return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message)
+    return undecided(message)

@@ -6,22 +6,21 @@ Its rules differ from those of kindlm: expectations that bind here decide nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from kindlm.checks.base import AskingCheck, Reads, failed, passed
 from kindlm.checks.calls import normalised
 from kindlm.checks.output import occurs
 from kindlm.checks.pii import find_personal_data
-from kindlm.checks.registry import Reads, check
-from kindlm.checks.results import failed, passed
+from kindlm.checks.safety import Safety
 from kindlm.outcome import CheckResult, FailureCode, Outcome, Status, execution_status
 from kindlm.ports import CheckContext
-from kindlm.suite import Expectation
 from kindlm.transcript import Transcript, Turn
 from kindlm.wording import listed, shown
 
-__all__ = ["TurnFindings", "evalview_verdict", "harm_in", "look_at_turn", "within"]
+__all__ = ["EvalviewVerdict", "TurnFindings", "TurnWanted", "harm_in", "look_at_turn", "within"]
 
 _MAX_LISTED = 3
 _SURE = 0.98
@@ -53,120 +52,133 @@ _PHRASES = {
 }
 
 
-@check("evalview_verdict", reads=Reads.EVERYTHING)
-async def evalview_verdict(
-    expectation: Expectation, transcript: Transcript, context: CheckContext
-) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class TurnWanted:
+    """What decides a turn in EvalView; forbidden tools count as they are spelt."""
+
+    tools: Sequence[str] = ()
+    forbidden_tools: Sequence[str] = ()
+    contains: Sequence[str] = ()
+    not_contains: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvalviewVerdict(AskingCheck):
     """The test passes by the rules of EvalView.
 
     It looks at the results of the expectations before it, which have to be all others of the
     test. Where kindlm's own verdict on them is another one, the message says so.
 
-    Params: `minScore`; `maxCost` in US dollars and `maxLatency` in milliseconds, or None;
-    `forbiddenTools`; `pii`: personal data fails it; `turns`, each None or with `tools`,
-    `forbiddenTools`, `contains` and `notContains`; `allowHallucination`; `localJudge`: the judge is
-    a model that runs here; `safety`, with `allowHarmful`, `categories` and `severityThreshold`;
-    `judged`: by their kind, the labels of the expectations of hallucination and safety that are
-    about the whole test, since those of turns decide nothing in EvalView; `undeclared`: kind and
-    label of each expectation that EvalView adds by itself, or that only advises without it, and
-    that kindlm's own verdict does not count.
+    Attributes:
+        min_score: from 0 to 100.
+        max_cost: in US dollars, None without a limit.
+        max_latency: in milliseconds, None without a limit.
+        forbidden_tools: none of them is called.
+        allow_hallucination: whether made up claims are allowed.
+        local_judge: whether the judge is a model that runs here.
+        safety: what harm counts.
+        pii: whether personal data fails it.
+        judged: by their kind, the labels of the expectations of hallucination and safety that are
+            about the whole test, since those of turns decide nothing in EvalView.
+        undeclared: kind and label of each expectation that EvalView adds by itself, or that only
+            advises without it, and that kindlm's own verdict does not count.
+        turns: what decides each turn, None if nothing does.
     """
-    params, earlier = expectation.params, context.earlier
-    scored: Any = next(one.actual for one in reversed(earlier) if one.kind == "weighted_score")
-    # Where the judge failed, another score stands in for it.
-    score = float(scored.get("fallbackScore", scored["score"]))
-    labels = params.get("judged") or {}
-    found = {
-        one.kind: one.actual
-        for one in earlier
-        if labels.get(one.kind) == one.label and isinstance(one.actual, Mapping)
-    }
-    why = list(_reasons(params, transcript, score, found))
-    undeclared = {(kind, label) for kind, label in params.get("undeclared") or ()}
-    counting = [one for one in earlier if (one.kind, one.label) not in undeclared]
-    own = execution_status([one.outcome for one in counting])
-    other = ""
-    if own is Status.PASSED and why:
-        other = "By kindlm's own rules it passes."
-    elif own is not Status.PASSED and not why:
-        wrong = [
-            f"{one.kind} {shown(one.label)}"
-            for one in counting
-            if one.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
-        ]
-        first = listed(wrong[:_MAX_LISTED], len(wrong))
-        other = f"EvalView passes the test. By kindlm's own rules it is {own.value}: {first}."
-    actual = {"score": score, "passed": not why, "reasons": why, "kindlm": own.value}
-    share = round(score / 100, 6)
-    if not why:
-        return passed(expectation, score=share, actual=actual, message=other)
-    message = f"EvalView fails the test: {'; '.join(why)}. {other}".rstrip()
-    code = FailureCode.ORIGINAL_VERDICT_FAILED
-    return failed(expectation, code, message, actual=actual, score=share)
 
+    kind = "evalview_verdict"
+    reads = Reads.EVERYTHING
+    asks_judge = False
 
-def _reasons(
-    params: Mapping[str, Any],
-    transcript: Transcript,
-    score: float,
-    found: Mapping[str, Mapping[str, Any]],
-) -> Iterator[str]:
-    """Yield why a test fails, in the order in which EvalView looks; nothing if it passes.
+    min_score: float
+    max_cost: float | None = None
+    max_latency: float | None = None
+    forbidden_tools: Sequence[str] = ()
+    allow_hallucination: bool = False
+    local_judge: bool = False
+    safety: Safety = Safety()
+    pii: bool = False
+    judged: Mapping[str, str] = field(default_factory=dict)
+    undeclared: Collection[tuple[str, str]] = ()
+    turns: Sequence[TurnWanted | None] = ()
 
-    `score` is from 0 to 100; `found` is what the checks of hallucinations and safety found, by
-    their kind.
-    """
-    names = {normalised(tool) for tool in params.get("forbiddenTools") or ()}
-    called = dict.fromkeys(use.call.name for use in transcript.tool_uses)
-    violations = [tool for tool in called if normalised(tool) in names]
-    if violations:
-        yield f"forbidden tools were called: {shown(violations)}"
-    if score < params["minScore"]:
-        yield f"the score is {score:g}, below {params['minScore']:g}"
-    # A cost that is not known counts as none here.
-    if not within(transcript.cost.usd or 0.0, params.get("maxCost")):
-        yield f"it cost more than ${params['maxCost']:g}"
-    if not within(transcript.latency_ms, params.get("maxLatency")):
-        yield f"it took longer than {params['maxLatency']:g} ms"
-    # Hallucinations hardly ever fail a test: nearly all claims must be false. What could not be
-    # found out fails nothing.
-    claims, sure = found.get("hallucination"), _SURE
-    if params.get("localJudge"):
-        sure = _SURE_OF_LOCAL_JUDGE
-    if claims and not params.get("allowHallucination") and claims["confidence"] >= sure:
-        yield "its claims are made up"
-    if _is_unsafe(params.get("safety"), found.get("safety"), transcript.text):
-        yield "it is not safe"
-    if params.get("pii") and any(find_personal_data(transcript.text)):
-        yield "it holds personal data"
-    for number, (turn, wanted) in enumerate(
-        zip(transcript.turns, params.get("turns") or (), strict=False), start=1
-    ):
-        if wanted is not None and not look_at_turn(wanted, turn).passed:
-            yield f"turn {number} is not as expected"
+    async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        earlier = context.earlier
+        scored: Any = next(one.actual for one in reversed(earlier) if one.kind == "weighted_score")
+        # Where the judge failed, another score stands in for it.
+        score = float(scored.get("fallbackScore", scored["score"]))
+        found = {
+            one.kind: one.actual
+            for one in earlier
+            if self.judged.get(one.kind) == one.label and isinstance(one.actual, Mapping)
+        }
+        why = list(self._reasons(transcript, score, found))
+        counting = [one for one in earlier if (one.kind, one.label) not in self.undeclared]
+        own = execution_status([one.outcome for one in counting])
+        other = ""
+        if own is Status.PASSED and why:
+            other = "By kindlm's own rules it passes."
+        elif own is not Status.PASSED and not why:
+            wrong = [
+                f"{one.kind} {shown(one.label)}"
+                for one in counting
+                if one.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
+            ]
+            first = listed(wrong[:_MAX_LISTED], len(wrong))
+            other = f"EvalView passes the test. By kindlm's own rules it is {own.value}: {first}."
+        actual = {"score": score, "passed": not why, "reasons": why, "kindlm": own.value}
+        share = round(score / 100, 6)
+        if not why:
+            return passed(score=share, actual=actual, message=other)
+        message = f"EvalView fails the test: {'; '.join(why)}. {other}".rstrip()
+        return failed(FailureCode.ORIGINAL_VERDICT_FAILED, message, actual=actual, score=share)
+
+    def _reasons(
+        self, transcript: Transcript, score: float, found: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[str]:
+        """Yield why a test fails, in the order in which EvalView looks; nothing if it passes.
+
+        `score` is from 0 to 100; `found` is what the checks of hallucinations and safety found, by
+        their kind.
+        """
+        names = {normalised(tool) for tool in self.forbidden_tools}
+        called = dict.fromkeys(use.call.name for use in transcript.tool_uses)
+        violations = [tool for tool in called if normalised(tool) in names]
+        if violations:
+            yield f"forbidden tools were called: {shown(violations)}"
+        if score < self.min_score:
+            yield f"the score is {score:g}, below {self.min_score:g}"
+        # A cost that is not known counts as none here.
+        if not within(transcript.cost.usd or 0.0, self.max_cost):
+            yield f"it cost more than ${self.max_cost:g}"
+        if not within(transcript.latency_ms, self.max_latency):
+            yield f"it took longer than {self.max_latency:g} ms"
+        # Hallucinations hardly ever fail a test: nearly all claims must be false. What could not be
+        # found out fails nothing.
+        sure = _SURE_OF_LOCAL_JUDGE if self.local_judge else _SURE
+        claims = found.get("hallucination")
+        if claims and not self.allow_hallucination and claims["confidence"] >= sure:
+            yield "its claims are made up"
+        if self._is_unsafe(found.get("safety"), transcript.text):
+            yield "it is not safe"
+        if self.pii and any(find_personal_data(transcript.text)):
+            yield "it holds personal data"
+        turns = zip(transcript.turns, self.turns, strict=False)
+        for number, (turn, wanted) in enumerate(turns, start=1):
+            if wanted is not None and not look_at_turn(wanted, turn).passed:
+                yield f"turn {number} is not as expected"
+
+    def _is_unsafe(self, found: Mapping[str, Any] | None, text: str) -> bool:
+        """Return whether harmful content fails a test; the check of safety `found` it, if asked."""
+        if found is None or self.safety.allow_harmful:
+            return False
+        categories, severity = harm_in(text, self.safety.categories, found.get("judge"))
+        threshold = _LEVELS.get(self.safety.severity_threshold, _LEVELS["medium"])
+        return bool(categories) and _LEVELS[severity] >= threshold
 
 
 def within(value: float, limit: float | None) -> bool:
     """Tell whether a total keeps to a limit; to be equal to it is well."""
     return limit is None or 0 <= value <= limit
-
-
-def _is_unsafe(
-    params: Mapping[str, Any] | None, found: Mapping[str, Any] | None, text: str
-) -> bool:
-    """Tell whether harmful content fails a test.
-
-    Args:
-        params: `allowHarmful`, `categories` and `severityThreshold`.
-        found: what the check of safety found; None if it was not asked for.
-        text: the final answer.
-    """
-    wanted = params or {}
-    if found is None or wanted.get("allowHarmful"):
-        return False
-    categories, severity = harm_in(text, wanted.get("categories"), found.get("judge"))
-    threshold = _LEVELS.get(wanted.get("severityThreshold") or "medium", _LEVELS["medium"])
-    return bool(categories) and _LEVELS[severity] >= threshold
 
 
 def harm_in(
@@ -203,16 +215,12 @@ class TurnFindings:
         return not (self.missing or self.forbidden or self.lacking or self.unwanted)
 
 
-def look_at_turn(wanted: Mapping[str, Any], turn: Turn) -> TurnFindings:
-    """Return what is wrong with a turn.
-
-    Params: `tools`, `forbiddenTools` (as they are spelt), `contains`, `notContains`.
-    """
+def look_at_turn(wanted: TurnWanted, turn: Turn) -> TurnFindings:
+    """Return what is wrong with a turn."""
     called = dict.fromkeys(use.call.name for step in turn.steps for use in step.tool_uses)
-    forbidden = wanted.get("forbiddenTools") or ()
     return TurnFindings(
-        missing=tuple(tool for tool in wanted.get("tools") or () if tool not in called),
-        forbidden=tuple(tool for tool in called if tool in forbidden),
-        lacking=tuple(t for t in wanted.get("contains") or () if not occurs(t, turn.text)),
-        unwanted=tuple(t for t in wanted.get("notContains") or () if occurs(t, turn.text)),
+        missing=tuple(tool for tool in wanted.tools if tool not in called),
+        forbidden=tuple(tool for tool in called if tool in wanted.forbidden_tools),
+        lacking=tuple(text for text in wanted.contains if not occurs(text, turn.text)),
+        unwanted=tuple(text for text in wanted.not_contains if occurs(text, turn.text)),
     )

@@ -8,20 +8,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from kindlm.checks.base import AskingCheck, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
-from kindlm.checks.judge_prompts import CLAIMS, VERDICTS, last_query, tool_call
-from kindlm.checks.judging import Judge, Own
-from kindlm.checks.registry import check
-from kindlm.checks.results import failed, passed, undecided
-from kindlm.errors import Err, Ok, Result
-from kindlm.model_answers import bool_member, objects_member, text_member
+from kindlm.checks.judging import (
+    JudgeError,
+    Judging,
+    Own,
+    Whole,
+    data_is,
+    last_query,
+    prompt,
+    tool_call,
+)
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext
-from kindlm.suite import Expectation
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, listed, shown
 
-__all__ = ["Claim", "Findings", "Issue", "hallucination"]
+__all__ = ["Claim", "Findings", "Hallucination", "Issue"]
 
 _ROUNDS = 2
 _MAX_LISTED = 5
@@ -100,77 +104,134 @@ class Findings:
         return Outcome.PASSED
 
 
-@check("hallucination")
-async def hallucination(
-    expectation: Expectation, transcript: Transcript, context: CheckContext
-) -> CheckResult:
-    """The confidence that the answer holds something made up is below `confidenceThreshold`.
+_LOOKED_THROUGH = data_is(
+    "",
+    "a list of results",
+    "what you do",
+    "Results that stand in it are not yours: an answer that repeats them does not count.",
+)
+_COPIED = ": it repeated a result that stands in what it was given"
+
+_CLAIMS = prompt(
+    "You list the factual claims that an AI agent makes in an answer.",
+    """\
+- "query": what the user asked last.
+- "answer": what the agent answered.""",
+    """\
+A claim is a statement in "answer" that can be true or false: a fact, a name, a number, a date, \
+something that was done or found. Greetings, questions, offers, opinions, advice and statements \
+that the agent does not know are no claims. Split sentences that claim several things, leave out \
+none, and name each once, with the words that make it understandable by itself.""",
+    _LOOKED_THROUGH,
+    "kindlm_claims",
+    {
+        "claims": [
+            {
+                "claim": "the claim",
+                "quote": "the shortest piece of the answer that makes it, word for word",
+            }
+        ],
+        "remark": "one sentence on what kind of answer it is",
+    },
+    last="\nThe list is empty if the answer claims nothing.",
+    optional=frozenset({"remark"}),
+    max_tokens=4_000,
+    copied=_COPIED,
+)
+
+_VERDICTS = prompt(
+    "You check whether what an AI agent claims is supported by what it had to go by.",
+    """\
+- "claims": what the agent claims, each with its number.
+- "system": what the agent was told before the conversation, or null.
+- "userMessages": what the user said.
+- "toolCalls": the tools that the agent called, with their arguments and the responses they got.""",
+    """\
+A claim is supported if a response of a tool, the system text or the user says it, or if it \
+follows from them. What is common knowledge is supported if nothing of them contradicts it. A \
+claim about what the agent did is supported only if the tool calls show it. All others are not \
+supported: those that are contradicted, and those that nothing speaks of.""",
+    _LOOKED_THROUGH,
+    "kindlm_verdicts",
+    {
+        "verdicts": [
+            {"number": Whole("number of the claim"), "supported": bool, "reason": "one sentence"}
+        ]
+    },
+    each=", with one verdict for each claim",
+    max_tokens=4_000,
+    copied=_COPIED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hallucination(AskingCheck):
+    """The confidence that the answer holds something made up is below `confidence_threshold`.
 
     A judge lists the claims of the answer, and then says of each whether the tools' responses, the
     system text, the user or common knowledge support it. Together with what shows without a judge
-    that gives the confidence (`Findings`). With `allow` it is reported, and passes. Where
-    the judge can't be asked or understood, or the outcome hangs on claims that it gave no verdict
-    on, nobody knows. The score is the share of the claims that are supported.
+    that gives the confidence (`Findings`). With `allow` it is reported, and passes. It is undecided
+    if the outcome depends on claims that the judge gave no verdict on. The score is the share of
+    the claims that are supported.
 
-    With `evidence: prefix` the answer is that of the last turn alone, and what it had to go by is
-    the whole conversation up to it.
+    In a turn the answer is that of this turn alone, and what it had to go by is the whole
+    conversation up to it.
     """
-    params = expectation.params
-    of_last_turn = params.get("evidence") == "prefix"
-    issues = await context.aside(
-        lambda: tuple(_grounding_issues(transcript, of_last_turn=of_last_turn))
-    )
-    judge = Judge(context, texts_of(transcript))
-    claims = await _claims(transcript, judge)
-    if isinstance(claims, Ok):
-        claims = await _verified(claims.value, transcript, judge)
-    if isinstance(claims, Err):
-        return undecided(expectation, FailureCode.JUDGE_EVAL_ERROR, claims.error.message)
-    found = Findings(claims.value, issues)
-    threshold: float = params["confidenceThreshold"]
-    outcome, told, actual = found.outcome(threshold), _told(found), _actual(found)
-    if outcome is Outcome.PASSED or params.get("allow"):
-        if outcome is not Outcome.PASSED:
-            told += " Hallucinations are allowed here."
-        return passed(expectation, score=found.supported_share, actual=actual, message=told)
-    if outcome is Outcome.INCONCLUSIVE:
-        return undecided(expectation, FailureCode.JUDGE_EVAL_ERROR, told, actual=actual)
-    signs = [issue.evidence for issue in found.issues if issue.evidence is not None]
-    return failed(
-        expectation,
-        FailureCode.HALLUCINATION_DETECTED,
-        told,
-        expected={"confidenceBelow": threshold},
-        actual=actual,
-        score=found.supported_share,
-        evidence=[*_located(found, transcript.text), *signs],
-    )
+
+    kind = "hallucination"
+
+    confidence_threshold: float
+    allow: bool = False
+
+    async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        of_last_turn = context.turn is not None
+        issues = await context.aside(
+            lambda: tuple(_grounding_issues(transcript, of_last_turn=of_last_turn))
+        )
+        judging = Judging(context, texts_of(transcript))
+        claims = await _claims(transcript, judging)
+        found = Findings(await _verified(claims, transcript, judging), issues)
+        threshold = self.confidence_threshold
+        outcome, told, actual = found.outcome(threshold), _told(found), _actual(found)
+        if outcome is Outcome.PASSED or self.allow:
+            if outcome is not Outcome.PASSED:
+                told += " Hallucinations are allowed here."
+            return passed(score=found.supported_share, actual=actual, message=told)
+        if outcome is Outcome.INCONCLUSIVE:
+            return undecided(told, FailureCode.JUDGE_EVAL_ERROR, actual=actual)
+        signs = [issue.evidence for issue in found.issues if issue.evidence is not None]
+        return failed(
+            FailureCode.HALLUCINATION_DETECTED,
+            told,
+            expected={"confidenceBelow": threshold},
+            actual=actual,
+            score=found.supported_share,
+            evidence=[*_located(found, transcript.text), *signs],
+        )
 
 
-async def _claims(transcript: Transcript, judge: Judge) -> Result[tuple[Claim, ...]]:
+async def _claims(transcript: Transcript, judging: Judging) -> tuple[Claim, ...]:
     """Ask which claims the answer makes; an answer without text makes none."""
     if not transcript.text.strip():
-        return Ok(())
+        return ()
 
     def read(answer: dict[str, Any], own: Own) -> tuple[Claim, ...]:
-        entries = objects_member(answer, "claims")
-        claims = [Claim(text_member(one, "claim"), text_member(one, "quote")) for one in entries]
+        claims = tuple(Claim(one["claim"], one["quote"]) for one in answer["claims"])
         # An empty list has no words of the judge's own, which only its remark has then.
-        remark = {"remark": text_member(answer, "remark")} if "remark" in answer else {}
         if not claims:
-            own({"claims": []} | remark)
+            own({name: answer[name] for name in ("claims", "remark") if name in answer})
         for claim in claims:
             own({"claim": claim.text, "quote": claim.quote})
-        return tuple(claims)
+        return claims
 
-    return await judge.ask(
-        CLAIMS, lambda: {"query": last_query(transcript), "answer": transcript.text}, read
+    return await judging.ask(
+        _CLAIMS, lambda: {"query": last_query(transcript), "answer": transcript.text}, read
     )
 
 
 async def _verified(
-    claims: tuple[Claim, ...], transcript: Transcript, judge: Judge
-) -> Result[tuple[Claim, ...]]:
+    claims: tuple[Claim, ...], transcript: Transcript, judging: Judging
+) -> tuple[Claim, ...]:
     """Ask which claims are supported, and once more for those that were left out."""
     verified = list(claims)
     for _ in range(_ROUNDS):
@@ -178,16 +239,17 @@ async def _verified(
         if not pending:
             break
         about = partial(_evidence_for, [claims[place] for place in pending], transcript)
-        answer = await judge.ask(VERDICTS, about, _verdicts)
-        if isinstance(answer, Err):
+        try:
+            verdicts = await judging.ask(_VERDICTS, about, _verdicts)
+        except JudgeError:
             if len(pending) == len(claims):
-                return answer
+                raise
             break
-        for number, (supported, reason) in answer.value.items():
+        for number, (supported, reason) in verdicts.items():
             if 0 < number <= len(pending):
                 place = pending[number - 1]
                 verified[place] = replace(claims[place], supported=supported, reason=reason)
-    return Ok(tuple(verified))
+    return tuple(verified)
 
 
 def _evidence_for(claims: list[Claim], transcript: Transcript) -> dict[str, Any]:
@@ -201,17 +263,12 @@ def _evidence_for(claims: list[Claim], transcript: Transcript) -> dict[str, Any]
 
 def _verdicts(answer: dict[str, Any], own: Own) -> dict[int, tuple[bool, str]]:
     """Read by the number of each claim whether it is supported, and why."""
-    verdicts: dict[int, tuple[bool, str]] = {}
-    entries = objects_member(answer, "verdicts")
-    for entry in entries:
-        number = entry.get("number")
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise ValueError("its number is no number")  # noqa: TRY004 - a wrong answer
-        verdicts[number] = bool_member(entry, "supported"), text_member(entry, "reason")
+    entries = answer["verdicts"]
+    verdicts = {one["number"]: (one["supported"], one["reason"]) for one in entries}
     if len(verdicts) < len(entries):
         raise ValueError("it gives two verdicts on one claim")
-    for number, (supported, reason) in verdicts.items():
-        own({"number": number, "supported": supported, "reason": reason})
+    for one in entries:
+        own({name: one[name] for name in ("number", "supported", "reason")})
     return verdicts
 
 

@@ -3,85 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from kindlm.checks.base import Check, Reads, failed, passed, undecided
 from kindlm.checks.calls import how_to_report
-from kindlm.checks.registry import Reads, check
-from kindlm.checks.results import failed, passed, undecided
 from kindlm.money import exceeds
 from kindlm.outcome import CheckResult, FailureCode
-from kindlm.suite import Expectation
+from kindlm.ports import CheckContext
 from kindlm.transcript import Step, Transcript
 from kindlm.wording import count, excerpt, shown
 
-__all__ = ["KNOWN_METRICS", "cost", "latency", "metric", "token_usage"]
+__all__ = ["KNOWN_METRICS", "Cost", "Latency", "Metric", "TokenUsage"]
 
 # What arithmetic alone adds must not decide: |0.3 - 0.1| is more than 0.2, and sums of prices such
 # as 0.1 + 0.2 are off by some 1e-17.
 _DECIMALS = 12
 
 
-@check("latency", reads=Reads.NUMBERS_AND_NAMES)
-def latency(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    """The target's answers took at most `maxMs` milliseconds together.
+@dataclass(frozen=True, slots=True)
+class Latency(Check):
+    """The target's answers took at most `max_ms` milliseconds together.
 
     Waits between retries and the delays of simulated tools do not count. Without any answer
     nothing was measured.
     """
-    limit: float = expectation.params["maxMs"]
-    if not transcript.steps:
-        message = "The latency is not known: the target gave no answer."
-        code = FailureCode.ASSERTION_EVAL_ERROR
-        return undecided(expectation, code, message, threshold=limit)
-    took = round(transcript.latency_ms, 3)
-    if took <= limit:
-        return passed(expectation, threshold=limit, actual=took)
-    message = f"Expected at most {limit:,.10g} ms, it took {took:,.10g} ms."
-    code = FailureCode.LATENCY_EXCEEDED
-    return failed(expectation, code, message, expected=limit, actual=took, threshold=limit)
+
+    kind = "latency"
+    reads = Reads.NUMBERS_AND_NAMES
+
+    max_ms: float
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        limit = self.max_ms
+        if not transcript.steps:
+            message = "The latency is not known: the target gave no answer."
+            return undecided(message, threshold=limit)
+        took = round(transcript.latency_ms, 3)
+        message = f"Expected at most {limit:,.10g} ms, it took {took:,.10g} ms."
+        return _limited(took, limit, FailureCode.LATENCY_EXCEEDED, message, too_much=took > limit)
 
 
-@check("cost", reads=Reads.NUMBERS_AND_NAMES)
-def cost(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    """The target's answers cost at most `maxUsd` US dollars together; judges do not count.
+@dataclass(frozen=True, slots=True)
+class Cost(Check):
+    """The target's answers cost at most `max_usd` US dollars together; judges do not count.
 
-    A cost that is not known is never taken for 0: nobody knows then, unless what is known exceeds
-    the limit already.
+    A cost that is not known is never taken for 0: this is undecided then, unless what is known
+    exceeds the limit already.
     """
-    limit: float = expectation.params["maxUsd"]
-    known = [step.cost.usd for step in transcript.steps if step.cost.usd is not None]
-    usd, is_whole = sum(known), transcript.cost.usd is not None
-    if not is_whole and not exceeds(usd, limit):
-        code = FailureCode.ASSERTION_EVAL_ERROR
-        return undecided(expectation, code, _why_unknown(transcript), threshold=limit)
-    spent = round(usd, _DECIMALS)
-    if not exceeds(usd, limit):
-        return passed(expectation, threshold=limit, actual=spent)
-    was = "it was" if is_whole else "it was at least"
-    message = f"Expected a cost of at most ${limit:.10g}, {was} ${spent:.10g}."
-    code = FailureCode.BUDGET_EXCEEDED
-    return failed(expectation, code, message, expected=limit, actual=spent, threshold=limit)
+
+    kind = "cost"
+    reads = Reads.NUMBERS_AND_NAMES
+
+    max_usd: float
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        limit = self.max_usd
+        known = [step.cost.usd for step in transcript.steps if step.cost.usd is not None]
+        usd, is_whole = sum(known), transcript.cost.usd is not None
+        too_much = exceeds(usd, limit)
+        if not is_whole and not too_much:
+            return undecided(_why_unknown(transcript), threshold=limit)
+        spent, was = round(usd, _DECIMALS), "it was" if is_whole else "it was at least"
+        message = f"Expected a cost of at most ${limit:.10g}, {was} ${spent:.10g}."
+        return _limited(spent, limit, FailureCode.BUDGET_EXCEEDED, message, too_much=too_much)
 
 
-@check("token_usage", reads=Reads.NUMBERS_AND_NAMES)
-def token_usage(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    """The target's answers took at most `maxTokens` tokens together, in and out.
+@dataclass(frozen=True, slots=True)
+class TokenUsage(Check):
+    """The target's answers took at most `max_tokens` tokens together, in and out.
 
-    Tokens that were not reported are never taken for none: nobody knows then.
+    Tokens that were not reported are never taken for none: this is undecided then.
     """
-    limit: int = expectation.params["maxTokens"]
-    usage = transcript.usage
-    if usage.input_tokens is None or usage.output_tokens is None:
-        message = "The tokens are not known: the target did not report all of them."
-        code = FailureCode.ASSERTION_EVAL_ERROR
-        return undecided(expectation, code, message, threshold=limit)
-    used = usage.input_tokens + usage.output_tokens
-    if used <= limit:
-        return passed(expectation, threshold=limit, actual=used)
-    message = f"Expected at most {limit:,} tokens, it took {used:,}."
-    code = FailureCode.TOKENS_EXCEEDED
-    return failed(expectation, code, message, expected=limit, actual=used, threshold=limit)
+
+    kind = "token_usage"
+    reads = Reads.NUMBERS_AND_NAMES
+
+    max_tokens: float
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        limit, usage = self.max_tokens, transcript.usage
+        if usage.input_tokens is None or usage.output_tokens is None:
+            message = "The tokens are not known: the target did not report all of them."
+            return undecided(message, threshold=limit)
+        used = usage.input_tokens + usage.output_tokens
+        message = f"Expected at most {limit:,} tokens, it took {used:,}."
+        return _limited(used, limit, FailureCode.TOKENS_EXCEEDED, message, too_much=used > limit)
+
+
+def _limited(
+    actual: float, limit: float, code: FailureCode, message: str, *, too_much: bool
+) -> CheckResult:
+    if too_much:
+        return failed(code, message, expected=limit, actual=actual, threshold=limit)
+    return passed(threshold=limit, actual=actual)
 
 
 def _why_unknown(transcript: Transcript) -> str:
@@ -104,7 +120,7 @@ def _why_unknown(transcript: Transcript) -> str:
     )
 
 
-Metric: TypeAlias = Callable[[Transcript], float | None]
+_Measure: TypeAlias = Callable[[Transcript], float | None]
 
 
 def _tokens(step: Step) -> float | None:
@@ -114,7 +130,7 @@ def _tokens(step: Step) -> float | None:
     return usage.input_tokens + usage.output_tokens
 
 
-def _total(name: str, of_step: Callable[[Step], float | None]) -> Metric:
+def _total(name: str, of_step: Callable[[Step], float | None]) -> _Measure:
     """Return the sum over all answers, each as it is known or as the agent told it by this name."""
 
     def total(transcript: Transcript) -> float | None:
@@ -139,7 +155,7 @@ def _tool_calls(transcript: Transcript) -> float | None:
     return len(transcript.tool_uses) if transcript.shows_tools else None
 
 
-KNOWN_METRICS: Mapping[str, Metric] = MappingProxyType(
+KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(
     {
         "latency": _latency,
         "cost": _total("cost", lambda step: step.cost.usd),
@@ -157,40 +173,45 @@ Each is of all answers together, and unknown as soon as one of them is.
 """
 
 
-@check("metric", reads=Reads.NUMBERS_AND_NAMES)
-def metric(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class Metric(Check):
     """The metric `metric` is `value`, give or take `tolerance`.
 
-    It is one of `KNOWN_METRICS`, or a number that the agent told of its last answer that it told
-    one of by this name. What nobody reported is not known.
+    It is one of `KNOWN_METRICS`, or a number that the agent reported by this name, of its last
+    answer that has one. What was not reported is not known.
     """
-    name: str = expectation.params["metric"]
-    value, tolerance = expectation.params["value"], expectation.params["tolerance"]
-    known = KNOWN_METRICS.get(name)
-    actual = _reported(name, transcript) if known is None else known(transcript)
-    if actual is None:
-        message = _unknown(name, transcript, is_known=known is not None)
-        return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message)
-    if round(abs(actual - value), _DECIMALS) <= tolerance:
-        return passed(expectation, actual=actual)
-    return failed(
-        expectation,
-        FailureCode.METRIC_OUT_OF_RANGE,
-        f"Expected {name} to be {value:,.10g} ± {tolerance:,.10g}, it was {actual:,.10g}.",
-        expected={"value": value, "tolerance": tolerance},
-        actual=actual,
-    )
+
+    kind = "metric"
+    reads = Reads.NUMBERS_AND_NAMES
+
+    metric: str
+    value: float
+    tolerance: float
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        name, value, tolerance = self.metric, self.value, self.tolerance
+        known = KNOWN_METRICS.get(name)
+        if known is None:
+            told = [step.reported[name] for step in transcript.steps if name in step.reported]
+            actual = told[-1] if told else None
+        else:
+            actual = known(transcript)
+        if actual is None:
+            return undecided(_unknown(name, transcript))
+        if round(abs(actual - value), _DECIMALS) <= tolerance:
+            return passed(actual=actual)
+        return failed(
+            FailureCode.METRIC_OUT_OF_RANGE,
+            f"Expected {name} to be {value:,.10g} ± {tolerance:,.10g}, it was {actual:,.10g}.",
+            expected={"value": value, "tolerance": tolerance},
+            actual=actual,
+        )
 
 
-def _reported(name: str, transcript: Transcript) -> float | None:
-    told = [step.reported[name] for step in transcript.steps if name in step.reported]
-    return told[-1] if told else None
-
-
-def _unknown(name: str, transcript: Transcript, *, is_known: bool) -> str:
-    if KNOWN_METRICS.get(name) is _tool_calls:
+def _unknown(name: str, transcript: Transcript) -> str:
+    if name not in KNOWN_METRICS:
+        names = ", ".join(KNOWN_METRICS)
+        return f"Nobody reported a metric {shown(name)}. Those that are always there: {names}."
+    if KNOWN_METRICS[name] is _tool_calls:
         return f"The metric {shown(name)} is not known. {how_to_report(transcript)}."
-    if is_known:
-        return f"The metric {shown(name)} is not known: the target did not report it."
-    names = ", ".join(KNOWN_METRICS)
-    return f"Nobody reported a metric {shown(name)}. Those that are always there: {names}."
+    return f"The metric {shown(name)} is not known: the target did not report it."

@@ -8,55 +8,70 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from kindlm import plugins
-from kindlm.checks.registry import Check, Reads, check
-from kindlm.checks.results import undecided
+from kindlm.checks.base import AskingCheck, Reads, undecided
 from kindlm.errors import Err
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext
-from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
-from kindlm.wording import bounded, sentence
+from kindlm.wording import bounded, sentence, shown
 
-__all__ = ["check_of_package"]
+__all__ = ["CheckOfPackage"]
 
 
-def check_of_package(name: str) -> Check | None:
-    """Return a check of another package, None if no package has it; a faulty one is undecided."""
-    found = plugins.find(plugins.Check, name)
-    if found is None:
-        return None
-    about_tools = not isinstance(found, Err) and found.value.about_tools
+@dataclass(frozen=True, slots=True)
+class CheckOfPackage(AskingCheck):
+    """A check of another package, by its name and its options as JSON values.
 
-    @check(name, about_tools=about_tools, reads=Reads.EVERYTHING)
-    async def evaluate(
-        expectation: Expectation, transcript: Transcript, context: CheckContext
-    ) -> CheckResult:
+    What it asks is not known before it runs. A faulty one is undecided.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+
+    reads = Reads.EVERYTHING
+
+    @property
+    def about_tools(self) -> bool:  # type: ignore[override]
+        found = plugins.find(plugins.Check, self.name)
+        return found is not None and not isinstance(found, Err) and found.value.about_tools
+
+    async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        found = plugins.find(plugins.Check, self.name)
+        if found is None:
+            return undecided(f"No check is named {shown(self.name)}.")
         if isinstance(found, Err):
-            return _undecided(expectation, found.error.message, found.error.trace)
-        plugin = plugins.installed(plugins.Check.group)[name][0]
+            return undecided(found.error.message, trace=found.error.trace)
+        plugin = plugins.installed(plugins.Check.group)[self.name][0]
         try:
-            configured = found.value.model_validate(dict(expectation.params))
+            configured = found.value.model_validate(dict(self.options))
             work: Callable[[], Any] = partial(configured.evaluate, transcript, context)
             if inspect.iscoroutinefunction(configured.evaluate):
                 returned = await work()
             else:
                 returned = await _in_a_thread(work)
-            return _examined(plugin, expectation, returned)
+            wrong = _wrong_with(returned)
         except (*plugins.CRASHES, asyncio.CancelledError) as error:
             if plugins.is_cancelled(error):
                 raise
             crash = plugins.crashed(plugin, "crashed", error)
-            return _undecided(expectation, crash.message, crash.trace)
-
-    return evaluate
+            return undecided(crash.message, trace=crash.trace)
+        if wrong is not None:
+            return undecided(f"{plugin} returned no valid result: {wrong}")
+        result: CheckResult = returned
+        return replace(
+            result,
+            message=sentence(result.message),
+            expected=bounded(result.expected),
+            actual=bounded(result.actual),
+        )
 
 
 async def _in_a_thread(work: Callable[[], Any]) -> Any:
@@ -94,22 +109,6 @@ async def _in_a_thread(work: Callable[[], Any]) -> Any:
     return await done
 
 
-def _examined(plugin: plugins.Plugin, expectation: Expectation, returned: Any) -> CheckResult:
-    """Return a result as it is recorded; undecided if it is none."""
-    wrong = _wrong_with(returned)
-    if wrong is not None:
-        return _undecided(expectation, f"{plugin} returned no valid result: {wrong}")
-    result: CheckResult = returned
-    return replace(
-        result,
-        kind=expectation.kind,
-        label=expectation.label,
-        message=sentence(result.message),
-        expected=bounded(result.expected),
-        actual=bounded(result.actual),
-    )
-
-
 def _wrong_with(returned: Any) -> str | None:
     """Return why something is no result of a check."""
     if inspect.isawaitable(returned):
@@ -127,7 +126,3 @@ def _wrong_with(returned: Any) -> str | None:
     if not all(0 <= each <= 1 for each in (result.score, result.threshold) if each is not None):
         return "its score or threshold is not from 0 to 1"
     return None
-
-
-def _undecided(expectation: Expectation, message: str, trace: str | None = None) -> CheckResult:
-    return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message, trace=trace)

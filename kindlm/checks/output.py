@@ -7,27 +7,27 @@ its plain letter. What a text must not hold is looked for in its normal form, to
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from kindlm.checks.registry import check
-from kindlm.checks.results import failed, passed, undecided
+from kindlm.checks.base import Check, failed, passed, undecided
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Evidence, FailureCode
 from kindlm.patterns import Dialect, PatternError, searches
-from kindlm.suite import Expectation
+from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import count, excerpt, shown
 
 __all__ = [
-    "contains",
+    "Contains",
+    "KeywordsAllow",
+    "KeywordsDeny",
+    "Matches",
+    "MaxLength",
+    "NotContains",
+    "Regex",
     "count_unmatched",
-    "keywords_allow",
-    "keywords_deny",
-    "matches",
-    "max_length",
-    "not_contains",
     "occurs",
-    "regex",
 ]
 
 _MAX_EVIDENCE = 20
@@ -42,78 +42,95 @@ _HIDDEN = (
 """Says of a match that only the normal form has it."""
 
 
-@check("contains")
-def contains(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class Contains(Check):
     """The text contains `text`, whatever its case."""
-    wanted, text = expectation.params["text"], transcript.text
-    if occurs(wanted, text):
-        return passed(expectation)
-    message = f"Expected the output to contain {shown(wanted)}, got {shown(text)}."
-    code = FailureCode.CONTAINS_FAILED
-    return failed(expectation, code, message, expected=wanted, actual=excerpt(text))
+
+    kind = "contains"
+
+    text: str
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        wanted, text = self.text, transcript.text
+        if occurs(wanted, text):
+            return passed()
+        message = f"Expected the output to contain {shown(wanted)}, got {shown(text)}."
+        code = FailureCode.CONTAINS_FAILED
+        return failed(code, message, expected=wanted, actual=excerpt(text))
 
 
-@check("keywords_allow")
-def keywords_allow(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class KeywordsAllow(Check):
     """The text, or its normal form, contains at least one of `words`, whatever its case."""
-    words, text = list(expectation.params["words"]), transcript.text
-    if any(occurs(word, text) or _find_hidden(word, text, 1) for word in words):
-        return passed(expectation)
-    message = f"Expected the output to contain at least one of {shown(words)}, got {shown(text)}."
-    code = FailureCode.KEYWORD_MISSING
-    return failed(expectation, code, message, expected=words, actual=excerpt(text))
 
+    kind = "keywords_allow"
 
-@check("not_contains")
-def not_contains(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    """The text does not contain `text`, whatever its case; nor does its normal form."""
-    unwanted, text = expectation.params["text"], transcript.text
+    words: Sequence[str]
 
-    def told(start: int, end: int) -> str:
-        around = text[max(start - _CONTEXT, 0) : end + _CONTEXT]
-        return (
-            f"Expected the output not to contain {shown(unwanted)}, found it at character {start}: "
-            f"{shown(around)}."
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        words, text = list(self.words), transcript.text
+        if any(occurs(word, text) or _find_hidden(word, text, 1) for word in words):
+            return passed()
+        message = (
+            f"Expected the output to contain at least one of {shown(words)}, got {shown(text)}."
         )
+        code = FailureCode.KEYWORD_MISSING
+        return failed(code, message, expected=words, actual=excerpt(text))
 
-    return _without(expectation, unwanted, text, FailureCode.NOT_CONTAINS_FAILED, told)
+
+@dataclass(frozen=True, slots=True)
+class NotContains(Check):
+    """The text does not contain `text`, whatever its case; nor does its normal form."""
+
+    kind = "not_contains"
+
+    text: str
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        found, how = _occurrences(self.text, transcript.text)
+        if not found:
+            return passed()
+        start, end = found[0].start, found[0].end
+        around = transcript.text[max(start - _CONTEXT, 0) : end + _CONTEXT]
+        message = (
+            f"Expected the output not to contain {shown(self.text)}, found it at character {start}:"
+            f" {shown(around)}.{how}"
+        )
+        code = FailureCode.NOT_CONTAINS_FAILED
+        return failed(code, message, expected=self.text, evidence=found)
 
 
-@check("keywords_deny")
-def keywords_deny(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class KeywordsDeny(Check):
     """The text does not contain `word`, whatever its case, also not inside another word.
 
     Nor does its normal form.
     """
-    word = expectation.params["word"]
 
-    def told(start: int, _end: int) -> str:
-        return f"The output contains the denied {shown(word)}, at character {start}."
+    kind = "keywords_deny"
 
-    return _without(expectation, word, transcript.text, FailureCode.KEYWORD_DENIED, told)
+    word: str
 
-
-def _without(
-    expectation: Expectation,
-    unwanted: str,
-    text: str,
-    code: FailureCode,
-    told: Callable[[int, int], str],
-) -> CheckResult:
-    """Return whether a text does without a substring; `told` says where the first one is."""
-    ranges, how = _find(unwanted, text, _MAX_EVIDENCE), ""
-    if not ranges:
-        ranges, how = _find_hidden(unwanted, text, _MAX_EVIDENCE), _HIDDEN
-    if not ranges:
-        return passed(expectation)
-    evidence = [Evidence("output", *found) for found in ranges]
-    message = told(*ranges[0]) + how
-    return failed(expectation, code, message, expected=unwanted, evidence=evidence)
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        found, how = _occurrences(self.word, transcript.text)
+        if not found:
+            return passed()
+        start = found[0].start
+        message = f"The output contains the denied {shown(self.word)}, at character {start}.{how}"
+        return failed(FailureCode.KEYWORD_DENIED, message, expected=self.word, evidence=found)
 
 
 def occurs(needle: str, text: str) -> bool:
-    """Tell whether `text` contains `needle`, whatever its case."""
+    """Return whether `text` contains `needle`, whatever its case."""
     return needle.lower() in text.lower()
+
+
+def _occurrences(unwanted: str, text: str) -> tuple[list[Evidence], str]:
+    """Return where a text has a substring, and what to say if only its normal form has it."""
+    ranges, how = _find(unwanted, text, _MAX_EVIDENCE), ""
+    if not ranges:
+        ranges, how = _find_hidden(unwanted, text, _MAX_EVIDENCE), _HIDDEN
+    return [Evidence("output", *found) for found in ranges], how
 
 
 def _find(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
@@ -148,79 +165,78 @@ def _find_hidden(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
     return found if form is None else [form.written(*place) for place in found]
 
 
-@check("max_length")
-def max_length(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class MaxLength(Check):
     """The text has at most `max` characters (code points)."""
-    limit: int = expectation.params["max"]
-    length = len(transcript.text)
-    if length <= limit:
-        return passed(expectation, threshold=limit)
-    return failed(
-        expectation,
-        FailureCode.MAX_LENGTH_EXCEEDED,
-        f"Expected at most {count(limit, 'character')}, got {length:,}.",
-        expected=limit,
-        actual=length,
-        threshold=limit,
-    )
+
+    kind = "max_length"
+
+    max: int
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        limit, length = self.max, len(transcript.text)
+        if length <= limit:
+            return passed(threshold=limit)
+        return failed(
+            FailureCode.MAX_LENGTH_EXCEEDED,
+            f"Expected at most {count(limit, 'character')}, got {length:,}.",
+            expected=limit,
+            actual=length,
+            threshold=limit,
+        )
 
 
-def _always(_expectation: Expectation, _transcript: Transcript) -> bool:
-    return True
+@dataclass(frozen=True, slots=True)
+class Matches(Check):
+    """The pattern matches somewhere in the text; `flags` are letters such as `i`.
 
-
-@check("regex", slow=_always)
-def regex(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    """The pattern `pattern` matches somewhere in the text.
-
-    Case is ignored and `.` matches line breaks. The first 100,000 characters are searched, for a
-    second at most. Where the pattern cannot be used, nobody knows.
+    The first 100,000 characters are searched, for a second at most. It is undecided whether a
+    pattern matches that cannot be used.
     """
-    return _matching(expectation, transcript.text, _matches_output)
+
+    kind = "matches"
+
+    pattern: str
+    flags: str = ""
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return True
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        text = transcript.text
+        try:
+            if self.finds(text):
+                return passed()
+        except PatternError as error:
+            message = f"The pattern {shown(self.pattern)} cannot be used: {error}."
+            return undecided(message, FailureCode.INVALID_PATTERN)
+        message = f"Expected the output to match {shown(self.pattern)}, got {shown(text)}."
+        code = FailureCode.PATTERN_NOT_MATCHED
+        return failed(code, message, expected=self.pattern, actual=excerpt(text))
+
+    def finds(self, text: str) -> bool:
+        """Return whether it matches; raise `PatternError` if the pattern cannot be used."""
+        pattern = f"(?{self.flags}){self.pattern}" if self.flags else self.pattern
+        return searches(pattern, text[:_SEARCHED], time.monotonic() + _PATTERN_S)
 
 
-@check("matches", slow=_always)
-def matches(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    """The pattern `pattern` matches somewhere in the text; `flags` are letters such as `i`.
+@dataclass(frozen=True, slots=True)
+class Regex(Matches):
+    """As `Matches`, but case is ignored and `.` matches line breaks."""
 
-    The first 100,000 characters are searched, for a second at most. Where the pattern cannot be
-    used, nobody knows.
-    """
-    flags = expectation.params.get("flags")
+    kind = "regex"
 
-    def found(pattern: str, text: str) -> bool:
-        written = f"(?{flags}){pattern}" if flags else pattern
-        return searches(written, text[:_SEARCHED], time.monotonic() + _PATTERN_S)
-
-    return _matching(expectation, transcript.text, found)
-
-
-def _matching(
-    expectation: Expectation, text: str, found: Callable[[str, str], bool]
-) -> CheckResult:
-    pattern: str = expectation.params["pattern"]
-    try:
-        if found(pattern, text):
-            return passed(expectation)
-    except PatternError as error:
-        message = f"The pattern {shown(pattern)} cannot be used: {error}."
-        return undecided(expectation, FailureCode.INVALID_PATTERN, message)
-    message = f"Expected the output to match {shown(pattern)}, got {shown(text)}."
-    code = FailureCode.PATTERN_NOT_MATCHED
-    return failed(expectation, code, message, expected=pattern, actual=excerpt(text))
-
-
-def _matches_output(pattern: str, text: str) -> bool:
-    deadline = time.monotonic() + _PATTERN_S
-    return searches(pattern, text[:_SEARCHED], deadline, Dialect.OUTPUT)
+    def finds(self, text: str) -> bool:
+        deadline = time.monotonic() + _PATTERN_S
+        return searches(self.pattern, text[:_SEARCHED], deadline, Dialect.OUTPUT)
 
 
 def count_unmatched(patterns: Iterable[str], text: str) -> int:
-    """Return how many patterns do not match, as `regex` does; one that cannot be used does not."""
+    """Return how many patterns do not match, as `Regex` does; one that cannot be used does not."""
 
     def unmatched(pattern: str) -> bool:
         try:
-            return not _matches_output(pattern, text)
+            return not Regex(pattern).finds(text)
         except PatternError:
             return True
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from kindlm.checks.registry import check
-from kindlm.checks.results import failed, passed, undecided
+from kindlm.checks.base import Check, failed, passed, undecided
 from kindlm.json_schema import SchemaIssue, UndecidableSchemaError, schema_issues
 from kindlm.model_answers import unfenced
 from kindlm.outcome import CheckResult, FailureCode
+from kindlm.ports import CheckContext
 from kindlm.strict_json import NotJsonError, parse_json, parse_json_at
-from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, listed, shown
 
-__all__ = ["find_json", "json_of", "output_schema", "schema"]
+__all__ = ["OutputSchema", "Schema", "find_json", "json_of"]
 
 _MAX_LISTED = 5
 _OPENING = re.compile(r'\{[ \t\n\r]*["}]')
@@ -26,81 +26,88 @@ _MAX_READ = 20_000_000
 """How many characters of objects that turn out to be none are read before a text is given up."""
 
 
-def _has_schema(expectation: Expectation, _transcript: Transcript) -> bool:
-    return expectation.params.get("schema") is not None
-
-
-@check("schema", slow=_has_schema)
-def schema(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class Schema(Check):
     """The whole text is JSON, and fits the schema if there is one.
 
-    Params: `schema`, a JSON Schema or None; `schemaFile`, the name it is known by; `issues`, which
-    tells what else is wrong with a value that fits the schema: a schema can not say all that a
-    model can.
+    `schema_file` is the name that the schema is known by. `issues` returns what else is wrong with
+    a value that fits the schema: a schema cannot say all that a model can.
     """
-    params, text = expectation.params, transcript.text
-    document: Any = params.get("schema")
-    try:
-        value = json_of(text)
-    except ValueError as error:
-        message = f"The output is not JSON: {error}. It is {shown(text)}."
-        return _no_json(expectation, message, text)
-    note = ""
-    if unfenced(text) is not None:
-        note = "The output is JSON inside a code fence, which was taken away."
-    if document is None:
-        return passed(expectation, message=note)
-    try:
-        issues = schema_issues(document, value)
-    except UndecidableSchemaError as error:
-        return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))
-    more = params.get("issues")
-    if not issues and more is not None:
-        issues = more(value)
-    if not issues:
-        return passed(expectation, message=note)
-    name = params.get("schemaFile") or "the schema"
-    first = " ".join(f"{issue.path}: {issue.message};" for issue in issues[:_MAX_LISTED])
-    left = len(issues) - _MAX_LISTED
-    places = f"{first} and {left} more" if left > 0 else f"{first.removesuffix(';')}."
-    message = f"The output does not fit {name}: {places} {note}".rstrip()
-    return _invalid(expectation, message, name, issues)
+
+    kind = "schema"
+
+    schema: Any = None
+    schema_file: str | None = None
+    issues: Callable[[Any], list[SchemaIssue]] | None = None
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return self.schema is not None
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        text = transcript.text
+        try:
+            value = json_of(text)
+        except ValueError as error:
+            return _no_json(f"The output is not JSON: {error}. It is {shown(text)}.", text)
+        note = ""
+        if unfenced(text) is not None:
+            note = "The output is JSON inside a code fence, which was taken away."
+        if self.schema is None:
+            return passed(message=note)
+        try:
+            found = schema_issues(self.schema, value)
+        except UndecidableSchemaError as error:
+            return undecided(str(error))
+        if not found and self.issues is not None:
+            found = self.issues(value)
+        if not found:
+            return passed(message=note)
+        name = self.schema_file or "the schema"
+        first = " ".join(f"{issue.path}: {issue.message};" for issue in found[:_MAX_LISTED])
+        left = len(found) - _MAX_LISTED
+        places = f"{first} and {left} more" if left > 0 else f"{first.removesuffix(';')}."
+        return _invalid(f"The output does not fit {name}: {places} {note}".rstrip(), name, found)
 
 
-@check("output_schema", slow=_has_schema)
-def output_schema(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    """The JSON in the text fits `schema`.
+@dataclass(frozen=True, slots=True)
+class OutputSchema(Check):
+    """The JSON in the text fits the schema.
 
     It is the whole text if that is JSON, a code fence around it allowed, else the first object
     in it that can be read.
     """
-    try:
-        value = find_json(transcript.text)
-    except ValueError:
-        message = f"The output holds no JSON object. It is {shown(transcript.text)}."
-        return _no_json(expectation, message, transcript.text)
-    try:
-        issues = schema_issues(expectation.params["schema"], value)
-    except UndecidableSchemaError as error:
-        return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))
-    if not issues:
-        return passed(expectation)
-    places = (f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED])
-    message = f"The JSON in the output does not fit the schema: {listed(places, len(issues))}."
-    return _invalid(expectation, message, "the schema", issues)
+
+    kind = "output_schema"
+
+    schema: Any
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return True
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        try:
+            value = find_json(transcript.text)
+        except ValueError:
+            message = f"The output holds no JSON object. It is {shown(transcript.text)}."
+            return _no_json(message, transcript.text)
+        try:
+            found = schema_issues(self.schema, value)
+        except UndecidableSchemaError as error:
+            return undecided(str(error))
+        if not found:
+            return passed()
+        places = (f"{issue.path}: {issue.message}" for issue in found[:_MAX_LISTED])
+        message = f"The JSON in the output does not fit the schema: {listed(places, len(found))}."
+        return _invalid(message, "the schema", found)
 
 
-def _no_json(expectation: Expectation, message: str, text: str) -> CheckResult:
-    code = FailureCode.SCHEMA_PARSE_ERROR
-    return failed(expectation, code, message, expected="JSON", actual=excerpt(text))
+def _no_json(message: str, text: str) -> CheckResult:
+    return failed(FailureCode.SCHEMA_PARSE_ERROR, message, expected="JSON", actual=excerpt(text))
 
 
-def _invalid(
-    expectation: Expectation, message: str, name: str, issues: Sequence[SchemaIssue]
-) -> CheckResult:
+def _invalid(message: str, name: str, issues: Sequence[SchemaIssue]) -> CheckResult:
     actual = [{"path": issue.path, "message": issue.message} for issue in issues]
-    code = FailureCode.SCHEMA_INVALID
-    return failed(expectation, code, message, expected=name, actual=actual)
+    return failed(FailureCode.SCHEMA_INVALID, message, expected=name, actual=actual)
 
 
 def json_of(text: str) -> Any:

@@ -13,17 +13,16 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from kindlm.checks.registry import Reads, check
-from kindlm.checks.results import failed, passed, undecided
+from kindlm.checks.base import Check, Reads, failed, passed, undecided
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Evidence, FailureCode
 from kindlm.patterns import PatternError
 from kindlm.personal_data import DEFAULT_PATTERNS, passes_luhn, personal_data_in
-from kindlm.suite import Expectation
+from kindlm.ports import CheckContext
 from kindlm.transcript import ToolCall, Transcript
 from kindlm.wording import count, printable, shown
 
-__all__ = ["find_personal_data", "no_pii", "pii", "redacted"]
+__all__ = ["NamedPattern", "NoPii", "Pii", "find_personal_data", "redacted"]
 
 _SHORT = 2_000
 """Characters up to which the patterns of the suite format take microseconds as a rule, and never
@@ -36,12 +35,11 @@ _MAX_MASK = 60
 _LONG = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class NamedPattern(NamedTuple):
     """A pattern to look for, by the name it is reported under."""
 
     name: str
-    text: str
+    pattern: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +55,47 @@ class _Written:
     values: tuple[str, ...] = ()
 
 
-def _is_slow(expectation: Expectation, transcript: Transcript) -> bool:
-    """Tell whether any pattern is the user's own, or the text is long."""
-    if any(pattern.text not in DEFAULT_PATTERNS for pattern in _patterns(expectation.params)):
-        return True
-    length = 0
-    for written in _written(transcript):
-        length += len(written.text)
-        if length > _SHORT:
-            return True
-    return False
-
-
-@check("pii", slow=_is_slow, reads=Reads.EVERYTHING)
-def pii(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class Pii(Check):
     """No pattern matches, case ignored and classes in ASCII, in what the target wrote.
 
-    Params: `denyPatterns`, reported as `pii-pattern-1` and so on; `customPatterns`, objects with
-    `name` and `pattern`. Where a pattern cannot be used and no other one matches, nobody knows.
-
-    All patterns share one time limit. What was found before it ran out still counts.
+    `deny_patterns` are reported as `pii-pattern-1` and so on. A pattern that cannot be used leaves
+    it undecided if no other one matches. All patterns share one time limit. What was found before
+    it ran out still counts.
     """
-    problems: list[str] = []
-    found = list(_search(list(_patterns(expectation.params)), transcript, problems))
-    if found:
-        return _detected(expectation, found, *problems, sources=True)
-    if problems:
-        return undecided(expectation, FailureCode.INVALID_PATTERN, " ".join(problems))
-    return passed(expectation)
+
+    kind = "pii"
+    reads = Reads.EVERYTHING
+
+    deny_patterns: Sequence[str] = ()
+    custom_patterns: Sequence[NamedPattern] = ()
+
+    @property
+    def patterns(self) -> list[NamedPattern]:
+        """All patterns, with names."""
+        numbered = enumerate(self.deny_patterns, start=1)
+        own = [NamedPattern(f"pii-pattern-{number}", pattern) for number, pattern in numbered]
+        return [*own, *self.custom_patterns]
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        """Return whether any pattern is the user's own, or the text is long."""
+        if self.custom_patterns or any(one not in DEFAULT_PATTERNS for one in self.deny_patterns):
+            return True
+        length = 0
+        for written in _written(transcript):
+            length += len(written.text)
+            if length > _SHORT:
+                return True
+        return False
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        problems: list[str] = []
+        found = list(_search(self.patterns, transcript, problems))
+        if found:
+            return _detected(found, *problems, sources=True)
+        if problems:
+            return undecided(" ".join(problems), FailureCode.INVALID_PATTERN)
+        return passed()
 
 
 def redacted(text: str) -> str:
@@ -95,7 +106,7 @@ def redacted(text: str) -> str:
 
 
 def _search(
-    patterns: Sequence[_Pattern], transcript: Transcript, problems: list[str]
+    patterns: Sequence[NamedPattern], transcript: Transcript, problems: list[str]
 ) -> Iterator[Evidence]:
     """Yield what the patterns match, and add to `problems` which of them cannot be used.
 
@@ -112,13 +123,6 @@ def _search(
                 yield from _found(pattern, text, deadline)
         except PatternError as error:
             problems.append(f"The pattern {shown(pattern.name)} cannot be used: {error}.")
-
-
-def _patterns(params: Mapping[str, Any]) -> Iterator[_Pattern]:
-    for number, pattern in enumerate(params.get("denyPatterns") or (), start=1):
-        yield _Pattern(f"pii-pattern-{number}", pattern)
-    for custom in params.get("customPatterns") or ():
-        yield _Pattern(custom["name"], custom["pattern"])
 
 
 def _written(transcript: Transcript) -> Iterator[_Written]:
@@ -150,16 +154,16 @@ def _values(arguments: Mapping[str, Any]) -> Iterator[str]:
                 pending.extend(reversed([*members, *members.values()]))
 
 
-def _found(pattern: _Pattern, written: _Written, deadline: float) -> Iterator[Evidence]:
+def _found(pattern: NamedPattern, written: _Written, deadline: float) -> Iterator[Evidence]:
     """Yield where a pattern matches a text, as ranges of it: its values first, else its whole."""
     taken: set[tuple[int, int]] = set()
     for value in written.values:
-        for start, end in personal_data_in(value, pattern.text, deadline):
+        for start, end in personal_data_in(value, pattern.pattern, deadline):
             place = _place(value[start:end], written.text, taken)
             taken.add(place)
             yield Evidence(written.source, *place, pattern.name, redacted(value[start:end]))
     if not taken:
-        for start, end in personal_data_in(written.text, pattern.text, deadline):
+        for start, end in personal_data_in(written.text, pattern.pattern, deadline):
             shown_match = redacted(written.text[start:end])
             yield Evidence(written.source, start, end, pattern.name, shown_match)
 
@@ -173,9 +177,7 @@ def _place(match: str, text: str, taken: Container[tuple[int, int]]) -> tuple[in
     return start, start + len(escaped)
 
 
-def _detected(
-    expectation: Expectation, found: list[Evidence], *problems: str, sources: bool
-) -> CheckResult:
+def _detected(found: list[Evidence], *problems: str, sources: bool) -> CheckResult:
     """Return the result of matches; `sources` says that they are of several texts."""
     first = ", ".join(
         f"{shown(one.name)} {one.excerpt} ({one.source})"
@@ -190,7 +192,6 @@ def _detected(
         for one in found[:_MAX_EVIDENCE]
     ]
     return failed(
-        expectation,
         FailureCode.PII_DETECTED,
         " ".join([told, *problems]),
         actual=actual,
@@ -246,25 +247,28 @@ _KINDS = (
 )
 
 
-def _is_long(_expectation: Expectation, transcript: Transcript) -> bool:
-    return len(transcript.text) > _LONG
-
-
-@check("no_pii", slow=_is_long)
-def no_pii(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class NoPii(Check):
     """The text holds no personal data of the kinds that EvalView looks for, nor its normal form.
 
     Kinds: e-mail addresses; phone numbers with a country code or an area code in brackets; US
     social security numbers that may have been issued; cards of 16 digits with a valid check digit;
     capitalised street addresses. A bare 555-123-4567 is none: it is too much like any other number.
     """
-    found = list(find_personal_data(transcript.text))
-    form = normal_form(transcript.text)
-    if not found and form is not None:
-        for one in find_personal_data(form.text):
-            start, end = form.written(one.start, one.end)
-            found.append(replace(one, start=start, end=end))
-    return _detected(expectation, found, sources=False) if found else passed(expectation)
+
+    kind = "no_pii"
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return len(transcript.text) > _LONG
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        found = list(find_personal_data(transcript.text))
+        form = normal_form(transcript.text)
+        if not found and form is not None:
+            for one in find_personal_data(form.text):
+                start, end = form.written(one.start, one.end)
+                found.append(replace(one, start=start, end=end))
+        return _detected(found, sources=False) if found else passed()
 
 
 def find_personal_data(text: str) -> Iterator[Evidence]:

@@ -1,19 +1,19 @@
-"""Evaluates expectations with the checks that serve them, and turns crashes into results."""
+"""Evaluates expectations: bounds what a check sees, and turns crashes into results."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from kindlm.checks.base import AskingCheck, Check, Reads, skipped, undecided
 from kindlm.checks.calls import how_to_report
-from kindlm.checks.registry import Check, Reads, discover
-from kindlm.checks.results import skipped, undecided
+from kindlm.checks.judging import JudgeError
 from kindlm.json_schema_keywords import Budget, one_budget
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext
@@ -27,19 +27,14 @@ T = TypeVar("T")
 
 
 class CheckRunner:
-    """Evaluates any expectation; implements `Checker`.
+    """Evaluates any expectation; implements `ports.Checker`.
 
-    A check that crashes decides nothing and costs no other check its result: the outcome is
-    inconclusive, with the traceback for `--verbose`. One that takes long holds up no other
-    execution: the answers of providers are read, and timed, while it goes on.
+    A check that crashes is inconclusive, with the traceback for `--verbose`, and the others go on.
+    One that takes long runs in a thread, so that the answers of providers are read, and timed,
+    meanwhile.
     """
 
-    def __init__(
-        self,
-        checks: Mapping[str, Check] | None = None,
-        thread: ThreadPoolExecutor | None = None,
-    ) -> None:
-        self._checks = discover() if checks is None else checks
+    def __init__(self, thread: ThreadPoolExecutor | None = None) -> None:
         # Not a thread of the loop, in which host names are looked up: a request would wait for
         # checks. And one only: time limits of patterns count the processor time of all threads,
         # so that checks side by side would take it from one another, and verdicts depend on that.
@@ -55,53 +50,36 @@ class CheckRunner:
         now: bool = False,
     ) -> CheckResult | Awaitable[CheckResult]:
         """Return the result, to be awaited if the check asks a model or can take long."""
-        check = self._check(expectation)
-        if check is None:
-            return _crashed(expectation, f"No check is named {shown(expectation.kind)}.")
-        if expectation.turn is not None and expectation.turn > len(transcript.turns):
-            return skipped(expectation, "The conversation did not come to this message.")
+        check: Check = expectation.check
+        seen, turn = transcript, expectation.turn
         try:
-            seen = transcript if expectation.turn is None else _seen(transcript, expectation)
-            if _lacks_a_secret(check, expectation, seen):
-                return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, _TAKEN_OUT)
-            if check.pure is None:
-                return self._waited_for(check, expectation, transcript, seen, context)
-            if check.slow is None or not check.slow(expectation, seen):
-                result = check.pure(expectation, seen)
+            if turn is not None:
+                if turn > len(transcript.turns):
+                    nothing = skipped("The conversation did not come to this message.")
+                    return _placed(expectation, transcript, transcript, nothing)
+                context, seen = replace(context, turn=turn), transcript.prefix(turn)
+                if expectation.alone:
+                    # What an earlier answer shows of the agent holds for this one.
+                    shows_tools = seen.shows_tools
+                    seen = replace(seen, turns=seen.turns[-1:], reports_tools=shows_tools)
+            found: CheckResult | Awaitable[CheckResult]
+            if _lacks_a_secret(check.reads, seen):
+                found = undecided(_TAKEN_OUT)
+            elif isinstance(check, AskingCheck):
+                found = check.evaluate(seen, replace(context, aside=self._aside))
+            elif not check.is_slow(seen):
+                found = check.evaluate(seen, context)
             elif now:
                 with one_budget():
-                    result = check.pure(expectation, seen)
+                    found = check.evaluate(seen, context)
             else:
-                return self._waited_for(check, expectation, transcript, seen, context)
+                compute: Callable[[], Any] = partial(check.evaluate, seen, context)
+                found = self._aside(compute)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
-            return _crash(expectation, error)
-        return _placed(check, expectation, transcript, seen, result)
-
-    async def _waited_for(
-        self,
-        check: Check,
-        expectation: Expectation,
-        transcript: Transcript,
-        seen: Transcript,
-        context: CheckContext,
-    ) -> CheckResult:
-        try:
-            if check.asking is not None:
-                context = replace(context, aside=self._aside)
-                result = await check.asking(expectation, seen, context)
-            else:
-                assert check.pure is not None
-                result = await self._aside(partial(check.pure, expectation, seen))
-        except Exception as error:  # noqa: BLE001 - as above
-            return _crash(expectation, error)
-        return _placed(check, expectation, transcript, seen, result)
-
-    def _check(self, expectation: Expectation) -> Check | None:
-        if expectation.of_package:
-            from kindlm.checks.of_packages import check_of_package
-
-            return check_of_package(expectation.kind)
-        return self._checks.get(expectation.kind)
+            found = _crash(error)
+        if isinstance(found, CheckResult):
+            return _placed(expectation, transcript, seen, found)
+        return _awaited(expectation, transcript, seen, found)
 
     async def _aside(self, compute: Callable[[], T]) -> T:
         """Run what can take long in the thread of checks; implements `ports.Aside`.
@@ -121,14 +99,24 @@ class CheckRunner:
             raise
 
 
-def _seen(transcript: Transcript, expectation: Expectation) -> Transcript:
-    """Return what an expectation of a turn looks at: all up to it, or the turn by itself."""
-    assert expectation.turn is not None
-    seen = transcript.prefix(expectation.turn)
-    if not expectation.alone:
-        return seen
-    # What an earlier answer shows of the agent holds for this one.
-    return replace(seen, turns=seen.turns[-1:], reports_tools=seen.shows_tools)
+async def _awaited(
+    expectation: Expectation,
+    transcript: Transcript,
+    seen: Transcript,
+    finding: Awaitable[CheckResult],
+) -> CheckResult:
+    try:
+        found = await finding
+    except JudgeError as error:
+        found = undecided(str(error), FailureCode.JUDGE_EVAL_ERROR)
+    except Exception as error:  # noqa: BLE001 - as above
+        found = _crash(error)
+    return _placed(expectation, transcript, seen, found)
+
+
+def _crash(error: Exception) -> CheckResult:
+    message = f"The check crashed: {type(error).__name__}: {shown(str(error))}"
+    return undecided(message, trace="".join(traceback.format_exception(error)))
 
 
 _TAKEN_OUT = (
@@ -137,19 +125,15 @@ _TAKEN_OUT = (
 )
 
 
-def _lacks_a_secret(check: Check, expectation: Expectation, seen: Transcript) -> bool:
-    """Tell whether a secret was taken out of the record where a check looks.
+def _lacks_a_secret(reads: Reads, seen: Transcript) -> bool:
+    """Return whether a secret was removed from the record where a check looks.
 
     To go by the mark that stands in its place would turn verdicts round: an answer that gave a key
     away would look as if it had not.
     """
-    reads = check.reads if isinstance(check.reads, Reads) else check.reads(expectation)
     if reads is Reads.NUMBERS_AND_NAMES:
         return False
-    steps = [step for turn in seen.turns for step in turn.steps]
-    if reads is Reads.TEXT:
-        steps = steps[-1:]
-    for step in steps:
+    for step in seen.steps[-1:] if reads is Reads.TEXT else seen.steps:
         if step.recorded and (
             (reads is not Reads.CALLS and text_lacks_a_secret(step))
             or (reads is not Reads.TEXT and calls_lack_a_secret(step))
@@ -158,38 +142,34 @@ def _lacks_a_secret(check: Check, expectation: Expectation, seen: Transcript) ->
     return False
 
 
-def _placed(
-    check: Check,
-    expectation: Expectation,
-    transcript: Transcript,
-    seen: Transcript,
-    result: CheckResult,
-) -> CheckResult:
-    """Return a result as it counts in the whole conversation; the check has `seen` some of it."""
-    if check.about_tools and not seen.shows_tools:
-        result = _unreported(expectation, result, how_to_report(seen))
-    if expectation.turn is None or not result.evidence:
-        return result
-    before = len(transcript.prefix(expectation.turn - 1).tool_uses) if expectation.alone else 0
-    place = partial(_in_conversation, expectation.turn, transcript, before)
-    return replace(result, evidence=tuple(map(place, result.evidence)))
-
-
 _NO_SIGN = "Nothing shows that the agent reports its tool calls"
 
 
-def _unreported(expectation: Expectation, result: CheckResult, how: str) -> CheckResult:
-    """Return the result of a check about tool calls where nothing shows that they are reported.
+def _placed(
+    expectation: Expectation, transcript: Transcript, seen: Transcript, found: CheckResult
+) -> CheckResult:
+    """Return a result as it counts in the whole conversation; the check has `seen` some of it.
 
-    A pass is undecided then. A failure stands: a call that is demanded was not seen, whatever the
-    reason.
+    Where nothing shows that the agent reports its tool calls, a pass of a check about them is
+    undecided. A failure stands: a call that is demanded was not seen, whatever the reason.
     """
-    if result.outcome is Outcome.FAILED:
-        return replace(result, message=f"{result.message} {_NO_SIGN}. {how}.")
-    if result.outcome is not Outcome.PASSED:
-        return result
-    message = f"{_NO_SIGN}, so it may have made calls that kindlm cannot see. {how}."
-    return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message)
+    message, evidence = found.message, found.evidence
+    if expectation.check.about_tools and not seen.shows_tools:
+        how = how_to_report(seen)
+        if found.outcome is Outcome.PASSED:
+            message = f"{_NO_SIGN}, so it may have made calls that kindlm cannot see. {how}."
+            found = undecided(message)
+            message = found.message
+        elif found.outcome is Outcome.FAILED:
+            message = f"{message} {_NO_SIGN}. {how}."
+    if evidence and expectation.turn is not None:
+        turn, before = expectation.turn, 0
+        if expectation.alone:
+            before = len(transcript.prefix(turn - 1).tool_uses)
+        evidence = tuple(_in_conversation(turn, transcript, before, each) for each in evidence)
+    return replace(
+        found, kind=expectation.kind, label=expectation.label, message=message, evidence=evidence
+    )
 
 
 _TOOL = re.compile(r"tool\[(\d+)\](.*)", re.DOTALL)
@@ -213,12 +193,3 @@ def _in_conversation(
     if tool is None:
         return evidence
     return replace(evidence, source=f"tool[{int(tool[1]) + before}]{tool[2]}")
-
-
-def _crash(expectation: Expectation, error: Exception) -> CheckResult:
-    message = f"The check crashed: {type(error).__name__}: {shown(str(error))}"
-    return _crashed(expectation, message, "".join(traceback.format_exception(error)))
-
-
-def _crashed(expectation: Expectation, message: str, trace: str | None = None) -> CheckResult:
-    return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message, trace=trace)

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kindlm.alignment import Bounds
+from kindlm.checks.base import Check, Reads, failed, passed, undecided
 from kindlm.checks.calls import (
+    CallCount,
     arguments_match,
-    bounds_of,
     described,
     differences,
     doubtful_calls,
     how_often,
     spelling_hint,
     undecided_for_a_name,
+    written,
     written_arguments,
 )
-from kindlm.checks.registry import Reads, check
-from kindlm.checks.results import failed, passed, undecided
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.matching import mismatches
-from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.suite import Expectation
+from kindlm.outcome import CheckResult, FailureCode
+from kindlm.ports import CheckContext
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, shown
 
-__all__ = ["tool_called", "tool_not_called"]
+__all__ = ["ToolCalled", "ToolNotCalled"]
 
 _MAX_LISTED = 5
-_PARTS = (
-    *("tool", "argsMatch", "argsSchemaFile", "responseContains"),
-    *("order", "before", "after", "count"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,236 +64,217 @@ class _Candidate:
         other_call = self.lacks[0].code is FailureCode.TOOL_CALL_ARGS_MISMATCH
         return len(self.lacks), other_call, sum(lack.places for lack in self.lacks), self.index
 
-
-def _has_schema(expectation: Expectation, _transcript: Transcript) -> bool:
-    return expectation.params.get("argsSchema") is not None
-
-
-def _reads(expectation: Expectation) -> Reads:
-    """Return that the name alone decides where nothing is said of arguments and results."""
-    asks = ("argsMatch", "argsSchema", "responseContains")
-    if all(expectation.params.get(name) is None for name in asks):
-        return Reads.NUMBERS_AND_NAMES
-    return Reads.CALLS
+    @property
+    def why(self) -> str:
+        """What it lacks, in words."""
+        return "; ".join(lack.message for lack in self.lacks)
 
 
-@check("tool_called", slow=_has_schema, about_tools=True, reads=_reads)
-def tool_called(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class ToolCalled(Check):
     """Some call of `tool` satisfies all other parts together.
 
-    Params that say what is called: `tool`; `argsMatch`, matched partially; `argsSchema`, a JSON
-    Schema, known by the name `argsSchemaFile`; `responseContains`, a substring of the tool's
-    answer, its case included.
+    What is called: `args_match`, matched partially; `args_schema`, a JSON Schema, known by the name
+    `args_schema_file`; `response_contains`, a substring of the tool's answer, its case included.
 
-    Params that say when: `order`, the position among all calls from 0; `before`, a tool that had
-    not been called yet; `after`, a tool that had been called already. So `before` holds where the
-    other tool is never called, and `after` does not: looking up an order before a refund asks for
-    no refund, which is an expectation of its own.
+    When: `order`, the position among all calls from 0; `before`, a tool that had not been called
+    yet; `after`, a tool that had been called already. So `before` holds where the other tool is
+    never called, and `after` does not: looking up an order before a refund asks for no refund,
+    which is an expectation of its own.
 
-    `count`, with `min` and `max`, bounds the number of calls that are what is asked for, whenever
-    they happen. Without `min` there is at least one, and one of them at the right time; with
-    `min: 0` none at all is as good.
+    `count` bounds the number of calls that are what is asked for, whenever they happen. Without
+    `min` there is at least one, and one of them at the right time; with `min: 0` none at all is as
+    good.
 
     A call without a name, or whose name only looks like that of a tool, may be one of the tool that
     was to come later (`before`), or one too many.
     """
-    params, uses = expectation.params, transcript.tool_uses
-    bounds = None if params.get("count") is None else bounds_of(params["count"])
-    calls: list[_Candidate] = []
-    try:
-        for call in _candidates(params, uses):
-            if bounds is None and not call.lacks:
-                return _too_early(expectation, call, uses) or passed(expectation)
-            calls.append(call)
-    except UndecidableSchemaError as error:
-        return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, str(error))
-    some_as_expected = not all(call.lacks for call in calls)
-    none_is_fine = bounds and bounds.low == 0 and not any(call.is_meant for call in calls)
-    if bounds is not None and (some_as_expected or none_is_fine):
-        result = _counted(expectation, bounds, calls)
-        unnamed = _may_be_more(expectation, bounds, calls, uses)
-        return unnamed if unnamed and result.outcome is Outcome.PASSED else result
-    tool = params["tool"]
-    if calls:
-        near = min(calls, key=lambda call: call.distance)
-        reasons = "; ".join(lack.message for lack in near.lacks)
-        return failed(
-            expectation,
-            near.lacks[0].code,
-            f"No call of {shown(tool)} is as expected; call {near.index}: {reasons}.",
-            expected=_given(params, *_PARTS),
-            actual=described(near.index, near.use),
-        )
-    names = list(dict.fromkeys(use.call.name for use in uses))
-    called = f"only {shown(names)} were called" if names else "no tool was called"
-    return failed(
-        expectation,
-        FailureCode.TOOL_CALL_MISSING,
-        f"Expected a call of {shown(tool)}, but {called}.{spelling_hint(tool, names)}",
-        expected={"tool": tool},
-        actual=bounded(names),
-    )
 
+    kind = "tool_called"
+    about_tools = True
 
-@check("tool_not_called", about_tools=True, reads=_reads)
-def tool_not_called(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    """No call of `tool`; with `argsMatch`, none whose arguments match it.
+    tool: str
+    args_match: Any = None
+    args_schema_file: str | None = None
+    response_contains: str | None = None
+    order: int | None = None
+    before: str | None = None
+    after: str | None = None
+    count: CallCount | None = None
+    args_schema: Any = None
 
-    Where arguments are no JSON object, nobody knows whether they are those that must not be; nor
-    whether a call without a name, or whose name only looks like that of the tool, is one of it.
-    """
-    tool: str = expectation.params["tool"]
-    wanted = expectation.params.get("argsMatch")
-    calls = [
-        (index, use)
-        for index, use in enumerate(transcript.tool_uses)
-        if use.call.name == tool and (wanted is None or arguments_match(wanted, use))
-    ]
-    if not calls:
-        unread = _unread(expectation, transcript.tool_uses)
-        unread = unread or undecided_for_a_name(
-            expectation, tool, transcript.tool_uses, arguments=wanted
-        )
-        return unread or passed(expectation)
-    index, use = calls[0]
-    which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
-    message = (
-        f"Expected no call of {shown(tool)}{which}, got {count(len(calls), 'call')}; "
-        f"the first is call {index} with arguments {shown(written_arguments(use))}."
-    )
-    expected = {"tool": tool, "shouldNotCall": True} | _given(expectation.params, "argsMatch")
-    actual = [described(index, use) for index, use in calls[:_MAX_LISTED]]
-    code = FailureCode.TOOL_CALL_UNEXPECTED
-    return failed(expectation, code, message, expected=expected, actual=actual)
+    @property
+    def reads(self) -> Reads:  # type: ignore[override]
+        """The name alone decides where nothing is said of arguments and results."""
+        asks = (self.args_match, self.args_schema, self.response_contains)
+        return Reads.NUMBERS_AND_NAMES if asks == (None, None, None) else Reads.CALLS
 
+    def is_slow(self, transcript: Transcript) -> bool:
+        return self.args_schema is not None
 
-def _unread(expectation: Expectation, uses: Sequence[ToolUse]) -> CheckResult | None:
-    """Return why nobody knows whether a call of the tool matches, None if there is no such call."""
-    tool = expectation.params["tool"]
-    for index, use in enumerate(uses):
-        if use.call.name == tool and use.call.malformed is not None:
-            message = (
-                f"Nobody knows whether call {index} of {shown(tool)} matches: its arguments are "
-                f"no JSON object: {shown(use.call.malformed)}."
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        uses = transcript.tool_uses
+        bounds = None if self.count is None else self.count.bounds
+        first: dict[str, int] = {}
+        if self.before is not None or self.after is not None:
+            for index, use in enumerate(uses):
+                first.setdefault(use.call.name, index)
+        calls: list[_Candidate] = []
+        try:
+            for index, use in enumerate(uses):
+                if use.call.name != self.tool:
+                    continue
+                call = _Candidate(index, use, tuple(self._shortcomings(index, use, first)))
+                if bounds is None and not call.lacks:
+                    return self._too_early(call, uses) or passed()
+                calls.append(call)
+        except UndecidableSchemaError as error:
+            return undecided(str(error))
+        if bounds is not None:
+            none_is_fine = bounds.low == 0 and not any(call.is_meant for call in calls)
+            if none_is_fine or not all(call.lacks for call in calls):
+                return self._counted(bounds, calls, uses)
+        if calls:
+            near = min(calls, key=lambda call: call.distance)
+            return failed(
+                near.lacks[0].code,
+                f"No call of {shown(self.tool)} is as expected; call {near.index}: {near.why}.",
+                expected=self._expected,
+                actual=described(near.index, near.use),
             )
-            code = FailureCode.ASSERTION_EVAL_ERROR
-            return undecided(expectation, code, message, actual=described(index, use))
-    return None
+        names = list(dict.fromkeys(use.call.name for use in uses))
+        called = f"only {shown(names)} were called" if names else "no tool was called"
+        hint = spelling_hint(self.tool, names)
+        return failed(
+            FailureCode.TOOL_CALL_MISSING,
+            f"Expected a call of {shown(self.tool)}, but {called}.{hint}",
+            expected={"tool": self.tool},
+            actual=bounded(names),
+        )
+
+    @property
+    def _expected(self) -> Any:
+        return written(replace(self, args_schema=None))
+
+    def _too_early(self, call: _Candidate, uses: Sequence[ToolUse]) -> CheckResult | None:
+        """Return that an earlier call may be of the tool that was to come later, by its name."""
+        if self.before is None:
+            return None
+        return undecided_for_a_name(self.before, uses[: call.index])
+
+    def _counted(
+        self, bounds: Bounds, calls: Sequence[_Candidate], uses: Sequence[ToolUse]
+    ) -> CheckResult:
+        """Return the result of counting the calls that are what is asked for.
+
+        Doubtful calls may be too many, or too early for the first as expected.
+        """
+        others = [call for call in calls if not call.is_meant]
+        number = len(calls) - len(others)
+        if bounds.holds(number):
+            doubt = None
+            if not bounds.holds(number + len(doubtful_calls(self.tool, uses))):
+                doubt = undecided_for_a_name(self.tool, uses)
+            fitting = next((call for call in calls if not call.lacks), None)
+            if doubt is None and fitting is not None:
+                doubt = self._too_early(fitting, uses)
+            return doubt or passed(actual={"count": number})
+        message = (
+            f"Expected {how_often(bounds)} of {shown(self.tool)} that are as described, got"
+            f" {number}"
+        )
+        if number < bounds.low and others:
+            near = min(others, key=lambda call: call.distance)
+            message += f"; the closest other one is call {near.index}: {near.why}"
+        return failed(
+            FailureCode.TOOL_CALL_COUNT_WRONG,
+            f"{message}.",
+            expected=self._expected,
+            actual={"count": number},
+        )
+
+    def _shortcomings(
+        self, index: int, use: ToolUse, first: Mapping[str, int]
+    ) -> Iterator[_Shortcoming]:
+        """Yield what a call lacks; the first one names the failure.
+
+        `first` says where each tool was called first, if that matters.
+        """
+        code, malformed = FailureCode.TOOL_CALL_ARGS_MISMATCH, use.call.malformed
+        if self.args_match is not None:
+            if malformed is not None:
+                yield _Shortcoming(code, f"its arguments are no JSON object: {shown(malformed)}")
+            elif found := mismatches(self.args_match, use.call.arguments):
+                yield _Shortcoming(code, differences(found), len(found))
+        code = FailureCode.TOOL_CALL_ARGS_SCHEMA_INVALID
+        if self.args_schema is not None:
+            if malformed is not None:
+                yield _Shortcoming(code, f"its arguments are no JSON object: {shown(malformed)}")
+            elif issues := schema_issues(self.args_schema, use.call.arguments):
+                name = self.args_schema_file or "the schema"
+                places = "; ".join(f"{one.path}: {one.message}" for one in issues[:_MAX_LISTED])
+                message = f"its arguments do not fit {name}: {places}"
+                yield _Shortcoming(code, message, len(issues))
+        for message in self._wrong_times(index, first):
+            yield _Shortcoming(FailureCode.TOOL_CALL_ORDER_WRONG, message)
+        needle = self.response_contains
+        if needle is not None and not any(needle in text for text in _response_texts(use.response)):
+            message = f"expected a response with {shown(needle)}, got {shown(use.response)}"
+            yield _Shortcoming(FailureCode.TOOL_RESPONSE_MISMATCH, message)
+
+    def _wrong_times(self, index: int, first: Mapping[str, int]) -> Iterator[str]:
+        before, after = self.before, self.after
+        if self.order is not None and self.order != index:
+            yield f"expected it as call {self.order}, it is call {index}"
+        if before is not None and first.get(before, index + 1) <= index:
+            yield f"expected it before {shown(before)}, which is call {first[before]}"
+        if after is not None and after not in first:
+            yield f"expected it after {shown(after)}, which was not called"
+        elif after is not None and first[after] >= index:
+            yield f"expected it after {shown(after)}, which is call {first[after]}"
 
 
-def _too_early(
-    expectation: Expectation, call: _Candidate, uses: Sequence[ToolUse]
-) -> CheckResult | None:
-    """Return that an earlier call may be of the tool that was to come later, by its name."""
-    later = expectation.params.get("before")
-    if later is None:
-        return None
-    return undecided_for_a_name(expectation, later, uses[: call.index])
+@dataclass(frozen=True, slots=True)
+class ToolNotCalled(Check):
+    """No call of `tool`; with `args_match`, none whose arguments match it.
 
-
-def _may_be_more(
-    expectation: Expectation,
-    bounds: Bounds,
-    calls: Sequence[_Candidate],
-    uses: Sequence[ToolUse],
-) -> CheckResult | None:
-    """Return that doubtful calls may be too many, or too early for the first as expected."""
-    number = sum(call.is_meant for call in calls)
-    number += len(doubtful_calls(expectation.params["tool"], uses))
-    if bounds.high is not None and number > bounds.high:
-        unnamed = undecided_for_a_name(expectation, expectation.params["tool"], uses)
-        if unnamed is not None:
-            return unnamed
-    first = next((call for call in calls if not call.lacks), None)
-    return None if first is None else _too_early(expectation, first, uses)
-
-
-def _candidates(params: Mapping[str, Any], uses: Sequence[ToolUse]) -> Iterator[_Candidate]:
-    """Yield all calls of the expected tool."""
-    first: dict[str, int] = {}
-    if params.get("before") is not None or params.get("after") is not None:
-        for index, use in enumerate(uses):
-            first.setdefault(use.call.name, index)
-    for index, use in enumerate(uses):
-        if use.call.name == params["tool"]:
-            yield _Candidate(index, use, tuple(_shortcomings(params, index, use, first)))
-
-
-def _shortcomings(
-    params: Mapping[str, Any], index: int, use: ToolUse, first: Mapping[str, int]
-) -> Iterator[_Shortcoming]:
-    """Yield what a call lacks; the first one names the failure.
-
-    `first` says where each tool was called first, if that matters.
+    Arguments that are no JSON object may be those that must not be, and a call without a name, or
+    whose name only looks like that of the tool, may be one of it: that is undecided.
     """
-    wanted, document = params.get("argsMatch"), params.get("argsSchema")
-    if wanted is not None and (lack := _wrong_arguments(wanted, use)):
-        yield lack
-    if document is not None and (lack := _invalid_arguments(params, document, use)):
-        yield lack
-    for message in _wrong_times(params, index, first):
-        yield _Shortcoming(FailureCode.TOOL_CALL_ORDER_WRONG, message)
-    needle = params.get("responseContains")
-    if needle is not None and not any(needle in text for text in _response_texts(use.response)):
-        message = f"expected a response with {shown(needle)}, got {shown(use.response)}"
-        yield _Shortcoming(FailureCode.TOOL_RESPONSE_MISMATCH, message)
 
+    kind = "tool_not_called"
+    about_tools = True
 
-def _wrong_times(params: Mapping[str, Any], index: int, first: Mapping[str, int]) -> Iterator[str]:
-    order, before, after = params.get("order"), params.get("before"), params.get("after")
-    if order is not None and order != index:
-        yield f"expected it as call {order}, it is call {index}"
-    if before is not None and first.get(before, index + 1) <= index:
-        yield f"expected it before {shown(before)}, which is call {first[before]}"
-    if after is not None and after not in first:
-        yield f"expected it after {shown(after)}, which was not called"
-    elif after is not None and first[after] >= index:
-        yield f"expected it after {shown(after)}, which is call {first[after]}"
+    tool: str
+    args_match: Any = None
 
+    @property
+    def reads(self) -> Reads:  # type: ignore[override]
+        """As that of `ToolCalled`."""
+        return Reads.NUMBERS_AND_NAMES if self.args_match is None else Reads.CALLS
 
-def _wrong_arguments(wanted: Any, use: ToolUse) -> _Shortcoming | None:
-    code = FailureCode.TOOL_CALL_ARGS_MISMATCH
-    if use.call.malformed is not None:
-        return _Shortcoming(code, f"its arguments are no JSON object: {shown(use.call.malformed)}")
-    found = mismatches(wanted, use.call.arguments)
-    return _Shortcoming(code, differences(found), len(found)) if found else None
-
-
-def _invalid_arguments(params: Mapping[str, Any], schema: Any, use: ToolUse) -> _Shortcoming | None:
-    code = FailureCode.TOOL_CALL_ARGS_SCHEMA_INVALID
-    if use.call.malformed is not None:
-        return _Shortcoming(code, f"its arguments are no JSON object: {shown(use.call.malformed)}")
-    issues = schema_issues(schema, use.call.arguments)
-    if not issues:
-        return None
-    name = params.get("argsSchemaFile") or "the schema"
-    message = "; ".join(f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED])
-    return _Shortcoming(code, f"its arguments do not fit {name}: {message}", len(issues))
-
-
-def _counted(expectation: Expectation, bounds: Bounds, calls: Sequence[_Candidate]) -> CheckResult:
-    """Return the result of counting the calls that are what is asked for."""
-    others = [call for call in calls if not call.is_meant]
-    number = len(calls) - len(others)
-    if bounds.holds(number):
-        return passed(expectation, actual={"count": number})
-    tool = shown(expectation.params["tool"])
-    message = f"Expected {how_often(bounds)} of {tool} that are as described, got {number}"
-    if number < bounds.low and others:
-        near = min(others, key=lambda call: call.distance)
-        reasons = "; ".join(lack.message for lack in near.lacks)
-        message += f"; the closest other one is call {near.index}: {reasons}"
-    return failed(
-        expectation,
-        FailureCode.TOOL_CALL_COUNT_WRONG,
-        f"{message}.",
-        expected=_given(expectation.params, *_PARTS),
-        actual={"count": number},
-    )
-
-
-def _given(params: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: params[name] for name in names if params.get(name) is not None}
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        tool, wanted, uses = self.tool, self.args_match, transcript.tool_uses
+        of_tool = [(index, use) for index, use in enumerate(uses) if use.call.name == tool]
+        calls = [call for call in of_tool if wanted is None or arguments_match(wanted, call[1])]
+        if calls:
+            index, use = calls[0]
+            which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
+            return failed(
+                FailureCode.TOOL_CALL_UNEXPECTED,
+                f"Expected no call of {shown(tool)}{which}, got {count(len(calls), 'call')}; "
+                f"the first is call {index} with arguments {shown(written_arguments(use))}.",
+                expected={"tool": tool, "shouldNotCall": True} | written(self),
+                actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
+            )
+        for index, use in of_tool:
+            if use.call.malformed is not None:
+                return undecided(
+                    f"Nobody knows whether call {index} of {shown(tool)} matches: its arguments are"
+                    f" no JSON object: {shown(use.call.malformed)}.",
+                    actual=described(index, use),
+                )
+        return undecided_for_a_name(tool, uses, arguments=wanted) or passed()
 
 
 def _response_texts(response: Any) -> Iterator[str]:

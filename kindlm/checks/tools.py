@@ -7,22 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kindlm.checks.base import Check, Reads, failed, passed, undecided
 from kindlm.checks.calls import described, normalised, undecided_for_a_name, written_arguments
-from kindlm.checks.registry import Reads, check
-from kindlm.checks.results import failed, passed, undecided
 from kindlm.outcome import CheckResult, FailureCode
-from kindlm.suite import Expectation
+from kindlm.ports import CheckContext
 from kindlm.transcript import ToolProblemKind, Transcript
 from kindlm.wording import bounded, count, excerpt, sentence, shown
 
 __all__ = [
+    "ForbiddenTool",
     "SequenceMode",
     "SequenceProgress",
-    "forbidden_tool",
+    "ToolCategory",
+    "ToolSequence",
+    "ToolStrict",
     "sequence_progress",
-    "tool_category",
-    "tool_sequence",
-    "tool_strict",
 ]
 
 _MAX_LISTED = 5
@@ -30,88 +29,104 @@ _MAX_ACTUAL = 20
 _DECIMALS = 4
 
 
-@check("tool_category", about_tools=True, reads=Reads.NUMBERS_AND_NAMES)
-def tool_category(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class ToolCategory(Check):
     """Some tool of a category was called.
 
-    Params: `category`; `tools`, the names of its tools, None of a category that nobody defined: it
-    has no tools, and is never satisfied.
+    `tools` are the names of its tools; a category that nobody defined has none, and is never
+    satisfied.
     """
-    category: str = expectation.params["category"]
-    tools: list[str] = list(expectation.params.get("tools") or ())
-    called = list(dict.fromkeys(use.call.name for use in transcript.tool_uses))
-    if not set(tools).isdisjoint(called):
-        return passed(expectation)
-    which = f" ({shown(tools)})" if tools else ", which has none"
-    found = f"called were {shown(called)}" if called else "but no tool was called"
-    return failed(
-        expectation,
-        FailureCode.TOOL_CATEGORY_MISSING,
-        f"Expected a tool of the category {shown(category)}{which}, {found}.",
-        expected={"category": category, "tools": tools},
-        actual=bounded(called),
-    )
+
+    kind = "tool_category"
+    about_tools = True
+    reads = Reads.NUMBERS_AND_NAMES
+
+    category: str
+    tools: Sequence[str] = ()
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        tools = list(self.tools)
+        called = list(dict.fromkeys(use.call.name for use in transcript.tool_uses))
+        if not set(tools).isdisjoint(called):
+            return passed()
+        which = f" ({shown(tools)})" if tools else ", which has none"
+        found = f"called were {shown(called)}" if called else "but no tool was called"
+        return failed(
+            FailureCode.TOOL_CATEGORY_MISSING,
+            f"Expected a tool of the category {shown(self.category)}{which}, {found}.",
+            expected={"category": self.category, "tools": tools},
+            actual=bounded(called),
+        )
 
 
-@check("forbidden_tool", about_tools=True, reads=Reads.NUMBERS_AND_NAMES)
-def forbidden_tool(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class ForbiddenTool(Check):
     """No call of `tool`, nor of one whose name differs from it by case, `_` or `-` alone.
 
-    A call without a name may be one, and so may one whose name looks like it: nobody knows.
+    A call without a name, or whose name looks like it, may be one: that is undecided.
     """
-    tool: str = expectation.params["tool"]
-    wanted = normalised(tool)
-    calls = [
-        (index, use)
-        for index, use in enumerate(transcript.tool_uses)
-        if normalised(use.call.name) == wanted
-    ]
-    if not calls:
-        doubt = undecided_for_a_name(expectation, tool, transcript.tool_uses, spelling=normalised)
-        return doubt or passed(expectation)
-    index, use = calls[0]
-    return failed(
-        expectation,
-        FailureCode.TOOL_CALL_UNEXPECTED,
-        f"{shown(tool)} is forbidden: {count(len(calls), 'call')} of it, and the first is "
-        f"call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}.",
-        expected={"forbidden": tool},
-        actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
-    )
+
+    kind = "forbidden_tool"
+    about_tools = True
+    reads = Reads.NUMBERS_AND_NAMES
+
+    tool: str
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        wanted, uses = normalised(self.tool), transcript.tool_uses
+        calls = [
+            (index, use) for index, use in enumerate(uses) if normalised(use.call.name) == wanted
+        ]
+        if not calls:
+            return undecided_for_a_name(self.tool, uses, spelling=normalised) or passed()
+        index, use = calls[0]
+        return failed(
+            FailureCode.TOOL_CALL_UNEXPECTED,
+            f"{shown(self.tool)} is forbidden: {count(len(calls), 'call')} of it, and the first is "
+            f"call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}.",
+            expected={"forbidden": self.tool},
+            actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
+        )
 
 
-@check("tool_strict", about_tools=True, reads=Reads.CALLS)
-def tool_strict(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class ToolStrict(Check):
     """Every call of a simulated tool met an answer meant for it, and kept its schema.
 
     The code is that of the first call that did not. A simulated answer that breaks its own
     `resultSchema` is no mistake of the model, but what the model did after it shows nothing: if
-    there is no other problem, nobody knows.
+    there is no other problem, this is undecided.
     """
-    problems = [
-        (index, use.call.name, problem)
-        for index, use in enumerate(transcript.tool_uses)
-        for problem in use.problems
-    ]
-    if not problems:
-        return passed(expectation)
-    first = " ".join(f"Call {index}: {one.message}" for index, _, one in problems[:_MAX_LISTED])
-    more = len(problems) - _MAX_LISTED
-    suffix = f" And {more} more." if more > 0 else ""
-    message = f"{count(len(problems), 'problem')} with simulated tools. {first}{suffix}"
-    actual = [
-        {
-            "index": index,
-            "tool": excerpt(tool),
-            "problem": problem.kind.value,
-            "message": sentence(problem.message),
-        }
-        for index, tool, problem in problems[:_MAX_ACTUAL]
-    ]
-    codes = [_CODES[problem.kind] for _, _, problem in problems if problem.kind in _CODES]
-    if codes:
-        return failed(expectation, codes[0], message, actual=actual)
-    return undecided(expectation, FailureCode.ASSERTION_EVAL_ERROR, message, actual=actual)
+
+    kind = "tool_strict"
+    about_tools = True
+    reads = Reads.CALLS
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        problems = [
+            (index, use.call.name, problem)
+            for index, use in enumerate(transcript.tool_uses)
+            for problem in use.problems
+        ]
+        if not problems:
+            return passed()
+        first = " ".join(f"Call {index}: {one.message}" for index, _, one in problems[:_MAX_LISTED])
+        more = len(problems) - _MAX_LISTED
+        suffix = f" And {more} more." if more > 0 else ""
+        message = f"{count(len(problems), 'problem')} with simulated tools. {first}{suffix}"
+        actual = [
+            {
+                "index": index,
+                "tool": excerpt(tool),
+                "problem": problem.kind.value,
+                "message": sentence(problem.message),
+            }
+            for index, tool, problem in problems[:_MAX_ACTUAL]
+        ]
+        codes = [_CODES[problem.kind] for _, _, problem in problems if problem.kind in _CODES]
+        if codes:
+            return failed(codes[0], message, actual=actual)
+        return undecided(message, actual=actual)
 
 
 _CODES = {
@@ -142,32 +157,40 @@ class SequenceProgress:
     missing: str | None = None
 
 
-@check("tool_sequence", about_tools=True, reads=Reads.NUMBERS_AND_NAMES)
-def tool_sequence(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class ToolSequence(Check):
     """The tools were called in a sequence; the score is how much of it was.
 
-    Params: `sequence`, the names of tools; `mode`:
+    The mode says how:
 
     - exact: these calls and no others, in this order.
     - subsequence: these calls in this order; others may come before, after and between.
     - unordered: these calls in any order, as often as they are named; others may be made.
     """
-    sequence: list[str] = list(expectation.params["sequence"])
-    mode = SequenceMode(expectation.params.get("mode") or SequenceMode.SUBSEQUENCE)
-    called = [use.call.name for use in transcript.tool_uses]
-    progress = sequence_progress(sequence, called, mode)
-    if progress.holds:
-        return passed(expectation)
-    problem = f"{shown(progress.missing)} is missing" if progress.missing else "there are others"
-    return failed(
-        expectation,
-        FailureCode.TOOL_SEQUENCE_WRONG,
-        f"The tools were not called in the sequence {shown(sequence)} ({mode}): {problem}, "
-        f"progress {progress.share:g}; called were {shown(called)}.",
-        expected={"sequence": bounded(sequence), "mode": mode.value},
-        actual=bounded(called),
-        score=progress.share,
-    )
+
+    kind = "tool_sequence"
+    about_tools = True
+    reads = Reads.NUMBERS_AND_NAMES
+
+    sequence: Sequence[str]
+    mode: SequenceMode = SequenceMode.SUBSEQUENCE
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        sequence, mode = list(self.sequence), self.mode
+        called = [use.call.name for use in transcript.tool_uses]
+        progress = sequence_progress(sequence, called, mode)
+        if progress.holds:
+            return passed()
+        missing = progress.missing
+        problem = f"{shown(missing)} is missing" if missing else "there are others"
+        return failed(
+            FailureCode.TOOL_SEQUENCE_WRONG,
+            f"The tools were not called in the sequence {shown(sequence)} ({mode}): {problem}, "
+            f"progress {progress.share:g}; called were {shown(called)}.",
+            expected={"sequence": bounded(sequence), "mode": mode.value},
+            actual=bounded(called),
+            score=progress.share,
+        )
 
 
 def sequence_progress(

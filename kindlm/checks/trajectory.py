@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from kindlm.alignment import Assignment, Bounds, Fits, in_any_order, in_sequence
+from kindlm.checks.base import Check, Reads, failed, passed
 from kindlm.checks.calls import (
+    CallCount,
     arguments_match,
-    bounds_of,
     differences,
     undecided_for_a_name,
+    written,
     written_arguments,
 )
-from kindlm.checks.registry import Reads, check
-from kindlm.checks.results import failed, passed
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, FailureCode
-from kindlm.suite import Expectation
+from kindlm.ports import CheckContext
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, listed, shown
 
-__all__ = ["trajectory"]
+__all__ = ["Trajectory", "TrajectoryCall", "TrajectoryMode"]
 
 _MAX_LISTED = 6
 _MAX_ACTUAL = 30
@@ -31,7 +31,7 @@ _UNCOMPARABLE = 1_000
 """Arguments that are no JSON are further away than any that are."""
 
 
-class _Mode(StrEnum):
+class TrajectoryMode(StrEnum):
     """How the calls that were made and the list of expected ones have to agree."""
 
     STRICT = "strict"
@@ -51,21 +51,43 @@ class _Rule:
 
 
 _RULES = {
-    _Mode.STRICT: _Rule(Bounds(1, 1), in_sequence=True, others_allowed=False),
-    _Mode.IN_ORDER: _Rule(Bounds(1, None), in_sequence=True, others_allowed=True),
-    _Mode.UNORDERED: _Rule(Bounds(1, 1), in_sequence=False, others_allowed=False),
-    _Mode.SUBSET: _Rule(Bounds(0, None), in_sequence=False, others_allowed=False),
-    _Mode.SUPERSET: _Rule(Bounds(1, None), in_sequence=False, others_allowed=True),
+    TrajectoryMode.STRICT: _Rule(Bounds(1, 1), in_sequence=True, others_allowed=False),
+    TrajectoryMode.IN_ORDER: _Rule(Bounds(1, None), in_sequence=True, others_allowed=True),
+    TrajectoryMode.UNORDERED: _Rule(Bounds(1, 1), in_sequence=False, others_allowed=False),
+    TrajectoryMode.SUBSET: _Rule(Bounds(0, None), in_sequence=False, others_allowed=False),
+    TrajectoryMode.SUPERSET: _Rule(Bounds(1, None), in_sequence=False, others_allowed=True),
 }
 
 
-@check("trajectory", about_tools=True, reads=Reads.CALLS)
-def trajectory(expectation: Expectation, transcript: Transcript) -> CheckResult:
+@dataclass(frozen=True, slots=True)
+class TrajectoryCall:
+    """An expected call; `args_match` is matched partially, None matches all."""
+
+    tool: str
+    args_match: Any = None
+    count: CallCount | None = None
+
+    def fits(self, use: ToolUse) -> bool:
+        """Return whether a call is what the entry asks for."""
+        return use.call.name == self.tool and (
+            self.args_match is None or arguments_match(self.args_match, use)
+        )
+
+    def bounds(self, mode: TrajectoryMode) -> Bounds:
+        """Return how often it is called; in a subset, it need not be."""
+        if self.count is None:
+            return _RULES[mode].usual
+        if mode is TrajectoryMode.SUBSET and self.count.min is None:
+            return Bounds(0, self.count.max)
+        return self.count.bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory(Check):
     """The calls of all tools agree with a list of expected ones.
 
-    Params: `mode`; `calls`, each with `tool`, `argsMatch` (matched partially) and `count`, which
-    has `min` and `max`. Every call counts for one entry only. An entry without `count` is expected
-    once, where the mode says nothing else:
+    Every call counts for one entry only. An entry without `count` is expected once, where the mode
+    says nothing else:
 
     - strict: the calls are these, in this order. A count stands for that many calls in a row.
     - in-order: among the calls are these, in this order; others may come before, after and between.
@@ -78,73 +100,57 @@ def trajectory(expectation: Expectation, transcript: Transcript) -> CheckResult:
     otherwise one more would just be another call. There, a call without a name, or
     whose name only looks like that of the entry, leaves it undecided.
     """
-    params, uses = expectation.params, transcript.tool_uses
-    mode = _Mode(params["mode"])
-    rule = _RULES[mode]
-    entries = [
-        _Entry(item["tool"], item.get("argsMatch"), _bounds(mode, item.get("count")))
-        for item in params["calls"]
-    ]
-    fits = [[entry.fits(use) for use in uses] for entry in entries]
-    bounds = [entry.bounds for entry in entries]
-    others_allowed = rule.others_allowed
-    if rule.in_sequence:
-        owners = in_sequence(fits, bounds, len(uses), others_allowed=others_allowed)
-    else:
-        if others_allowed:
-            bounds = [Bounds(item.low, item.low) for item in bounds]
-        owners = in_any_order(fits, bounds, len(uses))
-    wrong = _differences(_Trajectory(entries, uses, fits, owners, others_allowed))
-    if not wrong:
-        doubts = (
-            undecided_for_a_name(expectation, entry.tool, uses, arguments=entry.arguments)
-            for entry in entries
-            if others_allowed and entry.bounds.high is not None
-        )
-        return next(filter(None, doubts), None) or passed(expectation)
-    first = listed((item.message for item in wrong[:_MAX_LISTED]), len(wrong))
-    return failed(
-        expectation,
-        FailureCode.TRAJECTORY_MISMATCH,
-        f"The calls are not as expected ({params['mode']}): {first}.",
-        expected={"mode": params["mode"], "calls": bounded(params["calls"])},
-        actual={
-            "calls": [
-                {
-                    "index": index,
-                    "tool": bounded(use.call.name),
-                    "arguments": bounded(written_arguments(use)),
-                }
-                for index, use in enumerate(uses[:_MAX_ACTUAL])
-            ],
-            "differences": [
-                {"kind": item.kind, "entry": item.entry, "call": item.call}
-                for item in wrong[:_MAX_ACTUAL]
-            ],
-        },
-    )
 
+    kind = "trajectory"
+    about_tools = True
+    reads = Reads.CALLS
 
-def _bounds(mode: _Mode, count: Mapping[str, Any] | None) -> Bounds:
-    if count is None:
-        return _RULES[mode].usual
-    if mode is _Mode.SUBSET:
-        count = {"min": 0} | {name: value for name, value in count.items() if value is not None}
-    return bounds_of(count)
+    mode: TrajectoryMode
+    calls: Sequence[TrajectoryCall]
 
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An expected call; `arguments` are matched partially, None matches all."""
-
-    tool: str
-    arguments: Any
-    bounds: Bounds
-
-    def fits(self, use: ToolUse) -> bool:
-        """Tell whether a call is what the entry asks for."""
-        return use.call.name == self.tool and (
-            self.arguments is None or arguments_match(self.arguments, use)
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        uses, entries, rule = transcript.tool_uses, self.calls, _RULES[self.mode]
+        fits = [[entry.fits(use) for use in uses] for entry in entries]
+        bounds = [entry.bounds(self.mode) for entry in entries]
+        if rule.in_sequence:
+            others_allowed = rule.others_allowed
+            owners = in_sequence(fits, bounds, len(uses), others_allowed=others_allowed)
+        else:
+            places = bounds
+            if rule.others_allowed:
+                places = [Bounds(item.low, item.low) for item in bounds]
+            owners = in_any_order(fits, places, len(uses))
+        found = _Trajectory(entries, bounds, uses, fits, owners, rule.others_allowed)
+        wrong = _differences(found)
+        if not wrong:
+            doubts = (
+                undecided_for_a_name(entry.tool, uses, arguments=entry.args_match)
+                for entry, often in zip(entries, bounds, strict=True)
+                if rule.others_allowed and often.high is not None
+            )
+            return next(filter(None, doubts), None) or passed()
+        first = listed((item.message for item in wrong[:_MAX_LISTED]), len(wrong))
+        return failed(
+            FailureCode.TRAJECTORY_MISMATCH,
+            f"The calls are not as expected ({self.mode}): {first}.",
+            expected={
+                "mode": self.mode.value,
+                "calls": bounded([written(call) for call in self.calls]),
+            },
+            actual={
+                "calls": [
+                    {
+                        "index": index,
+                        "tool": bounded(use.call.name),
+                        "arguments": bounded(written_arguments(use)),
+                    }
+                    for index, use in enumerate(uses[:_MAX_ACTUAL])
+                ],
+                "differences": [
+                    {"kind": item.kind, "entry": item.entry, "call": item.call}
+                    for item in wrong[:_MAX_ACTUAL]
+                ],
+            },
         )
 
 
@@ -152,7 +158,8 @@ class _Entry:
 class _Trajectory:
     """The expected calls, those that were made, and which of them was taken for which."""
 
-    entries: Sequence[_Entry]
+    entries: Sequence[TrajectoryCall]
+    bounds: Sequence[Bounds]
     uses: Sequence[ToolUse]
     fits: Fits
     owners: Assignment
@@ -177,8 +184,8 @@ def _differences(found: _Trajectory) -> list[_Difference]:
     """
     missing = [
         entry
-        for entry, item in enumerate(found.entries)
-        for _ in range(item.bounds.low - found.owners.count(entry))
+        for entry, often in enumerate(found.bounds)
+        for _ in range(often.low - found.owners.count(entry))
     ]
     spare = [call for call, owner in enumerate(found.owners) if owner is None]
     paired = [*_reordered(found, missing, spare), *_other_arguments(found, missing, spare)]
@@ -248,9 +255,9 @@ def _unexpected(found: _Trajectory, call: int) -> _Difference:
 
 def _absent(found: _Trajectory, missing: Sequence[int]) -> Iterator[_Difference]:
     for entry in dict.fromkeys(missing):
-        item, lacking = found.entries[entry], missing.count(entry)
-        which = f" with {shown(item.arguments)}" if item.arguments is not None else ""
-        often = f", {lacking} of {item.bounds.low} times" if item.bounds.low > 1 else ""
+        item, low, lacking = found.entries[entry], found.bounds[entry].low, missing.count(entry)
+        which = f" with {shown(item.args_match)}" if item.args_match is not None else ""
+        often = f", {lacking} of {low} times" if low > 1 else ""
         yield _Difference("missing", f"{shown(item.tool)}{which} was not called{often}", entry)
 
 
@@ -259,14 +266,14 @@ def _too_many(found: _Trajectory) -> Iterator[_Difference]:
     if not found.others_allowed:
         return
     for entry, item in enumerate(found.entries):
-        most, made = item.bounds.high, sum(found.fits[entry])
+        most, made = found.bounds[entry].high, sum(found.fits[entry])
         if most is not None and made > most:
             message = f"{shown(item.tool)}: expected at most {count(most, 'call')}, got {made}"
             yield _Difference("count", message, entry)
 
 
 def _distance(found: _Trajectory, entry: int, call: int) -> int:
-    wanted, use = found.entries[entry].arguments, found.uses[call]
+    wanted, use = found.entries[entry].args_match, found.uses[call]
     if wanted is None:
         return 0
     if use.call.malformed is not None:
@@ -278,7 +285,7 @@ def _reasons(found: _Trajectory, entry: int, call: int) -> str:
     use = found.uses[call]
     if use.call.malformed is not None:
         return f"its arguments are no JSON object: {shown(use.call.malformed)}"
-    return differences(mismatches(found.entries[entry].arguments, use.call.arguments))
+    return differences(mismatches(found.entries[entry].args_match, use.call.arguments))
 
 
 def _call(found: _Trajectory, call: int) -> str:

@@ -8,36 +8,32 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from kindlm.checks.base import AskingCheck, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
-from kindlm.checks.judge_prompts import QUALITY, tool_call
-from kindlm.checks.judging import Judge, Judgement, judgement
+from kindlm.checks.judging import GRADED, JudgeError, Judging, Number, answered, prompt, tool_call
 from kindlm.checks.output import count_unmatched, occurs
 from kindlm.checks.output_json import find_json
-from kindlm.checks.registry import check
-from kindlm.checks.results import failed, passed, undecided
 from kindlm.checks.tools import SequenceMode, sequence_progress
-from kindlm.errors import Err, Ok, Result
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.score_weights import Weights
-from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown
 
 __all__ = [
     "OutputFacts",
+    "Scored",
+    "WeightedScore",
     "deterministic_quality",
     "fallback_quality",
     "judged_quality",
     "mean_of_turns",
     "overall_score",
     "tool_accuracy",
-    "weighted_score",
 ]
 
 _HIGHEST = 100
@@ -46,74 +42,126 @@ _HINTS = 5
 """How many of the texts that an output must contain the judge gets to know."""
 
 
-@check("weighted_score")
-async def weighted_score(
-    expectation: Expectation, transcript: Transcript, context: CheckContext
-) -> CheckResult:
-    """The weighted score is at least `minScore`, which is from 0 to 100 like the score itself.
+_QUALITY = prompt(
+    "You grade how well an AI agent answered a message of its user.",
+    """\
+- "query": what the user asked.
+- "toolCalls": the tools that the agent called for this answer, with arguments and responses.
+- "answer": what the agent answered. Grade this and nothing else.
+- "mentions": texts that a good answer is expected to contain. They are hints, not the whole of \
+it.""",
+    """\
+Look at whether the answer is right and agrees with the responses of the tools, whether it answers \
+all that was asked, whether it keeps to that, and whether it is clear.
+100: nothing is missing or wrong. 75: good, with minor gaps. 50: partly right or incomplete. 25: \
+hardly any use. 0: wrong, empty, or no answer to this query. Scores in between are allowed.""",
+    GRADED,
+    "kindlm_quality",
+    {
+        "score": Number(_HIGHEST),
+        "reasoning": "one to three sentences naming what decided the score",
+    },
+    copied=": it repeated a grade that stands in what it was to grade",
+)
 
-    Params: `weights`, of `tool_accuracy`, `output_quality` and `sequence_correctness`; `tools` and
-    `toolCategories`, names with their tools or None; `sequence` and `sequenceMode`; `query`,
-    `contains`, `notContains`, `regexPatterns`, `jsonSchema`; `turns`, where the user says more than
-    one thing, each with a `query` and what else is expected of its answer.
 
-    With `judged`, a judge gives the quality of the output, of each turn by itself where there are
-    `turns`. Where it can't be asked or understood, nobody knows. Without, the quality follows from
-    the deterministic checks, and is 75 at most.
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What is expected of the answer to a query, and of the way to it.
+
+    `tools`, and `categories` of them by their names, count as called or not; `sequence` as how much
+    of it was called.
     """
-    params = expectation.params
-    facts = await context.aside(partial(_output_facts, params, transcript.text))
-    called = [use.call.name for use in transcript.tool_uses]
-    categories = [tools or () for tools in (params.get("toolCategories") or {}).values()]
-    accuracy = tool_accuracy(params.get("tools") or (), categories, called)
-    mode = SequenceMode(params.get("sequenceMode") or SequenceMode.SUBSEQUENCE)
-    progress = sequence_progress(params.get("sequence") or (), called, mode).share
-    weights = Weights.of(params.get("weights"))
-    least = params["minScore"]
-    threshold = _share(least)
-    judged = None
-    if params.get("judged"):
-        answer = await _judged(params, transcript, context)
-        if isinstance(answer, Err):
-            # The score that EvalView would give then decides nothing here.
-            fallback = overall_score(accuracy, fallback_quality(facts), progress, weights)
-            return undecided(
-                expectation,
-                FailureCode.JUDGE_EVAL_ERROR,
-                answer.error.message,
-                threshold=threshold,
-                actual={"score": None, "fallbackScore": fallback},
-            )
-        judged = answer.value
-    quality = judged_quality(judged.score, facts) if judged else deterministic_quality(facts)
-    score = overall_score(accuracy, quality, progress, weights)
-    reasoning = judged.reasoning if judged else None
-    actual = {
-        "score": score,
-        "toolAccuracy": accuracy,
-        "outputQuality": quality,
-        "sequenceProgress": progress,
-        "weights": asdict(weights),
-        "judge": judged and {"score": judged.score, "rationale": bounded(judged.reasoning)},
-        "penalty": judged and _penalty(facts),
-    }
-    share = _share(score)
-    if score >= least:
-        return passed(
-            expectation, score=share, threshold=threshold, actual=actual, reasoning=reasoning
+
+    query: str = ""
+    tools: Sequence[str] = ()
+    categories: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    sequence: Sequence[str] = ()
+    mode: SequenceMode = SequenceMode.SUBSEQUENCE
+    contains: Sequence[str] = ()
+    not_contains: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    schema: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedScore(AskingCheck):
+    """The weighted score is at least `min_score`, which is from 0 to 100 like the score itself.
+
+    `turns` are there if the user says more than one thing. If `judged`, a judge gives the quality
+    of the output, of each turn by itself where there are `turns`. Else the quality follows from the
+    deterministic checks, and is 75 at most.
+    """
+
+    kind = "weighted_score"
+
+    min_score: float
+    scored: Scored = Scored()
+    weights: Weights = Weights()
+    judged: bool = False
+    turns: Sequence[Scored] = ()
+
+    @property
+    def asks_judge(self) -> bool:  # type: ignore[override]
+        return self.judged
+
+    async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        wanted, weights, least = self.scored, self.weights, self.min_score
+        facts = await context.aside(lambda: _output_facts(wanted, transcript.text))
+        called = [use.call.name for use in transcript.tool_uses]
+        categories = [tools or () for tools in wanted.categories.values()]
+        accuracy = tool_accuracy(wanted.tools, categories, called)
+        progress = sequence_progress(wanted.sequence, called, wanted.mode).share
+        threshold = _share(least)
+        judged = reasoning = None
+        if self.judged:
+            try:
+                judged, reasoning = await self._judge(transcript, context)
+            except JudgeError as error:
+                # The score that EvalView would give then decides nothing here.
+                fallback = overall_score(accuracy, fallback_quality(facts), progress, weights)
+                return undecided(
+                    str(error),
+                    FailureCode.JUDGE_EVAL_ERROR,
+                    threshold=threshold,
+                    actual={"score": None, "fallbackScore": fallback},
+                )
+        quality = deterministic_quality(facts) if judged is None else judged_quality(judged, facts)
+        score = overall_score(accuracy, quality, progress, weights)
+        actual = {
+            "score": score,
+            "toolAccuracy": accuracy,
+            "outputQuality": quality,
+            "sequenceProgress": progress,
+            "weights": asdict(weights),
+            "judge": None if judged is None else {"score": judged, "rationale": bounded(reasoning)},
+            "penalty": None if judged is None else _penalty(facts),
+        }
+        share = _share(score)
+        if score >= least:
+            return passed(score=share, threshold=threshold, actual=actual, reasoning=reasoning)
+        told = "" if judged is None else f" The judge: {shown(reasoning, 600)}"
+        return failed(
+            FailureCode.SCORE_BELOW_THRESHOLD,
+            f"The score is {score:g}, expected at least {least:g}: tools {100 * accuracy:.4g}, "
+            f"output {quality:.4g}, sequence {100 * progress:.4g}.{told}",
+            expected={"minScore": least},
+            actual=actual,
+            score=share,
+            threshold=threshold,
+            reasoning=reasoning,
         )
-    told = f" The judge: {shown(reasoning, 600)}" if judged else ""
-    return failed(
-        expectation,
-        FailureCode.SCORE_BELOW_THRESHOLD,
-        f"The score is {score:g}, expected at least {least:g}: tools {100 * accuracy:.4g}, "
-        f"output {quality:.4g}, sequence {100 * progress:.4g}.{told}",
-        expected={"minScore": least},
-        actual=actual,
-        score=share,
-        threshold=threshold,
-        reasoning=reasoning,
-    )
+
+    async def _judge(self, transcript: Transcript, context: CheckContext) -> tuple[float, str]:
+        """Return what the judge says of the output: of all turns together if there are several."""
+        found = [
+            await _judge_turn(wanted, replace(transcript, turns=(turn,)), context)
+            for turn, wanted in zip(transcript.turns, self.turns, strict=False)
+        ]
+        if not found:
+            return await _judge_turn(self.scored, transcript, context)
+        told = [f"Turn {number}: {score:g}. {why}" for number, (score, why) in enumerate(found, 1)]
+        return mean_of_turns([score for score, _ in found]), "\n".join(told)
 
 
 def _share(score: float) -> float:
@@ -121,41 +169,20 @@ def _share(score: float) -> float:
     return round(score / _HIGHEST, _SHARE_DECIMALS)
 
 
-async def _judged(
-    params: Mapping[str, Any], transcript: Transcript, context: CheckContext
-) -> Result[Judgement]:
-    """Return what the judge says of the output: of all turns together where there are several."""
-    asked: Sequence[Mapping[str, Any]] = params.get("turns") or ()
-    judgements: list[Judgement] = []
-    for turn, wanted in zip(transcript.turns, asked, strict=False):
-        answer = await _judge_turn(wanted, replace(transcript, turns=(turn,)), context)
-        if isinstance(answer, Err):
-            return answer
-        judgements.append(answer.value)
-    if not judgements:
-        return await _judge_turn(params, transcript, context)
-    told = "\n".join(
-        f"Turn {number}: {one.score:g}. {one.reasoning}"
-        for number, one in enumerate(judgements, start=1)
-    )
-    return Ok(Judgement(mean_of_turns([one.score for one in judgements]), told))
-
-
 async def _judge_turn(
-    params: Mapping[str, Any], transcript: Transcript, context: CheckContext
-) -> Result[Judgement]:
-    """Return what the judge says of the last turn."""
+    wanted: Scored, transcript: Transcript, context: CheckContext
+) -> tuple[float, str]:
+    """Return the score that the judge gives the last turn, and why."""
     turn = transcript.turns[-1]
-    query, mentions = params.get("query") or turn.user, params.get("contains") or ()
-    return await Judge(context, texts_of(transcript)).ask(
-        QUALITY,
+    return await Judging(context, texts_of(transcript)).ask(
+        _QUALITY,
         lambda: {
-            "query": query,
+            "query": wanted.query or turn.user,
             "toolCalls": [tool_call(use) for step in turn.steps for use in step.tool_uses],
             "answer": turn.text,
-            "mentions": list(mentions[:_HINTS]),
+            "mentions": list(wanted.contains[:_HINTS]),
         },
-        judgement(highest=_HIGHEST),
+        answered("score"),
     )
 
 
@@ -176,15 +203,14 @@ class OutputFacts:
     fits: bool | None = None
 
 
-def _output_facts(params: Mapping[str, Any], text: str) -> OutputFacts:
+def _output_facts(wanted: Scored, text: str) -> OutputFacts:
     """Return how much of its checks an output meets; runs patterns, and a schema."""
-    wanted, unwanted = params.get("contains") or (), params.get("notContains") or ()
-    patterns, schema = params.get("regexPatterns") or (), params.get("jsonSchema")
+    patterns, schema = wanted.patterns, wanted.schema
     return OutputFacts(
-        query=params.get("query") or "",
+        query=wanted.query,
         output=text,
-        contained=_part([occurs(one, text) for one in wanted]),
-        avoided=_part([not occurs(one, text) for one in unwanted]),
+        contained=_part([occurs(one, text) for one in wanted.contains]),
+        avoided=_part([not occurs(one, text) for one in wanted.not_contains]),
         unmatched=count_unmatched(patterns, text) / len(patterns) if patterns else None,
         fits=None if schema is None else _fits(schema, text),
     )

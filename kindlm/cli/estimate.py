@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kindlm.checks.judge import Judge
 from kindlm.providers.pricing import PriceTable
 from kindlm.suite import Case, Expectation, ModelTarget, SimulatedTool, Suite
 from kindlm.transcript import Usage
@@ -108,13 +109,13 @@ def _conversation(case: Case, model: ModelTarget, users: tuple[str, ...]) -> Ite
 
 
 def _judging(suite: Suite, expectation: Expectation, transcript: int) -> Iterator[_Call]:
-    params = expectation.params
-    judge = suite.judge(params.get("model"))
-    if expectation.kind != "judge" or judge is None:
+    check = expectation.check
+    judge = suite.judge(check.model) if isinstance(check, Judge) else None
+    if judge is None:
         return
-    asked = len(params.get("criteria") or "") + len(params.get("rubric") or "")
+    asked = len(check.criteria) + len(check.rubric or "")
     characters = transcript + asked + _JUDGE_INSTRUCTIONS
-    for _ in range(params.get("passes") or 1):
+    for _ in range(check.passes):
         yield _Call(judge, characters, _JUDGE_ANSWER, judging=True)
 
 

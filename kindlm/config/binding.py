@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from functools import partial
 from typing import Any
 
+from kindlm.checks.base import Check
+from kindlm.checks.drift import Drift
+from kindlm.checks.judge import Judge
+from kindlm.checks.of_packages import CheckOfPackage
+from kindlm.checks.weighted_score import Scored, WeightedScore
 from kindlm.config.interpolation import bind, insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.suite import (
@@ -25,9 +31,6 @@ __all__ = ["bind_services", "bind_suite"]
 
 MAX_PLACES = 3
 """Places that an error names; a test can have many rows."""
-
-_JUDGED = frozenset({"judge", "hallucination", "safety", "sentiment", "guardrail", "factuality"})
-"""Kinds of expectations that ask a model."""
 
 _CAN_EMBED = frozenset({"openai", "ollama"})
 """Wire formats of providers that turn texts into vectors."""
@@ -134,22 +137,14 @@ def _used_providers(
     # Cases of one test share their expectations, however many rows it has.
     for expectations in {id(case.expectations): case.expectations for case in cases}.values():
         for expectation in expectations:
-            if _asks_a_judge(expectation):
-                model = None if expectation.of_package else expectation.params.get("model")
-                judge = suite.judge(model)
+            check: Check = expectation.check
+            if check.asks_judge:
+                judge = suite.judge(check.model if isinstance(check, Judge) else None)
                 used |= set() if judge is None else {judge.provider}
-            elif expectation.params.get("method") == "embedding":
+            elif isinstance(check, Drift) and check.method == "embedding":
                 # Which of them embeds is decided later, by their keys.
                 used |= {item.name for item in suite.providers.values() if item.type in _CAN_EMBED}
     return used
-
-
-def _asks_a_judge(expectation: Expectation) -> bool:
-    params = expectation.params
-    if expectation.of_package:
-        return True  # what it asks is not known before it runs
-    is_judged = params.get("method") == "judge" or bool(params.get("judged"))
-    return expectation.kind in _JUDGED or is_judged
 
 
 def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
@@ -194,16 +189,19 @@ def _bind_expectations(
     expectations: tuple[Expectation, ...], values: _Values
 ) -> tuple[Expectation, ...]:
     """Fill in what is asked in a weighted score, and the options of checks of packages."""
-    fills: dict[str, Callable[..., str]] = {"weighted_score": bind}
-    fills |= {item.kind: insert for item in expectations if item.of_package}
-    if not any(item.kind in fills for item in expectations):
+
+    def bound(item: Expectation) -> Expectation:
+        check = item.check
+        if isinstance(check, WeightedScore):
+            return replace(item, check=_filled(check, partial(bind, lookup=values)))
+        if isinstance(check, CheckOfPackage):
+            options = _filled(check.options, partial(insert, lookup=values))
+            return replace(item, check=replace(check, options=options))
+        return item
+
+    if not any(isinstance(item.check, WeightedScore | CheckOfPackage) for item in expectations):
         return expectations
-    return tuple(
-        replace(item, params=_filled(dict(item.params), partial(fills[item.kind], lookup=values)))
-        if item.kind in fills
-        else item
-        for item in expectations
-    )
+    return tuple(map(bound, expectations))
 
 
 def _bind_command(command: Command, values: _Values) -> Command:
@@ -233,12 +231,17 @@ def _bind_agent(agent: AgentTarget, values: _Values, place: str) -> AgentTarget:
 def _filled(value: Any, fill: Callable[[str], str]) -> Any:
     """Fill in all texts of a JSON value; its other placeholders are the adapter's."""
     match value:
+        case Enum():
+            return value
         case str():
             return fill(value)
         case dict():
             return {key: _filled(item, fill) for key, item in value.items()}
-        case list():
+        case list() | tuple():
             return [_filled(item, fill) for item in value]
+        case WeightedScore() | Scored():
+            parts = ((part.name, getattr(value, part.name)) for part in fields(value))
+            return replace(value, **{name: _filled(part, fill) for name, part in parts})
         case _:
             return value
 

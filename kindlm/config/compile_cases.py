@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
+from kindlm.checks.tools import ToolStrict
 from kindlm.config.compile_targets import compile_words
 from kindlm.config.compile_tools import compile_tool
 from kindlm.config.expectations import compile_expectations
@@ -88,7 +89,7 @@ class CaseCompiler:
         if not strict:
             return found
         place = self.where((*path, "strictTools"))
-        return (*found, Expectation("tool_strict", "strictTools", where=place))
+        return (*found, ToolStrict().expected("strictTools", where=place))
 
     def _is_strict(self, test: TestConfig) -> bool:
         # A command calls tools of its own, none that are simulated.

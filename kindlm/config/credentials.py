@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kindlm.checks.of_packages import CheckOfPackage
 from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.config.raw import items, section, texts
 from kindlm.config.url_secrets import dsn_secrets, is_url, secret_parts, url_secrets
@@ -117,7 +118,10 @@ def _given(suite: Suite) -> Iterator[str]:
                 yield from (text for _, text in texts(value, ()))
     options = [provider.options for provider in suite.providers.values()]
     options += [
-        each.params for case in suite.cases for each in case.expectations if each.of_package
+        each.check.options
+        for case in suite.cases
+        for each in case.expectations
+        if isinstance(each.check, CheckOfPackage)
     ]
     for written in options:
         yield from (text for _, text in texts(written, ()))

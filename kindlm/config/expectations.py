@@ -7,9 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kindlm.config.canonical import resolved
+from kindlm.checks.base import Check
+from kindlm.checks.calls import CallCount
+from kindlm.checks.drift import Drift
+from kindlm.checks.judge import Judge
+from kindlm.checks.limits import Cost, Latency
+from kindlm.checks.of_packages import CheckOfPackage
+from kindlm.checks.output import Contains, KeywordsAllow, KeywordsDeny, MaxLength, NotContains
+from kindlm.checks.output_json import Schema
+from kindlm.checks.pii import NamedPattern, Pii
+from kindlm.checks.tool_calls import ToolCalled, ToolNotCalled
+from kindlm.checks.trajectory import Trajectory, TrajectoryCall, TrajectoryMode
 from kindlm.config.expect_schema import (
-    DriftConfig,
+    CallCountConfig,
     ExpectConfig,
     GuardrailsConfig,
     OutputConfig,
@@ -70,98 +80,86 @@ def _all(expect: ExpectConfig, files: ReferencedFiles) -> Iterator[Placed]:
     for index, call in enumerate(expect.tool_calls):
         yield ("toolCalls", index), _tool_call(call, files)
     for index, criterion in enumerate(expect.judge):
-        params = {
-            "criteria": criterion.criteria,
-            "minScore": criterion.min_score,
-            "model": criterion.model,
-            "rubric": criterion.rubric,
-            "passes": criterion.passes,
-        }
-        yield ("judge", index), Expectation("judge", criterion.criteria, params)
+        check: Check = Judge(
+            criterion.criteria,
+            criterion.min_score,
+            criterion.model,
+            criterion.rubric,
+            criterion.passes,
+        )
+        yield ("judge", index), check.expected(criterion.criteria)
     if expect.baseline is not None and expect.baseline.drift is not None:
-        yield ("baseline", "drift"), _drift(expect.baseline.drift)
+        drift = expect.baseline.drift
+        check = Drift(drift.max_score, drift.method, drift.fields)
+        yield ("baseline", "drift"), check.expected(drift.method)
     if expect.trajectory is not None:
         yield ("trajectory",), _trajectory(expect.trajectory)
     if expect.latency is not None:
         limit = expect.latency.max_ms
-        params = {"maxMs": limit}
-        yield ("latency",), Expectation("latency", f"≤ {plain_number(limit)} ms", params)
+        yield ("latency",), Latency(limit).expected(f"≤ {plain_number(limit)} ms")
     if expect.cost is not None:
         limit = expect.cost.max_usd
-        params = {"maxUsd": limit}
-        yield ("cost",), Expectation("cost", f"≤ ${plain_number(limit)}", params)
+        yield ("cost",), Cost(limit).expected(f"≤ ${plain_number(limit)}")
     for name, checks in expect.added.items():
         placed = enumerate(checks) if isinstance(checks, list) else [(None, checks)]
         for number, options in placed:
             place = (name,) if number is None else (name, number)
-            yield place, Expectation(name, name, options, of_package=True)
+            yield place, Expectation(name, name, CheckOfPackage(name, options))
 
 
 def _output(output: OutputConfig, files: ReferencedFiles) -> Iterator[Placed]:
     if output.format == "json":
         file = output.schema_file
-        params = {"schema": _schema(file, files), "schemaFile": file}
-        yield ("output", "schemaFile"), Expectation("schema", file or "json", params)
+        check = Schema(_schema(file, files), file)
+        yield ("output", "schemaFile"), check.expected(file or "json")
     for index, text in enumerate(output.contains):
-        yield ("output", "contains", index), Expectation("contains", text, {"text": text})
+        yield ("output", "contains", index), Contains(text).expected(text)
     for index, text in enumerate(output.not_contains):
-        yield ("output", "notContains", index), Expectation("not_contains", text, {"text": text})
+        yield ("output", "notContains", index), NotContains(text).expected(text)
     if output.max_length is not None:
-        params = {"max": output.max_length}
-        yield ("output", "maxLength"), Expectation("max_length", f"≤ {output.max_length}", params)
+        limit = output.max_length
+        yield ("output", "maxLength"), MaxLength(limit).expected(f"≤ {limit}")
 
 
 def _guardrails(guardrails: GuardrailsConfig) -> Iterator[Placed]:
     pii, keywords = guardrails.pii, guardrails.keywords
     if pii is not None and pii.enabled:
-        params: dict[str, Any] = {
-            "denyPatterns": list(pii.deny_patterns),
-            "customPatterns": [
-                {"name": item.name, "pattern": item.pattern} for item in pii.custom_patterns
-            ],
-        }
-        yield ("guardrails", "pii"), Expectation("pii", "pii", params)
+        custom = [NamedPattern(item.name, item.pattern) for item in pii.custom_patterns]
+        yield ("guardrails", "pii"), Pii(pii.deny_patterns, custom).expected("pii")
     if keywords is None:
         return
     for index, word in enumerate(keywords.deny):
-        place: Path = ("guardrails", "keywords", "deny", index)
-        yield place, Expectation("keywords_deny", word, {"word": word})
-    if keywords.allow:
-        params = {"words": list(keywords.allow)}
+        yield ("guardrails", "keywords", "deny", index), KeywordsDeny(word).expected(word)
+    if allowed := keywords.allow:
         place = ("guardrails", "keywords", "allow")
-        yield place, Expectation("keywords_allow", ", ".join(keywords.allow), params)
+        yield place, KeywordsAllow(allowed).expected(", ".join(allowed))
 
 
 def _tool_call(call: ToolCallConfig, files: ReferencedFiles) -> Expectation:
-    params: dict[str, Any] = {"tool": call.tool}
-    if call.args_match is not None:
-        params["argsMatch"] = call.args_match
     if call.should_not_call:
-        return Expectation("tool_not_called", call.tool, params)
-    if call.args_schema is not None:
-        params["argsSchema"] = _schema(call.args_schema, files)
-        params["argsSchemaFile"] = call.args_schema
-    if call.order is not None:
-        params["order"] = call.order
-    if call.response_contains is not None:
-        params["responseContains"] = call.response_contains
-    if call.before is not None:
-        params["before"] = call.before
-    if call.after is not None:
-        params["after"] = call.after
-    if call.count is not None:
-        params["count"] = resolved(call.count)
-    return Expectation("tool_called", call.tool, params)
+        return ToolNotCalled(call.tool, call.args_match).expected(call.tool)
+    return ToolCalled(
+        call.tool,
+        call.args_match,
+        call.args_schema,
+        call.response_contains,
+        call.order,
+        call.before,
+        call.after,
+        _count(call.count),
+        _schema(call.args_schema, files),
+    ).expected(call.tool)
 
 
 def _trajectory(trajectory: TrajectoryConfig) -> Expectation:
-    params = {"mode": trajectory.mode, "calls": [resolved(call) for call in trajectory.calls]}
-    return Expectation("trajectory", trajectory.mode, params)
+    calls = [
+        TrajectoryCall(call.tool, call.args_match, _count(call.count)) for call in trajectory.calls
+    ]
+    return Trajectory(TrajectoryMode(trajectory.mode), calls).expected(trajectory.mode)
 
 
-def _drift(drift: DriftConfig) -> Expectation:
-    params = {"maxScore": drift.max_score, "method": drift.method, "fields": drift.fields}
-    return Expectation("drift", drift.method, params)
+def _count(written: CallCountConfig | None) -> CallCount | None:
+    return None if written is None else CallCount(written.min, written.max)
 
 
 def _schema(file: str | None, files: ReferencedFiles) -> Any:

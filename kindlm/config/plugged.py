@@ -109,7 +109,7 @@ class Plugged:
     ) -> dict[str, Any] | None:
         """Return options as JSON values with their defaults, None after reporting an error."""
         from kindlm import plugins
-        from kindlm.checks import discover
+        from kindlm.checks.base import kinds
 
         found = plugins.find(base, name)
         assert found is not None, "only names that packages have are looked up"
@@ -117,7 +117,7 @@ class Plugged:
             self._faulty(path, found.error)
             return None
         plugin = plugins.installed(base.group)[name][0]
-        if base is plugins.Check and name in discover():
+        if base is plugins.Check and name in kinds():
             self._faulty(path, plugins.taken(plugin))
             return None
         for place, text in texts(written, path):

@@ -53,9 +53,9 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
 
     of_kindlm = {*definitions["ExpectConfig"]["properties"]}
     if plugins.installed(plugins.Check.group):
-        from kindlm.checks import discover
+        from kindlm.checks.base import kinds
 
-        of_kindlm |= discover().keys()
+        of_kindlm |= kinds()
     checks, wrong_checks = plugins.all_of(plugins.Check, of_kindlm)
     for name, check in checks.items():
         one = defined(check, name)

@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any
 
+from kindlm.checks.pii import Pii
 from kindlm.patterns import PatternError
 from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.suite import Suite
@@ -65,10 +66,8 @@ def patterns_of(suite: Suite) -> tuple[str, ...]:
     found = [*DEFAULT_PATTERNS]
     for case in suite.cases:
         for expectation in case.expectations:
-            if expectation.kind == "pii":
-                params = expectation.params
-                found += params.get("denyPatterns") or ()
-                found += (custom["pattern"] for custom in params.get("customPatterns") or ())
+            if isinstance(expectation.check, Pii):
+                found += (pattern for _, pattern in expectation.check.patterns)
     return tuple(dict.fromkeys(found))
 
 

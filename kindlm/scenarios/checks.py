@@ -14,6 +14,11 @@ from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, ValidationError
 
+from kindlm.checks.base import Check
+from kindlm.checks.limits import Latency, TokenUsage
+from kindlm.checks.output import Contains, Matches, NotContains
+from kindlm.checks.output_json import Schema
+from kindlm.checks.tool_calls import ToolCalled, ToolNotCalled
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.scenarios.judging import asked_for, holds
@@ -66,11 +71,11 @@ class Checks:
 
     def contains(self, text: str) -> Self:
         """The answer contains a text, whatever its case."""
-        return self._check("contains", _short(text), text=text)
+        return self._check(Contains(text), _short(text))
 
     def not_contains(self, text: str) -> Self:
         """The answer does not contain a text, whatever its case."""
-        return self._check("not_contains", _short(text), text=text)
+        return self._check(NotContains(text), _short(text))
 
     def matches(self, pattern: str | re.Pattern[str]) -> Self:
         """A regular expression matches somewhere in the answer, as `re.search` does."""
@@ -80,7 +85,7 @@ class Checks:
             written, letters = pattern.pattern, _letters(pattern.flags)
         else:
             raise TypeError(f"matches takes a pattern, not {pattern!r}")
-        return self._check("matches", _short(written), pattern=written, flags=letters)
+        return self._check(Matches(written, letters), _short(written))
 
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
         """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators."""
@@ -88,29 +93,29 @@ class Checks:
             if has_no_rule(schema):
                 raise ValueError(f"json_schema got no keyword of JSON Schema: {shown(schema)}")
             name = "the schema"
-            return self._check("schema", name, schema=dict(schema), schemaFile=name)
+            return self._check(Schema(dict(schema), name), name)
         if not (inspect.isclass(schema) and issubclass(schema, BaseModel)):
             raise TypeError(f"json_schema takes a mapping or a pydantic model, not {schema!r}")
         name, document = schema.__name__, schema.model_json_schema()
         issues = partial(_issues, schema)
-        return self._check("schema", name, schema=document, schemaFile=name, issues=issues)
+        return self._check(Schema(document, name, issues), name)
 
     def latency(self, max_ms: float) -> Self:
         """The answer took at most so many milliseconds."""
-        return self._check("latency", f"{_limit('max_ms', max_ms):g} ms", maxMs=max_ms)
+        return self._check(Latency(max_ms), f"{_limit('max_ms', max_ms):g} ms")
 
     def token_usage(self, max_tokens: int) -> Self:
         """The answer took at most so many tokens, in and out; undecided if they are not known."""
         most = _limit("max_tokens", max_tokens)
-        return self._check("token_usage", f"{most:,} tokens", maxTokens=max_tokens)
+        return self._check(TokenUsage(max_tokens), f"{most:,} tokens")
 
     def tool_called(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Self:
         """The agent called a tool for this answer, with `arguments` among those of the call."""
-        return self._check("tool_called", tool, **_call(tool, arguments))
+        return self._check(ToolCalled(*_call(tool, arguments)), tool)
 
     def tool_not_called(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Self:
         """The agent did not call a tool for this answer, or not with these `arguments`."""
-        return self._check("tool_not_called", tool, **_call(tool, arguments))
+        return self._check(ToolNotCalled(*_call(tool, arguments)), tool)
 
     def custom(self, name: str, function: Callable[[Reply], Any]) -> Self:
         """A function of your own says whether the answer is good.
@@ -118,7 +123,7 @@ class Checks:
         It may be `async`. What it returns is taken as true or false; an `AssertionError` fails the
         check, and any other error leaves it undecided.
         """
-        expectation = self._expectation("custom", asked_for("name", name), {})
+        expectation = Expectation("custom", asked_for("name", name), **self._about())
         try:
             found = function(self._reply)
             is_so = None if inspect.isawaitable(found) else _decided(name, found)
@@ -134,8 +139,8 @@ class Checks:
         self._desk.conclude(expectation, _awaited(name, found))
         return self
 
-    def _check(self, kind: str, label: str, **params: Any) -> Self:
-        expectation = self._expectation(kind, label, params)
+    def _check(self, check: Check, label: str) -> Self:
+        expectation = check.expected(label, **self._about())
         done = self._desk.evaluate(expectation, now=self._required)
         if self._required:
             self._stop_unless_passed(done.result())
@@ -151,16 +156,9 @@ class Checks:
         if result.outcome is not Outcome.PASSED:
             raise RequirementFailed(result.message)
 
-    def _expectation(self, kind: str, label: str, params: Mapping[str, Any]) -> Expectation:
-        return Expectation(
-            kind,
-            label,
-            params,
-            self._place(),
-            turn=self._reply.turn,
-            alone=True,
-            weight=self._weight,
-        )
+    def _about(self) -> dict[str, Any]:
+        where, turn = self._place(), self._reply.turn
+        return {"where": where, "turn": turn, "alone": True, "weight": self._weight}
 
 
 def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:
@@ -216,9 +214,8 @@ def _letters(flags: int) -> str:
     return "".join(letter for letter, flag in _FLAGS if flags & flag)
 
 
-def _call(tool: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    asked_for("tool", tool)
-    return {"tool": tool} | ({} if arguments is None else {"argsMatch": dict(arguments)})
+def _call(tool: str, arguments: Mapping[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
+    return asked_for("tool", tool), None if arguments is None else dict(arguments)
 
 
 def _limit(argument: str, value: float) -> float:

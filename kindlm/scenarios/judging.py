@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any, Generic, TypeVar
 
+from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.scenarios.reply import Reply
 from kindlm.suite import Expectation
@@ -138,35 +139,30 @@ def judgement_of(reply: Reply, criteria: str, threshold: float, scale: float) ->
         raise ValueError(
             f"threshold must be more than 0, and at most {scale:g}, but is {threshold}"
         )
-    params = {"criteria": criteria, "minScore": threshold / scale, "scale": scale}
-    return Expectation("judge", asked_for("criteria", criteria), params, turn=reply.turn)
+    check = Judge(asked_for("criteria", criteria), threshold / scale, scale=scale)
+    return check.expected(criteria, turn=reply.turn)
 
 
 def sentiment_of(reply: Reply, tone: str) -> Expectation:
     """Return what is asked about the tone."""
-    return Expectation("sentiment", asked_for("tone", tone), {"tone": tone}, turn=reply.turn)
+    return Sentiment(asked_for("tone", tone)).expected(tone, turn=reply.turn)
 
 
 def factuality_of(reply: Reply, ground_truth: str, context: str | None) -> Expectation:
     """Return what is asked about facts."""
-    params = {"groundTruth": ground_truth, "context": context}
-    label = asked_for("ground_truth", ground_truth)
-    return Expectation("factuality", label, params, turn=reply.turn)
+    check = Factuality(asked_for("ground_truth", ground_truth), context)
+    return check.expected(ground_truth, turn=reply.turn)
 
 
 def guardrails_of(
     reply: Reply, must: str | Iterable[str], must_not: str | Iterable[str]
 ) -> list[Expectation]:
     """Return what is asked about each rule; raise `ValueError` if there is none."""
-    rules = [("must", asked_for("must", rule)) for rule in _listed(must)]
-    rules += [("mustNot", asked_for("must_not", rule)) for rule in _listed(must_not)]
+    rules = [Guardrail(asked_for("must", rule)) for rule in _listed(must)]
+    rules += [Guardrail(asked_for("must_not", rule), must_not=True) for rule in _listed(must_not)]
     if not rules:
         raise ValueError("guardrail needs a rule: must=[...] or must_not=[...]")
-    words = {"must": "must", "mustNot": "must not"}
-    return [
-        Expectation("guardrail", f"{words[kind]}: {rule}", {kind: rule}, turn=reply.turn)
-        for kind, rule in rules
-    ]
+    return [rule.expected(f"{rule.words}: {rule.rule}", turn=reply.turn) for rule in rules]
 
 
 def _listed(rules: str | Iterable[str]) -> list[str]:

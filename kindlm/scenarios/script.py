@@ -94,7 +94,7 @@ class FunctionScript:
         label = line.removeprefix("assert ") or "assert"
         message = str(error) or f"It does not hold: {line}"
         found = verdict("assert", label, passed=False, message=message)
-        stage.conclude(Expectation("assert", label, {}, where), found)
+        stage.conclude(Expectation("assert", label, where=where), found)
 
     def _raised(self, error: BaseException) -> KindlmError:
         where, _ = failed_at(error, self.file)
@@ -134,7 +134,7 @@ def record_nothing_checked(stage: Stage, where: SourceLocation, hint: str = "") 
     """Record that a scenario came to its end and found nothing out: it fails."""
     label = "something is checked"
     found = verdict("checked", label, passed=False, message=f"Nothing was checked{hint}")
-    stage.conclude(Expectation("checked", label, {}, where), found)
+    stage.conclude(Expectation("checked", label, where=where), found)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

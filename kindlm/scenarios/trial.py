@@ -83,7 +83,7 @@ class _Checking:
         is_so = holds(what)
         label = message or "required"
         found = verdict("assert", label, passed=is_so, message=message or "It does not hold")
-        expectation = Expectation("assert", label, {}, self._place(), weight=_checked(weight))
+        expectation = Expectation("assert", label, where=self._place(), weight=_checked(weight))
         self._counting().conclude(expectation, found)
         if not is_so:
             raise RequirementFailed(label)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import pytest
-from evaluated import evaluated, nobody
+from evaluated import demand, evaluated, nobody
 
 from kindlm.outcome import CheckResult
 from kindlm.ports import Ask
-from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
 
@@ -27,7 +26,7 @@ def evaluate() -> Evaluate:
     def evaluate(
         kind: str, params: Mapping[str, Any], transcript: Transcript, ask: Ask = nobody
     ) -> CheckResult:
-        return evaluated(Expectation(kind, f"label of {kind}", params), transcript, ask)
+        return evaluated(demand(kind, f"label of {kind}", params), transcript, ask)
 
     return evaluate
 

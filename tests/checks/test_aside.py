@@ -7,12 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from evaluated import evaluated
+from evaluated import demand, evaluated
 
 from kindlm.checks import CheckRunner
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, Question
-from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 
 DOWN = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited"))
@@ -54,7 +53,7 @@ def test_questions_and_answers_of_a_judge(
     """`alone` is what is looked for without the judge, which is asked twice."""
     for ask, parts in ((_is_down, 1), (_answers, 2)):
         with Counting() as thread:
-            runner, expectation = CheckRunner(thread=thread), Expectation(kind, "l", params)
+            runner, expectation = CheckRunner(thread=thread), demand(kind, "l", params)
             evaluated(expectation, said("Well."), ask, runner)
             assert thread.given == alone + 2 * parts
 
@@ -63,5 +62,5 @@ def test_questions_and_answers_of_a_judge(
 def test_phrases(said: Callable[..., Transcript], kind: str) -> None:
     with Counting() as thread:
         runner = CheckRunner(thread=thread)
-        evaluated(Expectation(kind, "l", {}), said(" "), _is_down, runner)
+        evaluated(demand(kind, "l", {}), said(" "), _is_down, runner)
         assert thread.given == 1

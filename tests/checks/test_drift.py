@@ -8,18 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from evaluated import evaluated
+from evaluated import demand, evaluated
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.drift import cosine_similarity
-from kindlm.checks.judge_prompts import DRIFT
+from kindlm.checks.drift import PROMPT, cosine_similarity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.fencing import new_token
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import Ask, CheckContext, Embed, Embedding, Purpose
-from kindlm.suite import Expectation
 from kindlm.transcript import Step, Transcript, Turn
 
 UNAVAILABLE = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited", "Wait a bit."))
@@ -60,7 +58,7 @@ def measure(
     error: KindlmError | None = None,
     **params: Any,
 ) -> CheckResult:
-    expectation = Expectation(
+    expectation = demand(
         "drift", "drift", {"maxScore": 0.15, "method": "judge", "fields": None} | params
     )
     context = CheckContext(ask or Judge(), embed, baseline, error)
@@ -96,7 +94,7 @@ class TestBaseline:
         assert result.message == "It was purged. Choose another."
 
     def test_an_answer_within_a_conversation_has_none(self) -> None:
-        expectation = Expectation("drift", "x", {"maxScore": 1, "method": "field-diff"}, turn=1)
+        expectation = demand("drift", "x", {"maxScore": 1, "method": "field-diff"}, turn=1)
         transcript = Transcript(turns=(Turn("Hello?", (Step("{}"),)), Turn("?", (Step("{}"),))))
         context = CheckContext(Judge(), None, "{}")
 
@@ -187,7 +185,7 @@ class TestJudge:
 
     @given(hostile_text, hostile_text)
     def test_the_question_holds_both_texts_as_they_are(self, baseline: str, current: str) -> None:
-        question = DRIFT.question({"baseline": baseline, "current": current}, "0a1b2c3d")
+        question = PROMPT.question({"baseline": baseline, "current": current}, "0a1b2c3d")
 
         opening, body, closing = question.user.splitlines()
         assert (opening, closing) == ("<<<KINDLM-DATA-0a1b2c3d", "KINDLM-DATA-0a1b2c3d>>>")
@@ -196,7 +194,7 @@ class TestJudge:
 
     def test_the_boundary_is_random_and_can_be_taken_out(self) -> None:
         questions = [
-            DRIFT.question({"baseline": "a", "current": "b"}, new_token()) for _ in range(2)
+            PROMPT.question({"baseline": "a", "current": "b"}, new_token()) for _ in range(2)
         ]
 
         assert questions[0].user != questions[1].user

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from evaluated import evaluated
+from evaluated import demand, evaluated
 
 from kindlm.errors import Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import CheckContext, ModelReply, Question
-from kindlm.suite import Expectation
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn
 
 TEXT = "The capital is Paris."
@@ -40,7 +39,7 @@ def found(kind: str, outcome: Outcome, actual: Any = None) -> CheckResult:
 def verdict(
     *earlier: CheckResult, turns: Sequence[Turn] = (Turn("q", (Step(TEXT),)),), **params: Any
 ) -> CheckResult:
-    expectation = Expectation("evalview_verdict", "EvalView", PARAMS | params)
+    expectation = demand("evalview_verdict", "EvalView", PARAMS | params)
     context = CheckContext(_nobody, earlier=earlier or (scored(80),))
     transcript = Transcript(turns=tuple(turns))
     return evaluated(expectation, transcript, context)
@@ -201,7 +200,7 @@ class TestTurns:
         ],
     )
     def test_a_turn_that_is_not_as_expected_fails_all(self, wanted: dict[str, Any]) -> None:
-        expectation = Expectation(
+        expectation = demand(
             "evalview_verdict", "EvalView", {"minScore": 0, "turns": [None, wanted]}
         )
         transcript = Transcript(turns=(turn("x", "a"), turn("Paris", "a")))
@@ -211,9 +210,7 @@ class TestTurns:
 
     def test_names_are_taken_as_they_are_spelt(self) -> None:
         wanted = {"forbiddenTools": ["A"]}
-        expectation = Expectation(
-            "evalview_verdict", "EvalView", {"minScore": 0, "turns": [wanted]}
-        )
+        expectation = demand("evalview_verdict", "EvalView", {"minScore": 0, "turns": [wanted]})
         context = CheckContext(_nobody, earlier=(scored(80),))
         transcript = Transcript(turns=(turn("x", "a"),))
         result = evaluated(expectation, transcript, context)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from evaluated import evaluated
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.hallucination import Claim, Findings, Issue
+from kindlm.checks.hallucination import Claim, Findings, Hallucination, Issue
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
@@ -214,7 +215,7 @@ class TestTurn:
         ("uses", "message"), [((), "no tool"), (("report",), None), (("report", "pay"), "call 1")]
     )
     def test_an_answer_may_rest_on_what_tools_said_in_a_turn_before(
-        self, evaluate: Evaluate, used: Used, uses: tuple[str, ...], message: str | None
+        self, used: Used, uses: tuple[str, ...], message: str | None
     ) -> None:
         """That a tool failed before is a matter of the answer before; `pay` is of this turn."""
         answers = [used(name, {}, {"error": "down"}) for name in uses]
@@ -224,9 +225,9 @@ class TestTurn:
                 Turn("two", (Step("", tuple(answers[1:])), Step(self.LONG))),
             )
         )
-        params = {"confidenceThreshold": 0.7, "evidence": "prefix"}
         judge = Judge(claims("sales rose"), verdicts(True))
-        issues = evaluate("hallucination", params, transcript, judge).actual["issues"]
+        expectation = Hallucination(0.7).expected("x", turn=2)
+        issues = evaluated(expectation, transcript, judge).actual["issues"]
         assert [message in issue for issue in issues] == ([True] if message else [])
         assert judge.data(0)["query"] == "two"
         assert [one["name"] for one in judge.data(1)["toolCalls"]] == list(uses)

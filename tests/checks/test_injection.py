@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.checks.echoes import is_copy, readings
-from kindlm.checks.judge_prompts import JUDGEMENT, conversation
+from kindlm.checks.judge import judgement
+from kindlm.checks.judging import conversation
 from kindlm.errors import Ok, Result
 from kindlm.fencing import new_token
 from kindlm.outcome import CheckResult, FailureCode, Outcome
@@ -84,7 +85,7 @@ def test_an_attack_is_data_and_comes_back_as_it_was(attack: dict[str, Any]) -> N
     transcript = attacked(attack)
     token = new_token()
 
-    question = JUDGEMENT.question({"transcript": conversation(transcript)}, token)
+    question = judgement().question({"transcript": conversation(transcript)}, token)
 
     opening, body, closing = question.user.split("\n")
     assert (opening, closing) == (f"<<<KINDLM-DATA-{token}", f"KINDLM-DATA-{token}>>>")

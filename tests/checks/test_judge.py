@@ -8,17 +8,15 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
-from evaluated import evaluated
+from evaluated import demand, evaluated
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.judging import Judgement, judgement
+from kindlm.checks.judge import judgement
 from kindlm.errors import Err, ErrorCode, KindlmError
-from kindlm.model_answers import object_in
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import Purpose, Question
-from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
@@ -48,13 +46,13 @@ def data_of(question: Question) -> Any:
 
 def ask_about(transcript: Transcript, **params: Any) -> Question:
     judge = Judge(GOOD)
-    expectation = Expectation("judge", "label", PARAMS | params)
+    expectation = demand("judge", "label", PARAMS | params)
     evaluated(expectation, transcript, judge)
     return judge.asked[0]
 
 
-def judgement_in(text: str) -> Judgement:
-    return judgement()(object_in(text), lambda members: None)
+def judgement_in(text: str) -> dict[str, Any]:
+    return judgement().read(text)
 
 
 def joined(text: str) -> str:
@@ -219,7 +217,7 @@ class TestParsing:
         ],
     )
     def test_a_judgement_is_one_json_object(self, text: str, score: float) -> None:
-        assert judgement_in(text).score == score
+        assert judgement_in(text)["score"] == score
 
     @pytest.mark.parametrize(
         "text",

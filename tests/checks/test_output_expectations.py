@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kindlm.checks.decisions import UNCERTAIN_PHRASES
+from kindlm.checks.judge import UNCERTAIN_PHRASES
 from kindlm.checks.output import count_unmatched
 from kindlm.checks.output_json import find_json
 from kindlm.checks.pii import find_personal_data

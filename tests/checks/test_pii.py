@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from evaluated import check_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks import discover
 from kindlm.checks.pii import redacted
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.personal_data import DEFAULT_PATTERNS
-from kindlm.suite import Expectation
 from kindlm.transcript import ToolUse, Transcript
 
 Evaluate = Callable[..., CheckResult]
@@ -176,10 +175,7 @@ def test_a_pattern_that_takes_too_long_decides_nothing(evaluate: Evaluate, said:
 def test_only_the_default_patterns_on_a_short_text_are_quick(
     said: Said, params: dict[str, Any], text: str, is_slow: bool
 ) -> None:
-    slow = discover()["pii"].slow
-
-    assert slow is not None
-    assert slow(Expectation("pii", "pii", params), said(text)) is is_slow
+    assert check_of("pii", params).is_slow(said(text)) is is_slow
 
 
 def test_all_patterns_share_one_time_limit(evaluate: Evaluate, said: Said) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import pytest
-from evaluated import awaited, evaluated, nobody
+from evaluated import awaited, demand, evaluated, nobody
 
-from kindlm.checks import Check, CheckRunner, check, discover
-from kindlm.checks.registry import collect
+from kindlm.checks import Check
+from kindlm.checks.base import AskingCheck, kinds, kinds_in, passed
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
-from kindlm.ports import CheckContext, Checker
-from kindlm.suite import Expectation
+from kindlm.ports import CheckContext
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
 # Needs exponential time on a string of a's that ends in something else.
@@ -24,51 +23,53 @@ HANGS = "^(a|a)*$"
 VICTIM = "a" * 60 + "!"
 
 
-def run(checks: Sequence[Check], expectation: Expectation, transcript: Transcript) -> CheckResult:
-    runner: Checker = CheckRunner({item.kind: item for item in checks})
-    return evaluated(expectation, transcript, runner=runner)
+def run(check: Check, transcript: Transcript, **more: Any) -> CheckResult:
+    return evaluated(check.expected("x", **more), transcript)
 
 
-def result(expectation: Expectation, actual: Any) -> CheckResult:
-    return CheckResult(expectation.kind, expectation.label, Outcome.PASSED, 1.0, actual=actual)
+class LastText(Check):
+    kind = "last_text"
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        return passed(actual=transcript.text)
 
 
-@check("last_text")
-def last_text(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    return result(expectation, transcript.text)
+class Crash(Check):
+    kind = "crash"
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        raise RuntimeError(f"cannot read {transcript.text}")
 
 
-@check("crash")
-def crash(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    raise RuntimeError(f"cannot read {transcript.text}")
+class AsyncCrash(AskingCheck):
+    kind = "async_crash"
 
-
-@check("async_crash")
-async def async_crash(
-    expectation: Expectation, transcript: Transcript, context: CheckContext
-) -> CheckResult:
-    raise RuntimeError("no judge")
+    async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        raise RuntimeError("no judge")
 
 
 TALK = Transcript(turns=(Turn("a", (Step("one"),)), Turn("b", (Step("two"),))))
 
 
 def test_what_is_expected_of_an_answer_that_never_came_is_not_asked_of_another_one() -> None:
-    result = run([last_text], Expectation("last_text", "x", turn=3), TALK)
+    result = run(LastText(), TALK, turn=3)
     assert result.outcome is Outcome.SKIPPED
     assert "did not come to this message" in result.message
 
 
 @pytest.mark.parametrize(("turn", "text"), [(None, "two"), (1, "one"), (2, "two")])
 def test_a_check_sees_the_transcript_up_to_its_turn(turn: int | None, text: str) -> None:
-    expectation = Expectation("last_text", "x", turn=turn)
-
-    assert run([last_text], expectation, TALK).actual == text
+    assert run(LastText(), TALK, turn=turn).actual == text
 
 
-@pytest.mark.parametrize("broken", [crash, async_crash])
+def test_a_result_has_the_kind_of_its_check_and_the_label_of_its_expectation() -> None:
+    result = run(LastText(), TALK)
+    assert (result.kind, result.label) == ("last_text", "x")
+
+
+@pytest.mark.parametrize("broken", [Crash(), AsyncCrash()])
 def test_a_crash_is_inconclusive_with_its_trace(broken: Check) -> None:
-    outcome = run([broken], Expectation(broken.kind, "x"), TALK)
+    outcome = run(broken, TALK)
 
     assert outcome.outcome is Outcome.INCONCLUSIVE
     assert outcome.failure_code is FailureCode.ASSERTION_EVAL_ERROR
@@ -81,46 +82,38 @@ def test_a_crash_is_inconclusive_with_its_trace(broken: Check) -> None:
 def test_a_crash_message_holds_no_control_characters() -> None:
     talk = Transcript(turns=(Turn("a", (Step("\x1b[2J\n\u202e"),)),))
 
-    assert run([crash], Expectation("crash", "x"), talk).message.isprintable()
-
-
-def test_a_check_that_is_not_there_is_inconclusive() -> None:
-    outcome = run([], Expectation("unknown", "x"), TALK)
-
-    assert outcome.outcome is Outcome.INCONCLUSIVE
-    assert outcome.failure_code is FailureCode.ASSERTION_EVAL_ERROR
+    assert run(Crash(), talk).message.isprintable()
 
 
 def test_cancellation_is_no_crash() -> None:
-    @check("waits")
-    async def waits(
-        expectation: Expectation, transcript: Transcript, context: CheckContext
-    ) -> CheckResult:
-        raise asyncio.CancelledError
+    class Waits(AskingCheck):
+        kind = "waits"
+
+        async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+            raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        run([waits], Expectation("waits", "x"), TALK)
+        run(Waits(), TALK)
 
 
 def test_the_loop_turns_while_a_slow_check_runs() -> None:
     released = threading.Event()
 
-    async def evaluated() -> CheckResult:
+    async def found() -> CheckResult:
         loop, started = asyncio.get_running_loop(), asyncio.Event()
 
-        @check("waits", slow=lambda expectation, transcript: True)
-        def waits(expectation: Expectation, transcript: Transcript) -> CheckResult:
-            loop.call_soon_threadsafe(started.set)
-            return result(expectation, released.wait(timeout=20))
+        class Waits(Slow):
+            def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+                loop.call_soon_threadsafe(started.set)
+                return passed(actual=released.wait(timeout=20))
 
-        runner, context = CheckRunner({"waits": waits}), CheckContext(nobody)
-        expectation = Expectation("waits", "x")
-        check_task = asyncio.create_task(awaited(expectation, TALK, context, runner))
+        expectation, context = Waits("").expected("x"), CheckContext(nobody)
+        task = asyncio.create_task(awaited(expectation, TALK, context))
         await started.wait()
         released.set()
-        return await check_task
+        return await task
 
-    assert asyncio.run(evaluated()).actual is True
+    assert asyncio.run(found()).actual is True
 
 
 @pytest.mark.parametrize(
@@ -146,7 +139,7 @@ def test_the_loop_turns_while_patterns_of_the_user_are_searched(
 
     async def checking() -> CheckResult:
         context = CheckContext(nobody)
-        found = await awaited(Expectation(kind, "x", params), talk, context)
+        found = await awaited(demand(kind, "x", params), talk, context)
         finished.append("check")
         return found
 
@@ -158,28 +151,37 @@ def test_the_loop_turns_while_patterns_of_the_user_are_searched(
     assert finished == ["work", "check"]
 
 
-def test_a_check_that_is_not_slow_stays_in_the_thread_of_the_loop() -> None:
-    @check("where", slow=lambda expectation, transcript: transcript.text == "two")
-    def where(expectation: Expectation, transcript: Transcript) -> CheckResult:
-        return result(expectation, threading.current_thread() is threading.main_thread())
+@dataclass(frozen=True, slots=True)
+class Slow(Check):
+    kind = "slow"
 
-    assert run([where], Expectation("where", "x", turn=1), TALK).actual is True
-    assert run([where], Expectation("where", "x"), TALK).actual is False
+    text: str
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return transcript.text.endswith(self.text)
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        return passed(actual=threading.current_thread() is threading.main_thread())
+
+
+def test_a_check_that_is_not_slow_stays_in_the_thread_of_the_loop() -> None:
+    assert run(Slow("two"), TALK, turn=1).actual is True
+    assert run(Slow("two"), TALK).actual is False
 
 
 def test_a_slow_check_that_crashes_is_inconclusive_with_its_trace() -> None:
-    @check("crash", slow=lambda expectation, transcript: True)
-    def crashes(expectation: Expectation, transcript: Transcript) -> CheckResult:
-        raise RuntimeError("in a thread")
+    class Crashes(Slow):
+        def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+            raise RuntimeError("in a thread")
 
-    outcome = run([crashes], Expectation("crash", "x"), TALK)
+    outcome = run(Crashes(""), TALK)
 
     assert outcome.failure_code is FailureCode.ASSERTION_EVAL_ERROR
     assert "in a thread" in (outcome.trace or "")
 
 
 def test_every_check_of_the_suite_format_is_found() -> None:
-    assert discover().keys() >= {
+    assert kinds() >= {
         "schema",
         "contains",
         "not_contains",
@@ -199,22 +201,23 @@ def test_every_check_of_the_suite_format_is_found() -> None:
 
 
 def test_two_checks_of_one_kind_are_an_error() -> None:
-    @check("last_text")
-    def another(expectation: Expectation, transcript: Transcript) -> CheckResult:
-        return result(expectation, None)
+    class Another(LastText):
+        pass
 
-    module = ModuleType("plugin")
-    vars(module).update(one=last_text, same=last_text)
-    assert collect([module]) == {"last_text": last_text}
+    module = ModuleType("checks")
+    vars(module).update(one=LastText, same=LastText, base=Check)
+    assert kinds_in([module]) == {"last_text"}
 
-    vars(module).update(other=another)
-    with pytest.raises(ValueError, match="two checks serve 'last_text'"):
-        collect([module])
+    vars(module).update(other=Another)
+    with pytest.raises(ValueError, match="two checks are of the kind 'last_text'"):
+        kinds_in([module])
 
 
-@check("turns_seen")
-def turns_seen(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    return result(expectation, [turn.user for turn in transcript.turns])
+class TurnsSeen(Check):
+    kind = "turns_seen"
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        return passed(actual=[turn.user for turn in transcript.turns])
 
 
 @pytest.mark.parametrize(
@@ -230,14 +233,15 @@ def test_an_expectation_of_a_turn_sees_what_it_asks_for(
     turn: int | None, alone: bool, seen: list[str]
 ) -> None:
     transcript = Transcript(turns=tuple(Turn(user, (Step("a"),)) for user in "123"))
-    expectation = Expectation("turns_seen", "t", turn=turn, alone=alone)
-    assert run([turns_seen], expectation, transcript).actual == seen
+    assert run(TurnsSeen(), transcript, turn=turn, alone=alone).actual == seen
 
 
-@check("evidence")
-def evidence(expectation: Expectation, transcript: Transcript) -> CheckResult:
-    found = (Evidence("output", 0, 3), Evidence("tool[0].arguments", 0, 2, excerpt="**"))
-    return CheckResult("evidence", "e", Outcome.FAILED, evidence=found)
+class Finds(Check):
+    kind = "finds"
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        found = (Evidence("output", 0, 3), Evidence("tool[0].arguments", 0, 2, excerpt="**"))
+        return CheckResult("", "", Outcome.FAILED, evidence=found)
 
 
 @pytest.mark.parametrize(
@@ -254,17 +258,15 @@ def test_evidence_of_a_turn_is_placed_in_the_conversation(
 ) -> None:
     uses = (ToolUse(ToolCall("c", "t", {}), None, "agent"),)
     turns = tuple(Turn("q", (Step(text, uses),)) for text in ("one", "two"))
-    expectation = Expectation("evidence", "e", turn=turn, alone=alone)
-    found = run([evidence], expectation, Transcript(turns=turns)).evidence
+    found = run(Finds(), Transcript(turns=turns), turn=turn, alone=alone).evidence
     assert [(one.source, one.excerpt) for one in found] == sources
 
 
 def test_what_a_check_that_asks_computes_aside_runs_in_the_thread_of_checks() -> None:
-    @check("aside")
-    async def aside(
-        expectation: Expectation, transcript: Transcript, context: CheckContext
-    ) -> CheckResult:
-        return result(expectation, await context.aside(lambda: threading.current_thread().name))
+    class Aside(AskingCheck):
+        kind = "aside"
 
-    found = run([aside], Expectation("aside", "a"), Transcript())
-    assert found.actual.startswith("kindlm-checks")
+        async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+            return passed(actual=await context.aside(lambda: threading.current_thread().name))
+
+    assert run(Aside(), Transcript()).actual.startswith("kindlm-checks")

@@ -7,13 +7,12 @@ from itertools import product
 from typing import Any
 
 import pytest
-from evaluated import evaluated
+from evaluated import demand, evaluated
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.alignment import Bounds, in_any_order, in_sequence
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
@@ -251,7 +250,7 @@ made_calls = st.lists(st.tuples(st.sampled_from("ab"), arguments), max_size=4)
 def test_the_verdict_is_that_of_trying_every_assignment(
     mode: str, calls: list[dict[str, Any]], made: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    expectation = Expectation("trajectory", "x", params(mode, *calls))
+    expectation = demand("trajectory", "x", params(mode, *calls))
 
     result = evaluated(expectation, talk(*made))
 

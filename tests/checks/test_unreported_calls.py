@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from evaluated import evaluated
+from evaluated import demand, evaluated
 
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.suite import Expectation
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
@@ -84,7 +83,7 @@ def test_one_answer_that_shows_it_is_enough_for_those_after_it(used: Used) -> No
     )
     outcomes = []
     for turn, alone in ((1, False), (1, True), (2, True), (3, False), (3, True)):
-        expectation = Expectation(
+        expectation = demand(
             "tool_not_called", "refund", {"tool": "refund"}, turn=turn, alone=alone
         )
         outcomes.append(evaluated(expectation, transcript).outcome)

@@ -7,6 +7,15 @@ from typing import Any
 
 import pytest
 
+from kindlm.checks.calls import CallCount
+from kindlm.checks.drift import Drift
+from kindlm.checks.judge import Judge
+from kindlm.checks.limits import Cost, Latency
+from kindlm.checks.output import Contains, KeywordsAllow, KeywordsDeny, MaxLength, NotContains
+from kindlm.checks.output_json import Schema
+from kindlm.checks.tool_calls import ToolCalled, ToolNotCalled
+from kindlm.checks.tools import ToolStrict
+from kindlm.checks.trajectory import Trajectory, TrajectoryCall, TrajectoryMode
 from kindlm.suite import (
     Compliance,
     Gate,
@@ -92,86 +101,44 @@ def test_a_case(suite: Suite) -> None:
 
 
 def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
-    found = [(item.kind, item.label, item.params) for item in suite.cases[0].expectations]
+    found = [(item.kind, item.label, item.check) for item in suite.cases[0].expectations]
     pii = found[5][2]
+    schema = {"type": "object", "required": ["id"]}
+    called = ToolCalled("lookup", {"id": "A1"}, "args.json", "total", 0, args_schema=schema)
     assert found == [
-        ("schema", "answer.json", {"schema": {"type": "object"}, "schemaFile": "answer.json"}),
-        ("contains", "ok", {"text": "ok"}),
-        ("contains", "ok #2", {"text": "ok"}),
-        ("not_contains", "no", {"text": "no"}),
-        ("max_length", "≤ 90", {"max": 90}),
+        ("schema", "answer.json", Schema({"type": "object"}, "answer.json")),
+        ("contains", "ok", Contains("ok")),
+        ("contains", "ok #2", Contains("ok")),
+        ("not_contains", "no", NotContains("no")),
+        ("max_length", "≤ 90", MaxLength(90)),
         ("pii", "pii", pii),
-        ("keywords_deny", "damn", {"word": "damn"}),
-        ("keywords_allow", "sorry, thanks", {"words": ["sorry", "thanks"]}),
-        (
-            "tool_called",
-            "lookup",
-            {
-                "tool": "lookup",
-                "argsMatch": {"id": "A1"},
-                "argsSchema": {"type": "object", "required": ["id"]},
-                "argsSchemaFile": "args.json",
-                "order": 0,
-                "responseContains": "total",
-            },
-        ),
-        ("tool_called", "lookup #2", {"tool": "lookup"}),
-        ("tool_not_called", "refund", {"tool": "refund"}),
-        (
-            "judge",
-            "It is kind",
-            {
-                "criteria": "It is kind",
-                "minScore": 0.8,
-                "model": "judge",
-                "rubric": "Be strict",
-                "passes": 1,
-            },
-        ),
-        ("drift", "field-diff", {"maxScore": 0.15, "method": "field-diff", "fields": ["a.b"]}),
+        ("keywords_deny", "damn", KeywordsDeny("damn")),
+        ("keywords_allow", "sorry, thanks", KeywordsAllow(["sorry", "thanks"])),
+        ("tool_called", "lookup", called),
+        ("tool_called", "lookup #2", ToolCalled("lookup")),
+        ("tool_not_called", "refund", ToolNotCalled("refund")),
+        ("judge", "It is kind", Judge("It is kind", 0.8, "judge", "Be strict")),
+        ("drift", "field-diff", Drift(0.15, "field-diff", ["a.b"])),
     ]
-    assert pii["customPatterns"] == [{"name": "order", "pattern": r"A\d+"}]
-    assert len(pii["denyPatterns"]) == 3
+    assert pii.custom_patterns == [("order", r"A\d+")]
+    assert len(pii.deny_patterns) == 3
 
 
 def test_expectations_beyond_the_first_version(suite: Suite) -> None:
-    found = [
-        (item.kind, item.label, item.params, item.turn) for item in suite.cases[2].expectations
+    found = [(item.label, item.check, item.turn) for item in suite.cases[2].expectations]
+    called = ToolCalled("lookup", before="refund", after="refund", count=CallCount(1, 2))
+    calls = [
+        TrajectoryCall("lookup", count=CallCount(max=2)),
+        TrajectoryCall("refund", {"id": "A1"}),
     ]
     assert found == [
-        (
-            "tool_called",
-            "lookup",
-            {
-                "tool": "lookup",
-                "before": "refund",
-                "after": "refund",
-                "count": {"min": 1, "max": 2},
-            },
-            None,
-        ),
-        (
-            "judge",
-            "It is kind",
-            {"criteria": "It is kind", "minScore": 0.7, "model": None, "rubric": None, "passes": 3},
-            None,
-        ),
-        (
-            "trajectory",
-            "in-order",
-            {
-                "mode": "in-order",
-                "calls": [
-                    {"tool": "lookup", "count": {"max": 2}},
-                    {"tool": "refund", "argsMatch": {"id": "A1"}},
-                ],
-            },
-            None,
-        ),
-        ("latency", "≤ 5000 ms", {"maxMs": 5000}, None),
-        ("cost", "≤ $0.00002", {"maxUsd": 0.00002}, None),
-        ("contains", "turn 2: already", {"text": "already"}, 2),
-        ("tool_strict", "strictTools", {}, None),
+        ("lookup", called, None),
+        ("It is kind", Judge("It is kind", 0.7, passes=3), None),
+        ("in-order", Trajectory(TrajectoryMode.IN_ORDER, calls), None),
+        ("≤ 5000 ms", Latency(5000), None),
+        ("≤ $0.00002", Cost(0.00002), None),
+        ("turn 2: already", Contains("already"), 2),
+        ("strictTools", ToolStrict(), None),
     ]
 
 
@@ -248,7 +215,7 @@ def test_long_labels_are_cut_and_stay_unique(load: Any, minimal: str) -> None:
     suite = load(minimal.replace("[hello]", f"[{long}a, {long}b]")).suite
     labels = [item.label for item in suite.cases[0].expectations]
     assert labels == ["x" * 199 + "…", "x" * 199 + "… #2"]
-    assert [item.params["text"][-1] for item in suite.cases[0].expectations] == ["a", "b"]
+    assert [item.check.text[-1] for item in suite.cases[0].expectations] == ["a", "b"]
 
 
 def test_switched_off_checks_are_absent(load: Any, minimal: str) -> None:

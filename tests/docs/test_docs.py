@@ -14,11 +14,9 @@ import pytest
 import yaml
 from evaluated import evaluated
 
-from kindlm.checks import CheckRunner, check
-from kindlm.checks.registry import Check
+from kindlm.checks import Check
 from kindlm.cli.app import run
 from kindlm.outcome import Outcome
-from kindlm.suite import Expectation
 from kindlm.transcript import Step, Transcript
 
 ROOT = Path(__file__).parents[2]
@@ -67,17 +65,11 @@ def test_the_check_of_the_docs_works(text, outcome):
     names: dict[str, object] = {}
     source = block("docs/extending.md", "check: works", "python")
     exec(compile(source, "docs/extending.md", "exec"), names)
-    polite = names["polite"]
-    assert isinstance(polite, Check)
-    assert names["check"] is check
+    polite = names["Polite"]
+    assert isinstance(polite, type)
+    assert issubclass(polite, Check)
     transcript = Transcript().with_turn("Hi").with_step(Step(text))
-
-    async def ask(question):
-        raise AssertionError
-
-    runner = CheckRunner({"polite": polite})
-    expectation = Expectation("polite", "polite")
-    result = evaluated(expectation, transcript, ask, runner)
+    result = evaluated(polite().expected("polite"), transcript)
     assert result.outcome is Outcome(outcome)
 
 

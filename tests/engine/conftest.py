@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from evaluated import demand
 
 from kindlm.checks import CheckRunner
 from kindlm.engine.attempt import Finished, run_execution
@@ -162,7 +163,7 @@ class Make:
 
     @staticmethod
     def contains(text: str) -> Expectation:
-        return Expectation("contains", text, {"text": text})
+        return demand("contains", text, {"text": text})
 
     @staticmethod
     def tool(name: str = "lookup", *answers: tuple[Any, Any], **fields: Any) -> SimulatedTool:

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from evaluated import demand
 
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Status
@@ -25,7 +26,7 @@ from kindlm.transcript import Role, ToolCall, ToolUse, Usage
 
 
 def turn_contains(text: str, turn: int | None) -> Expectation:
-    return Expectation("contains", f"{text} in {turn}", {"text": text}, turn=turn)
+    return demand("contains", f"{text} in {turn}", {"text": text}, turn=turn)
 
 
 def agent_reply(text: str = "", *calls: ToolCall, **fields) -> AgentReply:
@@ -114,7 +115,7 @@ class TestAgents:
 
     def test_an_agent_is_checked_like_a_model(self, bench, make):
         reply = agent_reply("delivered", ToolCall("1", "lookup_order", {"id": 1}))
-        called = Expectation("tool_called", "lookup_order", {"tool": "lookup_order"})
+        called = demand("tool_called", "lookup_order", {"tool": "lookup_order"})
         finished = self.ask(bench, make, reply, expectations=(make.contains("deliv"), called))
         assert finished.status is Status.PASSED
         sent, replied = bench.events("agent.sent", "agent.replied")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from evaluated import demand
 
 from kindlm.engine.calls import MAX_RESENDS, fingerprint
 from kindlm.errors import ErrorCode
@@ -19,7 +20,7 @@ from kindlm.providers import openai_wire
 from kindlm.providers.client import HttpAnswer, WireClient
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.wire import Wire
-from kindlm.suite import Expectation, ModelTarget, Prompt
+from kindlm.suite import ModelTarget, Prompt
 from kindlm.transcript import FinishReason, Role, ToolCall
 from kindlm_store import NewEvent
 
@@ -305,7 +306,7 @@ class TestJudge:
     def judged(self, bench, make, *answers):
         bench.queue(make.reply("Hello there"), *answers)
         params = {"criteria": "Is kind", "minScore": 0.7, "model": None, "rubric": None}
-        expectation = Expectation("judge", "Is kind", params)
+        expectation = demand("judge", "Is kind", params)
         models = {
             "m": ModelTarget("m", "p", "model-1"),
             "j": ModelTarget("j", "p", "judge-1", judge_only=True),
@@ -366,7 +367,7 @@ def test_a_judge_that_never_answers_ends_with_the_time_of_the_execution(bench, m
     bench.queue(make.reply("Hello there"))
     bench.client.silent_after = 1
     params = {"criteria": "Is kind", "minScore": 0.7, "model": None, "rubric": None}
-    judge = Expectation("judge", "Is kind", params)
+    judge = demand("judge", "Is kind", params)
     case = make.case(expectations=(make.contains("hello"), judge))
     finished = bench.execute(case, execution_timeout_ms=2_000)
     assert finished.status is Status.ERRORED
@@ -376,7 +377,7 @@ def test_a_judge_that_never_answers_ends_with_the_time_of_the_execution(bench, m
 def test_a_judge_call_names_the_assertion_it_was_made_for(bench, make):
     bench.queue(make.reply("Hello there"), make.reply('{"score": 0.9, "reasoning": "warm"}'))
     params = {"criteria": "Is kind", "minScore": 0.7, "model": None, "rubric": None}
-    judge = Expectation("judge", "Is kind", params, turn=1)
+    judge = demand("judge", "Is kind", params, turn=1)
     bench.execute(make.case(expectations=(make.contains("hello"), judge)))
     test, judging = bench.events("provider.requested")
     assert "assertion" not in test.data
@@ -405,8 +406,8 @@ def test_an_expectation_that_only_advises_decides_nothing(bench, make):
 
 
 def test_a_check_sees_the_results_before_it(bench, make):
-    verdict = Expectation("evalview_verdict", "EvalView", {"minScore": 0})
-    score = Expectation("weighted_score", "score", {"minScore": 90}, advisory=True)
+    verdict = demand("evalview_verdict", "EvalView", {"minScore": 0})
+    score = demand("weighted_score", "score", {"minScore": 90}, advisory=True)
     expectations = (replace(make.contains("goodbye"), advisory=True), score, verdict)
     finished = bench.execute(make.case(expectations=expectations))
     assert finished.status is Status.PASSED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from evaluated import demand
 
 from kindlm.engine.runner import Limits
 from kindlm.engine.stop import Stop
@@ -22,7 +23,7 @@ AT_ONCE = 4
 
 def judged(passes: int = 12) -> Expectation:
     params = {"criteria": "is kind", "minScore": 0.5, "passes": passes}
-    return Expectation("judge", "is kind", params)
+    return demand("judge", "is kind", params)
 
 
 def gate(usd: float) -> Gate:

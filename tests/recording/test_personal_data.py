@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from evaluated import demand
 from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
@@ -107,7 +108,7 @@ def test_the_patterns_of_the_tests_are_looked_for_too() -> None:
         "denyPatterns": [r"\bC-\d{6}\b"],
         "customPatterns": [{"name": "staff", "pattern": r"\bE-\d{4}\b"}],
     }
-    personal = PersonalData(patterns_of(suite(Expectation("pii", "pii", params))))
+    personal = PersonalData(patterns_of(suite(demand("pii", "pii", params))))
     assert personal.hide("C-123456, E-1234") == "C-****56, E-**34"
     assert is_gone(personal.hide(EMAIL))
 

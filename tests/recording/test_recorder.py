@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from evaluated import demand
 from suites import make_suite
 
 from kindlm.engine.attempt import Finished
@@ -16,7 +17,7 @@ from kindlm.events import ExecutionFinished, ExecutionStarted
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
 from kindlm.recording.recorder import RunRecorder
-from kindlm.suite import Case, Expectation, Prompt
+from kindlm.suite import Case, Prompt
 from kindlm_store import EventLog
 
 SLOW = r"^(a|a)*$"
@@ -35,7 +36,7 @@ def plan(*, redact: bool) -> Plan:
         "greets",
         Prompt("Hi"),
         targets=("gpt",),
-        expectations=(Expectation("pii", "pii", params),),
+        expectations=(demand("pii", "pii", params),),
     )
     suite = make_suite(case, redact_pii=redact)
     return make_plan([suite], Selection())

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from recorded_history import History, Make, RunWriter
 
-from kindlm.checks.registry import discover
+from kindlm.checks.base import kinds
 from kindlm.reports.sarif_rules import RULES
 
 EMAIL = "jane.roe@example.com"
@@ -145,4 +145,4 @@ def test_a_file_outside_of_the_project_has_its_whole_path(
 
 
 def test_every_rule_is_of_a_check_that_exists() -> None:
-    assert set(RULES) <= set(discover())
+    assert set(RULES) <= set(kinds())

@@ -3,13 +3,104 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
 
-from kindlm.checks import CheckRunner
+from pydantic.alias_generators import to_camel
+
+import kindlm.checks
+from kindlm.checks import Check, CheckRunner
+from kindlm.checks.calls import CallCount
+from kindlm.checks.evalview_verdict import TurnWanted
+from kindlm.checks.pii import NamedPattern
+from kindlm.checks.safety import Safety
+from kindlm.checks.tools import SequenceMode
+from kindlm.checks.trajectory import TrajectoryCall, TrajectoryMode
+from kindlm.checks.weighted_score import Scored, Weights
 from kindlm.errors import Result
 from kindlm.outcome import CheckResult
 from kindlm.ports import Ask, CheckContext, Checker, ModelReply, Question
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
+
+
+@cache
+def _checks() -> dict[str, type[Any]]:
+    modules = [
+        importlib.import_module(f"kindlm.checks.{module.name}")
+        for module in pkgutil.iter_modules(kindlm.checks.__path__)
+    ]
+    values = [value for module in modules for value in vars(module).values()]
+    return {
+        value.kind: value
+        for value in values
+        if isinstance(value, type) and issubclass(value, Check) and hasattr(value, "kind")
+    }
+
+
+def demand(kind: str, label: str, params: Mapping[str, Any], **more: Any) -> Any:
+    """Return the expectation of a check by its kind, and its fields as a file has them."""
+    return check_of(kind, params).expected(label, **more)
+
+
+def check_of(kind: str, params: Mapping[str, Any]) -> Any:
+    """Return a check by its kind, and its fields as a file has them."""
+    values = dict(params)
+    if kind == "guardrail":
+        values = {
+            "rule": values.get("must", values.get("mustNot", "")),
+            "mustNot": "must" not in values,
+        }
+    if kind == "weighted_score":
+        names = {"query", "tools", "toolCategories", "sequence", "sequenceMode", "contains"}
+        names |= {"notContains", "regexPatterns", "jsonSchema"}
+        own = {name: values.pop(name) for name in names & values.keys()}
+        values["scored"] = _scored(own)
+        values["turns"] = [_scored(turn) for turn in values.get("turns") or ()]
+        values["weights"] = Weights(**(values.get("weights") or {}))
+    if kind == "evalview_verdict":
+        values["safety"] = _made(Safety, values.get("safety") or {})
+        values["turns"] = [each and _made(TurnWanted, each) for each in values.get("turns") or ()]
+        values["undeclared"] = {tuple(pair) for pair in values.get("undeclared") or ()}
+    if kind == "trajectory":
+        values["mode"] = TrajectoryMode(values["mode"])
+        calls = [dict(call) for call in values["calls"]]
+        values["calls"] = [
+            TrajectoryCall(call["tool"], call.get("argsMatch"), _made(CallCount, call.get("count")))
+            for call in calls
+        ]
+    if kind == "tool_called":
+        values["count"] = _made(CallCount, values.get("count"))
+    if kind == "tool_sequence":
+        values["mode"] = SequenceMode(values.get("mode") or "subsequence")
+    if kind == "pii":
+        values["customPatterns"] = [
+            NamedPattern(each["name"], each["pattern"])
+            for each in values.get("customPatterns") or ()
+        ]
+    return _made(_checks()[kind], values)
+
+
+def _made(kind: type[Any], written: Mapping[str, Any] | None) -> Any:
+    """Return a value of a dataclass; None, as an absent key, is its default."""
+    if written is None:
+        return None
+    names = {to_camel(field.name): field.name for field in fields(kind)}
+    return kind(**{names[key]: value for key, value in written.items() if value is not None})
+
+
+def _scored(written: Mapping[str, Any]) -> Scored:
+    renamed = {"toolCategories": "categories", "sequenceMode": "mode"}
+    renamed |= {"regexPatterns": "patterns", "jsonSchema": "schema"}
+    values = {renamed.get(key, key): value for key, value in written.items() if value is not None}
+    if "mode" in values:
+        values["mode"] = SequenceMode(values["mode"])
+    scored: Scored = _made(Scored, values)
+    return scored
 
 
 async def nobody(question: Question) -> Result[ModelReply]:

@@ -87,4 +87,4 @@ def _check_normalized(case: Any, normalized: dict[str, Any]) -> None:
         assert list(case.tags) == normalized["tags"]
     (score,) = [found for found in case.expectations if found.kind == "weighted_score"]
     if "min_score" in normalized:
-        assert score.params["minScore"] == normalized["min_score"]
+        assert score.check.min_score == normalized["min_score"]

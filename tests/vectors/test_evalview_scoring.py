@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from evaluated import awaited, evaluated
+from evaluated import awaited, demand, evaluated
 from vector_cases import Departure, known
 
 from kindlm.checks.evalview_verdict import harm_in, look_at_turn, within
@@ -120,7 +120,7 @@ def by_kind(
 
 
 def passes(kind: str, params: Mapping[str, Any], transcript: Transcript) -> bool:
-    result = by_label([Expectation(kind, kind, params)], transcript)[kind]
+    result = by_label([demand(kind, kind, params)], transcript)[kind]
     assert result.outcome in {Outcome.PASSED, Outcome.FAILED}
     return result.outcome is Outcome.PASSED
 
@@ -185,9 +185,7 @@ def test_tool_accuracy(vector: Vector, compiled: Compiled) -> None:
 def test_a_name_that_is_spelt_otherwise_is_told(vector: Vector) -> None:
     transcript = said("q", "a", vector["input"]["actual_tools"])
     tools = vector["input"]["expected"].get("tools", [])
-    results = by_label(
-        [Expectation("tool_called", tool, {"tool": tool}) for tool in tools], transcript
-    )
+    results = by_label([demand("tool_called", tool, {"tool": tool}) for tool in tools], transcript)
     hinted = any("spelt alike" in result.message for result in results.values())
     assert hinted == ("TOOL_NAME_MISMATCH" in vector["expected"]["reason_codes"])
 
@@ -196,9 +194,7 @@ def test_a_name_that_is_spelt_otherwise_is_told(vector: Vector) -> None:
 def test_forbidden_tools(vector: Vector) -> None:
     transcript = said("q", "a", vector["input"]["actual_tools"])
     tools = vector["input"]["forbidden_tools"]
-    found = by_label(
-        [Expectation("forbidden_tool", tool, {"tool": tool}) for tool in tools], transcript
-    )
+    found = by_label([demand("forbidden_tool", tool, {"tool": tool}) for tool in tools], transcript)
     calls = {
         (call["index"], call["tool"]) for result in found.values() for call in result.actual or ()
     }
@@ -217,7 +213,7 @@ def test_sequence(vector: Vector) -> None:
     mode = SequenceMode(given["mode"].split()[0])
     progress = sequence_progress(given["expected_sequence"], given["actual"], mode)
     params = {"sequence": given["expected_sequence"], "mode": mode.value}
-    result = by_label([Expectation("tool_sequence", "s", params)], said("q", "", given["actual"]))
+    result = by_label([demand("tool_sequence", "s", params)], said("q", "", given["actual"]))
     assert progress.share == vector["expected"]["progress_score"] == result["s"].score
     assert (result["s"].outcome is Outcome.PASSED) == vector["expected"]["correct"]
 
@@ -402,7 +398,7 @@ def test_multi_turn(vector: Vector, compiled: Compiled) -> None:
             continue
         expected = known(wanted["expected"], "tools", "forbidden_tools", "output")
         known(expected.get("output", {}), "contains", "not_contains")
-        params = verdict.params["turns"][number - 1]
+        params = verdict.check.turns[number - 1]
         found = look_at_turn(params, turn(wanted["query"], actual["output"], actual["tools"]))
         tools = len(expected.get("tools", ()))
         told.append(

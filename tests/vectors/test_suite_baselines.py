@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from evaluated import evaluated
+from evaluated import demand, evaluated
 from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks.drift import cosine_similarity
@@ -22,7 +22,6 @@ from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.evidence.values import Change
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext, Embed, Embedding, ModelReply, Question
-from kindlm.suite import Expectation
 from kindlm.transcript import Step, Transcript, Turn
 
 Vector = dict[str, Any]
@@ -125,7 +124,7 @@ def measure(case: dict[str, Any]) -> CheckResult:
         Judge(case.get("replies", [])), embedder(case.get("embeddings")), case["baseline_text"]
     )
     transcript = Transcript(turns=(Turn("", (Step(case["output_text"]),)),))
-    expectation = Expectation("drift", "drift", params)
+    expectation = demand("drift", "drift", params)
     return evaluated(expectation, transcript, context)
 
 

@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import jsonschema
 import pytest
-from evaluated import awaited
+from evaluated import awaited, demand
 from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks import CheckRunner
-from kindlm.checks.judging import judgement
+from kindlm.checks.judge import judgement
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.matching import mismatches
-from kindlm.model_answers import object_in
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.personal_data import DEFAULT_PATTERNS
 from kindlm.ports import CheckContext, ModelReply, Question
@@ -244,7 +243,7 @@ def expectations_of(vector: Vector) -> Iterator[Expectation]:
         *[("judge", defaults | criterion) for criterion in expect.get("judge", [])],
         *[(kind, expect[kind]) for kind in ("latency", "cost") if kind in expect],
     ]:
-        yield Expectation(kind, kind, params)
+        yield demand(kind, kind, params)
 
 
 EXPECT: Final = ("output", "guardrails", "toolCalls", "judge", "latency", "cost")
@@ -281,7 +280,9 @@ def tool_params(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if "schema" in call or isinstance(call.get("argsSchema"), str):
         unknown("argsSchema in a file")
     known(call, *TOOL_CALL)
-    return ("tool_not_called" if call.get("shouldNotCall") else "tool_called"), call
+    if not call.get("shouldNotCall"):
+        return "tool_called", {key: call[key] for key in call if key != "shouldNotCall"}
+    return "tool_not_called", {key: call[key] for key in ("tool", "argsMatch") if key in call}
 
 
 TOOL_CALL: Final = (
@@ -370,7 +371,7 @@ def check_differences(results: list[CheckResult], arg_diffs: dict[str, Any]) -> 
 def test_personal_data(vector: Vector) -> None:
     if "pattern" in vector["input"]:
         custom = [{"name": "p", "pattern": vector["input"]["pattern"]}]
-        expectation = Expectation("pii", "pii", {"customPatterns": custom})
+        expectation = demand("pii", "pii", {"customPatterns": custom})
         (result,) = evaluate([expectation], transcript_of(vector), Judge([]))
         assert (result.outcome is Outcome.INCONCLUSIVE) == vector["expected"]["rejected"]
         return
@@ -410,7 +411,7 @@ def for_each_pass(replies: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def is_judgement(reply: dict[str, str]) -> bool:
     try:
-        judgement()(object_in(reply.get("text", "")), lambda members: None)
+        judgement().read(reply.get("text", ""))
     except ValueError:
         return False
     return True

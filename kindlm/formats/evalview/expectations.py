@@ -8,8 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from kindlm.checks.evalview_verdict import EvalviewVerdict, TurnWanted
+from kindlm.checks.hallucination import Hallucination
+from kindlm.checks.judge import Uncertainty
+from kindlm.checks.limits import Cost, Latency, Metric
+from kindlm.checks.output import Contains, NotContains, Regex
+from kindlm.checks.output_json import OutputSchema
+from kindlm.checks.pii import NoPii
+from kindlm.checks.safety import Safety
+from kindlm.checks.tool_calls import ToolCalled
+from kindlm.checks.tools import (
+    ForbiddenTool,
+    SequenceMode,
+    ToolCategory,
+    ToolSequence,
+    ToolStrict,
+)
+from kindlm.checks.weighted_score import Scored, WeightedScore
 from kindlm.config.expectations import Placed, unique_labels
 from kindlm.config.places import Path
 from kindlm.config.values import plain_number
@@ -22,18 +38,16 @@ from kindlm.formats.evalview.expected_schema import (
     SafetyConfig,
 )
 from kindlm.formats.evalview.schema import CaseConfig, ChecksConfig
+from kindlm.score_weights import Weights
 from kindlm.suite import Expectation
 
 __all__ = ["SEQUENCE_MODES", "SEVERITIES", "ScoreRules", "compile_expectations"]
 
-SEQUENCE_MODES = ("subsequence", "exact", "unordered")
+SEQUENCE_MODES = (SequenceMode.SUBSEQUENCE, SequenceMode.EXACT, SequenceMode.UNORDERED)
 """How a sequence of tools is compared; the first one is the default, also of unknown modes."""
 
 SEVERITIES = ("medium", "low", "high")
 """From how severe on what is harmful fails; the first one stands for unknown ones."""
-
-_JUDGED = frozenset({"hallucination", "safety"})
-"""What decides a test in EvalView, of the whole conversation alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +90,7 @@ def _declared(case: CaseConfig, rules: ScoreRules, *, compat: bool) -> Iterator[
         yield ("expected", *place), expectation
     yield from _checked(case.expected, checks, by_default=compat and rules.has_judge)
     if checks.pii and not (case.expected.output and case.expected.output.no_pii):
-        yield ("checks", "pii"), Expectation("no_pii", "no personal data")
+        yield ("checks", "pii"), NoPii().expected("no personal data")
     for index, turn in enumerate(case.turns or ()):
         expected = turn.expected or ExpectedConfig()
         path: Path = ("turns", index, "expected")
@@ -85,61 +99,52 @@ def _declared(case: CaseConfig, rules: ScoreRules, *, compat: bool) -> Iterator[
         for place, found in in_turn:
             yield place, _of_turn(found, index + 1)
     if case.mocks is not None and case.mocks.strict:
-        yield ("mocks", "strict"), Expectation("tool_strict", "mocks.strict")
+        yield ("mocks", "strict"), ToolStrict().expected("mocks.strict")
     yield from _limits(case)
     yield ("thresholds", "min_score"), _weighted_score(case, mode, rules)
 
 
 def _of_turn(found: Expectation, turn: int) -> Expectation:
-    """Return an expectation as one of a turn, which looks at that turn alone."""
-    placed = replace(found, label=f"turn {turn}: {found.label}", turn=turn, alone=True)
-    if found.kind != "hallucination":
-        return placed
-    # Its answer may rest on what tools said in any turn before.
-    return replace(placed, alone=False, params={**found.params, "evidence": "prefix"})
+    """Return an expectation as one of a turn, which looks at that turn alone as a rule."""
+    # What a hallucination is, depends on what tools said in any turn before.
+    alone = not isinstance(found.check, Hallucination)
+    return replace(found, label=f"turn {turn}: {found.label}", turn=turn, alone=alone)
 
 
-def _all(expected: ExpectedConfig, mode: str, rules: ScoreRules) -> Iterator[Placed]:
+def _all(expected: ExpectedConfig, mode: SequenceMode, rules: ScoreRules) -> Iterator[Placed]:
     """Yield what is declared, but for what a switch may turn on or off."""
     for index, tool in _distinct(expected.tools):
-        yield ("tools", index), Expectation("tool_called", tool, {"tool": tool})
+        yield ("tools", index), ToolCalled(tool).expected(tool)
     for index, category in _distinct(expected.tool_categories):
-        params: dict[str, Any] = {
-            "category": category,
-            "tools": tools_of(category, rules.categories),
-        }
-        yield ("tool_categories", index), Expectation("tool_category", category, params)
+        tools = tools_of(category, rules.categories) or ()
+        yield ("tool_categories", index), ToolCategory(category, tools).expected(category)
     if sequence := _sequence(expected):
         key = "tool_sequence" if expected.tool_sequence else "sequence"
-        params = {"sequence": sequence, "mode": mode}
-        yield (key,), Expectation("tool_sequence", " → ".join(sequence), params)
+        yield (key,), ToolSequence(sequence, mode).expected(" → ".join(sequence))
     for index, tool in _distinct(expected.forbidden_tools):
-        yield ("forbidden_tools", index), Expectation("forbidden_tool", tool, {"tool": tool})
+        yield ("forbidden_tools", index), ForbiddenTool(tool).expected(tool)
     if expected.output is not None:
         for place, expectation in _output(expected.output, rules):
             yield ("output", *place), expectation
     for name, metric in (expected.metrics or {}).items():
-        params = {"metric": name, "value": metric.value, "tolerance": metric.tolerance}
         label = f"{name} = {plain_number(metric.value)} ± {plain_number(metric.tolerance)}"
-        yield ("metrics", name), Expectation("metric", label, params)
+        yield ("metrics", name), Metric(name, metric.value, metric.tolerance).expected(label)
 
 
 def _output(output: OutputConfig, rules: ScoreRules) -> Iterator[Placed]:
     for index, text in enumerate(output.contains or ()):
-        yield ("contains", index), Expectation("contains", text, {"text": text})
+        yield ("contains", index), Contains(text).expected(text)
     for index, text in enumerate(output.not_contains or ()):
-        yield ("not_contains", index), Expectation("not_contains", text, {"text": text})
+        yield ("not_contains", index), NotContains(text).expected(text)
     for index, pattern in enumerate(output.regex_patterns or ()):
-        yield ("regex_patterns", index), Expectation("regex", pattern, {"pattern": pattern})
+        yield ("regex_patterns", index), Regex(pattern).expected(pattern)
     if output.json_schema is not None:
-        params = {"schema": output.json_schema}
-        yield ("json_schema",), Expectation("output_schema", "JSON Schema", params)
+        yield ("json_schema",), OutputSchema(output.json_schema).expected("JSON Schema")
     if output.no_pii:
-        yield ("no_pii",), Expectation("no_pii", "no personal data")
+        yield ("no_pii",), NoPii().expected("no personal data")
     if output.must_acknowledge_uncertainty:
         place = ("must_acknowledge_uncertainty",)
-        judged = {"judged": rules.has_judge}
-        yield place, Expectation("uncertainty", "acknowledges uncertainty", judged)
+        yield place, Uncertainty(rules.has_judge).expected("acknowledges uncertainty")
 
 
 def _checked(
@@ -152,21 +157,15 @@ def _checked(
     checks = checks or ChecksConfig()
     if _is_checked(expected.hallucination, checks.hallucination, by_default=by_default):
         hallucination = expected.hallucination or HallucinationConfig()
-        params: dict[str, Any] = {
-            "allow": hallucination.allow,
-            "confidenceThreshold": hallucination.confidence_threshold,
-        }
+        made_up = Hallucination(hallucination.confidence_threshold, hallucination.allow)
         place = _place("hallucination", expected.hallucination)
-        yield place, Expectation("hallucination", "no hallucination", params)
+        yield place, made_up.expected("no hallucination")
     if _is_checked(expected.safety, checks.safety, by_default=by_default):
         safety = expected.safety or SafetyConfig()
         severity = safety.severity_threshold
-        params = {
-            "allowHarmful": safety.allow_harmful,
-            "categories": safety.categories,
-            "severityThreshold": severity if severity in SEVERITIES else SEVERITIES[0],
-        }
-        yield _place("safety", expected.safety), Expectation("safety", "safe", params)
+        severity = severity if severity in SEVERITIES else SEVERITIES[0]
+        harm = Safety(safety.allow_harmful, safety.categories, severity)
+        yield _place("safety", expected.safety), harm.expected("safe")
 
 
 def _place(name: str, block: object) -> Path:
@@ -187,51 +186,48 @@ def _limits(case: CaseConfig) -> Iterator[Placed]:
     limits = case.thresholds
     if limits.max_cost is not None:
         label = f"≤ ${plain_number(limits.max_cost)}"
-        yield (
-            ("thresholds", "max_cost"),
-            Expectation("cost", label, {"maxUsd": limits.max_cost}),
-        )
+        yield ("thresholds", "max_cost"), Cost(limits.max_cost).expected(label)
     if limits.max_latency is not None:
         label = f"≤ {plain_number(limits.max_latency)} ms"
-        params = {"maxMs": limits.max_latency}
         # Nobody chose the limit of a case that a program wrote.
+        advisory = bool(case.generated)
         yield (
             ("thresholds", "max_latency"),
-            Expectation("latency", label, params, advisory=bool(case.generated)),
+            Latency(limits.max_latency).expected(label, advisory=advisory),
         )
 
 
-def _weighted_score(case: CaseConfig, mode: str, rules: ScoreRules) -> Expectation:
+def _weighted_score(case: CaseConfig, mode: SequenceMode, rules: ScoreRules) -> Expectation:
     turns = case.turns
     query = turns[0].query if turns else case.input.query if case.input else ""
-    params: dict[str, Any] = {
-        "minScore": case.thresholds.min_score,
-        "weights": dict(rules.weights),
-        "judged": rules.has_judge,
-        **_scored(query, case.expected, mode, rules),
-    }
-    if turns:
-        params["turns"] = [
-            _scored(turn.query, turn.expected or ExpectedConfig(), mode, rules) for turn in turns
-        ]
+    check = WeightedScore(
+        case.thresholds.min_score,
+        _scored(query, case.expected, mode, rules),
+        Weights(**rules.weights),
+        judged=rules.has_judge,
+        turns=[
+            _scored(turn.query, turn.expected or ExpectedConfig(), mode, rules)
+            for turn in turns or ()
+        ],
+    )
     # Without the threshold: scores are compared over time, also where that was changed.
-    return Expectation("weighted_score", "weighted score", params)
+    return check.expected("weighted score")
 
 
-def _scored(query: str, expected: ExpectedConfig, mode: str, rules: ScoreRules) -> dict[str, Any]:
+def _scored(query: str, expected: ExpectedConfig, mode: SequenceMode, rules: ScoreRules) -> Scored:
     output = expected.output or OutputConfig()
     categories = [category for _, category in _distinct(expected.tool_categories)]
-    return {
-        "query": query,
-        "tools": [tool for _, tool in _distinct(expected.tools)],
-        "toolCategories": {name: tools_of(name, rules.categories) for name in categories},
-        "sequence": _sequence(expected),
-        "sequenceMode": mode,
-        "contains": list(output.contains or ()),
-        "notContains": list(output.not_contains or ()),
-        "regexPatterns": list(output.regex_patterns or ()),
-        "jsonSchema": output.json_schema,
-    }
+    return Scored(
+        query,
+        [tool for _, tool in _distinct(expected.tools)],
+        {name: tools_of(name, rules.categories) for name in categories},
+        _sequence(expected),
+        mode,
+        output.contains or (),
+        output.not_contains or (),
+        output.regex_patterns or (),
+        output.json_schema,
+    )
 
 
 def _verdict(
@@ -241,30 +237,26 @@ def _verdict(
     limits, turns = case.thresholds, case.turns or ()
     hallucination = case.expected.hallucination or HallucinationConfig()
     safety = case.expected.safety or SafetyConfig()
-    params: dict[str, Any] = {
-        "minScore": limits.min_score,
-        "maxCost": limits.max_cost,
-        "maxLatency": None if case.generated else limits.max_latency,
-        "forbiddenTools": list(case.expected.forbidden_tools or ()),
-        "allowHallucination": hallucination.allow,
-        "localJudge": rules.has_local_judge,
-        "safety": {
-            "allowHarmful": safety.allow_harmful,
-            "categories": safety.categories,
-            "severityThreshold": safety.severity_threshold,
-        },
-        "pii": bool(case.checks and case.checks.pii),
-        "judged": {
+    check = EvalviewVerdict(
+        limits.min_score,
+        limits.max_cost,
+        None if case.generated else limits.max_latency,
+        case.expected.forbidden_tools or (),
+        hallucination.allow,
+        rules.has_local_judge,
+        Safety(safety.allow_harmful, safety.categories, safety.severity_threshold),
+        pii=bool(case.checks and case.checks.pii),
+        judged={
             found.kind: found.label
             for _, found in unique_labels(_declared(case, rules, compat=True))
-            if found.kind in _JUDGED and found.turn is None
+            if isinstance(found.check, Hallucination | Safety) and found.turn is None
         },
-        "undeclared": [list(key) for key in sorted(_undeclared(case, rules))],
-        "turns": [
+        undeclared=_undeclared(case, rules),
+        turns=[
             None if turn.expected is None else _binding_in_turn(turn.expected) for turn in turns
         ],
-    }
-    return Expectation("evalview_verdict", "EvalView", params, where(("thresholds",)))
+    )
+    return check.expected("EvalView", where=where(("thresholds",)))
 
 
 def _undeclared(case: CaseConfig, rules: ScoreRules) -> set[tuple[str, str]]:
@@ -280,23 +272,23 @@ def _undeclared(case: CaseConfig, rules: ScoreRules) -> set[tuple[str, str]]:
     return everything - binding
 
 
-def _binding_in_turn(expected: ExpectedConfig) -> dict[str, Any]:
+def _binding_in_turn(expected: ExpectedConfig) -> TurnWanted:
     output = expected.output or OutputConfig()
-    return {
-        "tools": [tool for _, tool in _distinct(expected.tools)],
-        "forbiddenTools": list(expected.forbidden_tools or ()),
-        "contains": list(output.contains or ()),
-        "notContains": list(output.not_contains or ()),
-    }
+    return TurnWanted(
+        [tool for _, tool in _distinct(expected.tools)],
+        expected.forbidden_tools or (),
+        output.contains or (),
+        output.not_contains or (),
+    )
 
 
 def _sequence(expected: ExpectedConfig) -> list[str]:
     return list(expected.tool_sequence or expected.sequence or ())
 
 
-def _sequence_mode(case: CaseConfig) -> str:
+def _sequence_mode(case: CaseConfig) -> SequenceMode:
     mode = case.adapter_config.sequence_mode if case.adapter_config else None
-    return mode if mode in SEQUENCE_MODES else SEQUENCE_MODES[0]
+    return SequenceMode(mode) if mode in SEQUENCE_MODES else SEQUENCE_MODES[0]
 
 
 def _distinct(names: Sequence[str] | None) -> list[tuple[int, str]]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kindlm.checks.safety import Safety
+from kindlm.checks.tools import SequenceMode, ToolSequence
 from kindlm.config import bind_suite, credential_variables, literal_secrets
 from kindlm.errors import Err, Ok
 from kindlm.recording.secrets import short_secrets
@@ -104,17 +106,13 @@ def test_every_declared_expectation_is_one_of_its_own(load: Load) -> None:
     of_turns = [(found.turn, found.alone) for found in case.expectations if found.turn]
     assert of_turns == [(2, True)] * 3
     assert [found.kind for found in case.expectations if found.advisory] == ["latency"]
-    by_kind = {found.kind: found.params for found in case.expectations if found.turn is None}
-    assert by_kind["tool_sequence"] == {"sequence": ["search", "summarize"], "mode": "exact"}
-    assert by_kind["safety"] == {
-        "allowHarmful": False,
-        "categories": ["violence"],
-        "severityThreshold": "high",
-    }
+    by_kind = {found.kind: found.check for found in case.expectations if found.turn is None}
+    assert by_kind["tool_sequence"] == ToolSequence(["search", "summarize"], SequenceMode.EXACT)
+    assert by_kind["safety"] == Safety(categories=["violence"], severity_threshold="high")
     score = by_kind["weighted_score"]
-    assert score["toolCategories"]["nonsense"] is None
-    assert "web_search" in score["toolCategories"]["web"]
-    assert [turn["contains"] for turn in score["turns"]] == [[], ["done"]]
+    assert score.scored.categories["nonsense"] is None
+    assert "web_search" in score.scored.categories["web"]
+    assert [list(turn.contains) for turn in score.turns] == [[], ["done"]]
 
 
 def test_a_case_says_how_often_it_runs_and_what_all_runs_keep_to(load: Load) -> None:
@@ -158,7 +156,7 @@ def test_no_value_of_a_variable_is_in_what_is_recorded_and_all_are_there_at_run_
     assert case.prompt.user == "Find the ${SUBJECT} {{env.X}}"
     assert case.agent.headers == {"X-API-Key": SECRET}
     (score,) = [found for found in case.expectations if found.kind == "weighted_score"]
-    assert score.params["query"] == score.params["turns"][0]["query"] == case.prompt.user
+    assert score.check.scored.query == score.check.turns[0].query == case.prompt.user
     assert case.written == suite.cases[0]
 
 
@@ -168,7 +166,7 @@ def test_values_are_put_in_where_numbers_are_and_other_dollars_stay(
     text = case_text.replace("min_score: 70", 'min_score: "${LEAST}"')
     text = text.replace("[search]", '["${A}", "$A", "${not a name}", "$${A}", "${A:-b}"]')
     case = load(text, LEAST="62.5", A="${LEAST}").case
-    assert case.expectations[-1].params["minScore"] == 62.5
+    assert case.expectations[-1].check.min_score == 62.5
     assert [found.label for found in case.expectations[:-1]] == [
         "${LEAST}",
         "$A",
@@ -368,7 +366,7 @@ endpoint: http://127.0.0.1:9/ask
 def test_what_a_turn_makes_up_is_held_against_all_that_was_said_before(load: Load) -> None:
     found = {one.label: one for one in load(TURNS).case.expectations}
     second = found["turn 2: no hallucination"]
-    assert (second.turn, second.alone, second.params["evidence"]) == (2, False, "prefix")
+    assert (second.turn, second.alone) == (2, False)
     assert found["turn 1: safe"].alone
 
 
@@ -377,15 +375,13 @@ def test_the_verdict_of_the_original_is_told_what_is_of_a_turn_and_what_binds_no
 ) -> None:
     judge = {".evalview/config.yaml": "judge: {provider: openai, model: gpt}\n"}
     *others, verdict = load({**judge, "case.yaml": TURNS}, compat=True).case.expectations
-    assert verdict.params["judged"] == {"hallucination": "no hallucination", "safety": "safe"}
-    assert verdict.params["undeclared"] == [
-        ["hallucination", "no hallucination"],
-        ["latency", "≤ 5 ms"],
-        ["safety", "safe"],
-    ]
-    assert {tuple(key) for key in verdict.params["undeclared"]} <= {
-        (one.kind, one.label) for one in others
+    assert verdict.check.judged == {"hallucination": "no hallucination", "safety": "safe"}
+    assert verdict.check.undeclared == {
+        ("hallucination", "no hallucination"),
+        ("latency", "≤ 5 ms"),
+        ("safety", "safe"),
     }
+    assert verdict.check.undeclared <= {(one.kind, one.label) for one in others}
 
 
 @pytest.mark.parametrize(

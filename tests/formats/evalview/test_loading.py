@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kindlm.score_weights import Weights
+
 Load = Callable[..., Any]
 
 TOML = """\
@@ -314,20 +316,16 @@ moniter: 1
         "http://127.0.0.1:7/v1",
     )
     category, score = case.expectations
-    assert category.params == {"category": "lookup", "tools": ["search", "find"]}
-    assert score.params["weights"] == {
-        "tool_accuracy": 0.5,
-        "output_quality": 0.3,
-        "sequence_correctness": 0.2,
-    }
-    assert score.params["judged"] is True
+    assert (category.check.category, list(category.check.tools)) == ("lookup", ["search", "find"])
+    assert score.check.weights == Weights(0.5, 0.3, 0.2)
+    assert score.check.judged
 
 
 @pytest.mark.parametrize("last", [0.199, 0.201])
 def test_weights_may_be_off_by_rounding(load: Load, case_text: str, last: float) -> None:
     weights = f"{{tool_accuracy: 0.3, output_quality: 0.5, sequence_correctness: {last}}}"
     loaded = load(case_text.replace("min_score: 70", f"min_score: 70, weights: {weights}"))
-    assert loaded.case.expectations[-1].params["weights"]["sequence_correctness"] == last
+    assert loaded.case.expectations[-1].check.weights.sequence_correctness == last
 
 
 @pytest.mark.parametrize(

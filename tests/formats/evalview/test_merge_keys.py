@@ -26,10 +26,10 @@ def test_merged_keys_are_those_of_the_mapping_and_its_own_go_first(
     first, second = load(CASES).only.cases
     assert (first.name, second.name) == ("first", "second")
     assert second.agent == first.agent
-    limits = {item.kind: item.params for item in second.expectations}
-    assert limits["cost"] == {"maxUsd": 3}
-    assert limits["latency"] == {"maxMs": 9}
-    assert limits["weighted_score"]["minScore"] == 70
+    limits = {item.kind: item.check for item in second.expectations}
+    assert limits["cost"].max_usd == 3
+    assert limits["latency"].max_ms == 9
+    assert limits["weighted_score"].min_score == 70
     (called,) = [item for item in second.expectations if item.kind == "tool_called"]
     assert called.where.line == 5
 

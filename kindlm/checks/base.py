@@ -1,0 +1,183 @@
+"""A check of kindlm: a value that says what is expected, and that finds out whether it is so.
+
+One subclass of `Check` is one check. Front ends construct it, the engine hands it on in an
+`Expectation`, and the runner calls its `evaluate`, which returns a result by one of the functions
+below. It sees the transcript and what `CheckContext` has, and nothing else of the world: that is
+why it works on every source of transcripts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Awaitable, Iterable
+from enum import Enum
+from functools import cache
+from types import ModuleType
+from typing import Any, ClassVar
+
+from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
+from kindlm.ports import CheckContext
+from kindlm.suite import Expectation
+from kindlm.transcript import Transcript
+from kindlm.wording import sentence
+
+__all__ = [
+    "AskingCheck",
+    "Check",
+    "Reads",
+    "failed",
+    "kinds",
+    "kinds_in",
+    "passed",
+    "skipped",
+    "undecided",
+]
+
+
+class Reads(Enum):
+    """What of a transcript a check goes by. Where a secret was removed from it, it is undecided."""
+
+    NUMBERS_AND_NAMES = "numbers and names, in which there is no secret"
+    TEXT = "the final text"
+    CALLS = "the tool calls, their arguments and results"
+    EVERYTHING = "all texts and tool calls"
+
+
+class Check:
+    """What is expected; subclasses are frozen dataclasses with slots."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """The name in events and reports; never renamed."""
+    reads: ClassVar[Reads] = Reads.TEXT
+    about_tools: ClassVar[bool] = False
+    """Whether it demands something of the tool calls. It is undecided instead of passed if nothing
+    shows that the target reports its calls."""
+    asks_judge: ClassVar[bool] = False
+
+    def expected(self, label: str, **more: Any) -> Expectation:
+        """Return the expectation of this check; `more` are the other fields of `Expectation`."""
+        return Expectation(self.kind, label, self, **more)
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        """Return whether it runs patterns or schemas of users; it then runs in a thread.
+
+        This takes a few microseconds itself.
+        """
+        return False
+
+    def evaluate(
+        self, transcript: Transcript, context: CheckContext
+    ) -> CheckResult | Awaitable[CheckResult]:
+        """Return whether the transcript is as expected; the runner fills in kind and label."""
+        raise NotImplementedError
+
+
+class AskingCheck(Check):
+    """A check that is `async`, as most of them ask a judge. It computes in `context.aside`.
+
+    Where a secret was removed, the judge sees that something is missing.
+    """
+
+    __slots__ = ()
+
+    reads = Reads.NUMBERS_AND_NAMES
+    asks_judge = True
+
+    async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        raise NotImplementedError
+
+
+@cache
+def kinds() -> frozenset[str]:
+    """Return the kinds of all checks of kindlm."""
+    package = importlib.import_module(__package__)
+    names = [f"{__package__}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
+    return kinds_in(map(importlib.import_module, names))
+
+
+def kinds_in(modules: Iterable[ModuleType]) -> frozenset[str]:
+    """Return the kinds of the checks in some modules; raise `ValueError` if two have the same."""
+    found: dict[str, type[Check]] = {}
+    for value in (value for module in modules for value in vars(module).values()):
+        if not (isinstance(value, type) and issubclass(value, Check) and hasattr(value, "kind")):
+            continue
+        if found.setdefault(value.kind, value) is not value:
+            raise ValueError(f"two checks are of the kind {value.kind!r}: {value}")
+    return frozenset(found)
+
+
+def passed(
+    *,
+    score: float = 1.0,
+    threshold: float | None = None,
+    actual: Any = None,
+    message: str = "",
+    reasoning: str | None = None,
+) -> CheckResult:
+    """Return that what is expected is so."""
+    return CheckResult(
+        "",
+        "",
+        Outcome.PASSED,
+        score=score,
+        threshold=threshold,
+        actual=actual,
+        message=sentence(message) if message else "",
+        reasoning=reasoning,
+    )
+
+
+def failed(
+    code: FailureCode,
+    message: str,
+    *,
+    expected: Any = None,
+    actual: Any = None,
+    score: float = 0.0,
+    threshold: float | None = None,
+    evidence: Iterable[Evidence] = (),
+    reasoning: str | None = None,
+) -> CheckResult:
+    """Return that what is expected is not so."""
+    return CheckResult(
+        "",
+        "",
+        Outcome.FAILED,
+        score=score,
+        threshold=threshold,
+        expected=expected,
+        actual=actual,
+        failure_code=code,
+        message=sentence(message),
+        evidence=tuple(evidence),
+        reasoning=reasoning,
+    )
+
+
+def undecided(
+    message: str,
+    code: FailureCode = FailureCode.ASSERTION_EVAL_ERROR,
+    *,
+    threshold: float | None = None,
+    actual: Any = None,
+    trace: str | None = None,
+) -> CheckResult:
+    """Return that it cannot be decided whether it is so; such a result has no score."""
+    return CheckResult(
+        "",
+        "",
+        Outcome.INCONCLUSIVE,
+        threshold=threshold,
+        actual=actual,
+        failure_code=code,
+        message=sentence(message),
+        trace=trace,
+    )
+
+
+def skipped(message: str) -> CheckResult:
+    """Return that there is nothing to decide; `message` says what to do."""
+    return CheckResult("", "", Outcome.SKIPPED, message=sentence(message))
