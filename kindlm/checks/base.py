@@ -26,6 +26,7 @@ __all__ = [
     "AskingCheck",
     "Check",
     "Reads",
+    "UndecidedError",
     "failed",
     "kinds",
     "kinds_in",
@@ -88,6 +89,16 @@ class AskingCheck(Check):
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         raise NotImplementedError
+
+
+class UndecidedError(Exception):
+    """What a check expects cannot be decided; the runner makes a result of it."""
+
+    code = FailureCode.ASSERTION_EVAL_ERROR
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @cache

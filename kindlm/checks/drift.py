@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from kindlm.checks.base import AskingCheck, failed, passed, skipped, undecided
+from kindlm.checks.base import AskingCheck, UndecidedError, failed, passed, skipped, undecided
 from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is, prompt
 from kindlm.checks.output_json import json_of
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode
 from kindlm.matching import equal
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext, Purpose
@@ -74,14 +74,6 @@ Scores in between are allowed. Which of the two is better does not matter.""",
 )
 
 
-class _UnmeasuredError(Exception):
-    """Drift cannot be measured: `error` says why."""
-
-    def __init__(self, error: KindlmError) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
 @dataclass(frozen=True, slots=True)
 class Drift(AskingCheck):
     """The drift from the baseline's final text is at most `max_score`.
@@ -107,14 +99,11 @@ class Drift(AskingCheck):
         threshold = _complement(self.max_score)
         try:
             measured = await self._measured(transcript.text, context)
-        except (_UnmeasuredError, JudgeError) as wrong:
-            error = wrong.error
-            code = FailureCode.ASSERTION_EVAL_ERROR
-            if error.code is ErrorCode.JUDGE_EVAL_ERROR:
-                code = FailureCode.JUDGE_EVAL_ERROR
-            hint = "" if error.hint is None else f". {error.hint}"
-            message = error.message.rstrip(".") + hint if hint else error.message
-            return undecided(message, code, threshold=threshold)
+        except UndecidedError as error:
+            message = str(error)
+            if error.hint is not None:
+                message = f"{message.rstrip('.')}. {error.hint}"
+            return undecided(message, error.code, threshold=threshold)
         limit, score, reasoning = self.max_score, _complement(measured.drift), measured.reasoning
         drift, most = _told_apart(measured.drift, limit)
         message = f"Drift {drift} ({measured.basis})"
@@ -139,9 +128,12 @@ class Drift(AskingCheck):
 
     async def _measured(self, current: str, context: CheckContext) -> _Measured:
         if context.turn is not None:
-            raise _UnmeasuredError(_OF_A_TURN)
+            raise UndecidedError(
+                "Drift is measured from final answers, and this asks for it after an earlier one.",
+                "Write it in the `expect` of the test itself.",
+            )
         if context.baseline_error is not None:
-            raise _UnmeasuredError(context.baseline_error)
+            raise UndecidedError(context.baseline_error.message, context.baseline_error.hint)
         baseline = context.baseline or ""
         if self.method == "field-diff":
             return _by_fields(baseline, current, self.fields)
@@ -151,13 +143,6 @@ class Drift(AskingCheck):
         judging = Judging(context, (baseline, current))
         score, reasoning = await judging.ask(PROMPT, lambda: data, answered("driftScore"))
         return _Measured(score, "judge", reasoning)
-
-
-_OF_A_TURN = KindlmError(
-    ErrorCode.ASSERTION_EVAL_ERROR,
-    "Drift is measured from final answers, and this asks for it after an earlier one.",
-    "Write it in the `expect` of the test itself.",
-)
 
 
 def _complement(drift: float) -> float:
@@ -184,11 +169,14 @@ async def _by_embedding(baseline: str, current: str, context: CheckContext) -> _
     Opposite directions, where that is 2, count as 1.
     """
     if context.embed is None:
-        raise _UnmeasuredError(_NO_EMBEDDER)
+        raise UndecidedError(
+            "No provider of this suite serves embeddings.",
+            "Configure one that does, such as openai or ollama, or use method: judge.",
+        )
     reply = await context.embed((baseline, current))
     if isinstance(reply, Err):
         if reply.error.code is ErrorCode.PROVIDER_NOT_FOUND:
-            raise _UnmeasuredError(reply.error)
+            raise UndecidedError(reply.error.message, reply.error.hint)
         message = f"The texts could not be embedded: {reply.error.message}"
         raise JudgeError(message, reply.error.hint)
     embedding, model = reply.value
@@ -197,13 +185,6 @@ async def _by_embedding(baseline: str, current: str, context: CheckContext) -> _
         raise JudgeError(f"{model} gave no vectors that can be compared.")
     distance = round(1 - cosine_similarity(*vectors), _DECIMALS)
     return _Measured(min(1.0, max(0.0, distance)), f"embeddings of {model}")
-
-
-_NO_EMBEDDER = KindlmError(
-    ErrorCode.PROVIDER_NOT_FOUND,
-    "No provider of this suite serves embeddings.",
-    "Configure one that does, such as openai or ollama, or use method: judge.",
-)
 
 
 def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:
@@ -233,12 +214,9 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> _Me
     try:
         before = json_of(baseline)
     except ValueError as error:
-        raise _UnmeasuredError(
-            KindlmError(
-                ErrorCode.ASSERTION_EVAL_ERROR,
-                f"The output of the baseline is no JSON: {error}.",
-                "field-diff compares JSON: choose another baseline, or method: judge or embedding.",
-            )
+        raise UndecidedError(
+            f"The output of the baseline is no JSON: {error}.",
+            "field-diff compares JSON: choose another baseline, or method: judge or embedding.",
         ) from None
     try:
         after = json_of(current)

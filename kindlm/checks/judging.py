@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from kindlm.checks.base import UndecidedError
 from kindlm.checks.calls import written_arguments
 from kindlm.checks.echoes import is_copy, readings
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err
 from kindlm.fencing import fenced, new_token
 from kindlm.model_answers import object_in, why_unread
+from kindlm.outcome import FailureCode
 from kindlm.ports import CheckContext, Purpose, Question, ResponseSchema
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import shown
@@ -254,12 +256,10 @@ def _check(form: Form, answer: Mapping[str, Any]) -> None:
             raise ValueError(f"its {name} is {wrong}")
 
 
-class JudgeError(Exception):
-    """The judge could not be asked, or gave no answer that can be used: `error` says why."""
+class JudgeError(UndecidedError):
+    """The judge could not be asked, or gave no answer that can be used."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.error = KindlmError(ErrorCode.JUDGE_EVAL_ERROR, message, hint)
+    code = FailureCode.JUDGE_EVAL_ERROR
 
 
 class _CopyError(ValueError):

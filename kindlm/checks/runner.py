@@ -11,11 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from kindlm.checks.base import AskingCheck, Check, Reads, skipped, undecided
+from kindlm.checks.base import AskingCheck, Check, Reads, UndecidedError, skipped, undecided
 from kindlm.checks.calls import how_to_report
-from kindlm.checks.judging import JudgeError
-from kindlm.json_schema_keywords import Budget, one_budget
-from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
+from kindlm.json_schema_keywords import Budget, UndecidableSchemaError, one_budget
+from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript, calls_lack_a_secret, text_lacks_a_secret
@@ -76,7 +75,7 @@ class CheckRunner:
                 compute: Callable[[], Any] = partial(check.evaluate, seen, context)
                 found = self._aside(compute)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
-            found = _crash(error)
+            found = _without_result(error)
         if isinstance(found, CheckResult):
             return _placed(expectation, transcript, seen, found)
         return _awaited(expectation, transcript, seen, found)
@@ -107,14 +106,16 @@ async def _awaited(
 ) -> CheckResult:
     try:
         found = await finding
-    except JudgeError as error:
-        found = undecided(str(error), FailureCode.JUDGE_EVAL_ERROR)
     except Exception as error:  # noqa: BLE001 - as above
-        found = _crash(error)
+        found = _without_result(error)
     return _placed(expectation, transcript, seen, found)
 
 
-def _crash(error: Exception) -> CheckResult:
+def _without_result(error: Exception) -> CheckResult:
+    if isinstance(error, UndecidedError):
+        return undecided(str(error), error.code)
+    if isinstance(error, UndecidableSchemaError):
+        return undecided(str(error))
     message = f"The check crashed: {type(error).__name__}: {shown(str(error))}"
     return undecided(message, trace="".join(traceback.format_exception(error)))
 

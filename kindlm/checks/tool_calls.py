@@ -21,7 +21,7 @@ from kindlm.checks.calls import (
     written,
     written_arguments,
 )
-from kindlm.json_schema import UndecidableSchemaError, schema_issues
+from kindlm.json_schema import schema_issues
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
@@ -120,16 +120,13 @@ class ToolCalled(Check):
             for index, use in enumerate(uses):
                 first.setdefault(use.call.name, index)
         calls: list[_Candidate] = []
-        try:
-            for index, use in enumerate(uses):
-                if use.call.name != self.tool:
-                    continue
-                call = _Candidate(index, use, tuple(self._shortcomings(index, use, first)))
-                if bounds is None and not call.lacks:
-                    return self._too_early(call, uses) or passed()
-                calls.append(call)
-        except UndecidableSchemaError as error:
-            return undecided(str(error))
+        for index, use in enumerate(uses):
+            if use.call.name != self.tool:
+                continue
+            call = _Candidate(index, use, tuple(self._shortcomings(index, use, first)))
+            if bounds is None and not call.lacks:
+                return self._too_early(call, uses) or passed()
+            calls.append(call)
         if bounds is not None:
             none_is_fine = bounds.low == 0 and not any(call.is_meant for call in calls)
             if none_is_fine or not all(call.lacks for call in calls):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,6 @@ from kindlm.checks.tools import SequenceMode, sequence_progress
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
-from kindlm.score_weights import Weights
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown
 
@@ -28,12 +27,14 @@ __all__ = [
     "OutputFacts",
     "Scored",
     "WeightedScore",
+    "Weights",
     "deterministic_quality",
     "fallback_quality",
     "judged_quality",
     "mean_of_turns",
     "overall_score",
     "tool_accuracy",
+    "total_one",
 ]
 
 _HIGHEST = 100
@@ -63,6 +64,34 @@ hardly any use. 0: wrong, empty, or no answer to this query. Scores in between a
     },
     copied=": it repeated a grade that stands in what it was to grade",
 )
+
+
+_TOLERANCE = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much tools, output and sequence count; together 1.
+
+    Raises:
+        ValueError: one is not from 0 to 1, or they are more or less than 1 together.
+    """
+
+    tool_accuracy: float = 0.3
+    output_quality: float = 0.5
+    sequence_correctness: float = 0.2
+
+    def __post_init__(self) -> None:
+        parts = (self.tool_accuracy, self.output_quality, self.sequence_correctness)
+        if not all(0 <= part <= 1 for part in parts):
+            raise ValueError("weights are from 0 to 1")
+        if not total_one(parts):
+            raise ValueError("weights must sum to 1.0")
+
+
+def total_one(weights: Iterable[float]) -> bool:
+    """Tell whether weights are 1 together, but for what rounding takes off them."""
+    return math.isclose(math.fsum(weights), 1, rel_tol=0, abs_tol=_TOLERANCE + 1e-12)
 
 
 @dataclass(frozen=True, slots=True)

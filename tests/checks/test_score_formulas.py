@@ -14,6 +14,7 @@ from scripted_judge import Judge
 
 from kindlm.checks.weighted_score import (
     OutputFacts,
+    Weights,
     deterministic_quality,
     fallback_quality,
     judged_quality,
@@ -23,7 +24,6 @@ from kindlm.checks.weighted_score import (
 )
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.score_weights import Weights
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]

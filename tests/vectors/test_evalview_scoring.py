@@ -16,13 +16,12 @@ from vector_cases import Departure, known
 from kindlm.checks.evalview_verdict import harm_in, look_at_turn, within
 from kindlm.checks.pii import find_personal_data
 from kindlm.checks.tools import SequenceMode, sequence_progress
-from kindlm.checks.weighted_score import overall_score
+from kindlm.checks.weighted_score import Weights, overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.personal_data import passes_luhn
 from kindlm.ports import CheckContext, ModelReply, Question
-from kindlm.score_weights import Weights
 from kindlm.suite import Expectation
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn
 
@@ -272,9 +271,9 @@ def test_overall_score(vector: Vector) -> None:
     parts = (given["tool_accuracy"], given["output_quality"], given["sequence_progress"])
     if "error" in vector["expected"]:
         with pytest.raises(ValueError, match=vector["expected"]["error"]):
-            Weights.of(given["weights"])
+            Weights(**(given["weights"] or {}))
         return
-    score = overall_score(*parts, Weights.of(given["weights"]))
+    score = overall_score(*parts, Weights(**(given["weights"] or {})))
     assert score == vector["expected"]["score"]
 
 

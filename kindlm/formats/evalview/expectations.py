@@ -25,7 +25,7 @@ from kindlm.checks.tools import (
     ToolSequence,
     ToolStrict,
 )
-from kindlm.checks.weighted_score import Scored, WeightedScore
+from kindlm.checks.weighted_score import Scored, WeightedScore, Weights
 from kindlm.config.expectations import Placed, unique_labels
 from kindlm.config.places import Path
 from kindlm.config.values import plain_number
@@ -38,7 +38,6 @@ from kindlm.formats.evalview.expected_schema import (
     SafetyConfig,
 )
 from kindlm.formats.evalview.schema import CaseConfig, ChecksConfig
-from kindlm.score_weights import Weights
 from kindlm.suite import Expectation
 
 __all__ = ["SEQUENCE_MODES", "SEVERITIES", "ScoreRules", "compile_expectations"]

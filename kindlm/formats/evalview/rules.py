@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from kindlm.checks.weighted_score import Weights, total_one
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.config.places import Path
@@ -24,7 +25,6 @@ from kindlm.formats.evalview.expected_schema import ExpectedConfig
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.schema import CaseConfig
 from kindlm.formats.evalview.targets import adapter_of, endpoint_of, model_of, named_model_of
-from kindlm.score_weights import Weights, total_one
 from kindlm.suggestions import hint_for, suggest
 from kindlm.wording import shown
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.score_weights import Weights
+from kindlm.checks.weighted_score import Weights
 
 Load = Callable[..., Any]
 
