@@ -267,7 +267,8 @@ def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagn
     expectations = (each for case in suite.cases for each in case.expectations)
     # Without a baseline it is skipped.
     drift = next(
-        (e for e in expectations if isinstance(e.check, Drift) and e.check.method == "embedding"), None
+        (e for e in expectations if isinstance(e.check, Drift) and e.check.method == "embedding"),
+        None,
     )
     if drift is not None:
         from kindlm.providers.embedders import may_embed
