@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kindlm import plugins
 from kindlm.checks.base import AskingCheck, Reads, undecided
 from kindlm.errors import Err
 from kindlm.outcome import CheckResult, Outcome
@@ -40,10 +39,14 @@ class CheckOfPackage(AskingCheck):
 
     @property
     def about_tools(self) -> bool:  # type: ignore[override]
+        from kindlm import plugins  # only once a suite has such a check
+
         found = plugins.find(plugins.Check, self.name)
         return found is not None and not isinstance(found, Err) and found.value.about_tools
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        from kindlm import plugins
+
         found = plugins.find(plugins.Check, self.name)
         if found is None:
             return undecided(f"No check is named {shown(self.name)}.")
@@ -113,6 +116,8 @@ def _wrong_with(returned: Any) -> str | None:
     """Return why something is no result of a check."""
     if inspect.isawaitable(returned):
         return "it is awaitable, but `evaluate` is not `async`"
+    from kindlm import plugins
+
     wrong = plugins.wrong_with(returned, CheckResult)
     if wrong is not None:
         return wrong

@@ -67,7 +67,7 @@ def test_tools_are_told_of_in_the_input() -> None:
 
 
 def test_each_pass_of_a_judge_is_a_call() -> None:
-    judging = demand("judge", "kind", {"criteria": "x" * 400, "passes": 3})
+    judging = demand("judge", "kind", {"criteria": "x" * 400, "minScore": 1, "passes": 3})
     found = estimate(case(expectations=(judging,)))
     assert (found.calls, found.judge_calls) == (1, 3)
     assert found.output_tokens == 10 + 3 * 512  # tokens at most in the answer of a judge
