@@ -20,7 +20,6 @@ __all__ = [
     "Derived",
     "Driven",
     "Lacking",
-    "Resuming",
     "RunRequest",
     "Settling",
     "SkippedSuite",
@@ -36,14 +35,6 @@ class SkippedSuite:
     path: str
     tests: int
     error: KindlmError
-
-
-@dataclass(frozen=True, slots=True)
-class Resuming:
-    """That a run is to be resumed; `changed` names suites that are not what they were then."""
-
-    places: Places = Places()
-    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +94,9 @@ class Driven:
 class RunRequest:
     """What is to be run. `environ` is the environment that providers and services see.
 
-    A run that is `generating` writes tests, and tests nothing.
+    A run that is `generating` writes tests, and tests nothing. `changed` is None unless a run is
+    resumed; then it names the suites that are not what they were, and `places` says where suites
+    stand in the run.
     """
 
     suites: Sequence[Suite]
@@ -116,7 +109,8 @@ class RunRequest:
     limits: Limits = Limits()
     label: str | None = None
     group: str | None = None
-    resuming: Resuming | None = None
+    changed: tuple[str, ...] | None = None
+    places: Places = Places()
     derived: Derived | None = None
     settling: Settling | None = None
     driven: Driven | None = None
@@ -130,11 +124,6 @@ class RunRequest:
         if self.generating:
             return "generation"
         return self.derived.mode if self.derived else "live"
-
-    @property
-    def places(self) -> Places:
-        """Where the suites stand in the run."""
-        return self.resuming.places if self.resuming else Places()
 
 
 class Watcher(Protocol):

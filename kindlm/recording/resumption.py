@@ -26,7 +26,7 @@ from kindlm.history.run_names import find_run
 from kindlm.history.runs import runner_of
 from kindlm.plan import Earlier, Places, make_plan
 from kindlm.providers.registry import check_settings
-from kindlm.recording.request import Resuming, RunRequest, SkippedSuite
+from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.run_events import planned_tests
 from kindlm.recording.serving import Served
 from kindlm_store import is_held, unreadable_wal
@@ -281,8 +281,8 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
             f"Run {run} can not be resumed: the configuration of {names} has changed since.",
             "Put it back as it was, begin a new run, or mix both on purpose with --force-resume.",
         )
-    resuming = Resuming(places, tuple(changed))
-    return Ok(replace(request, suites=suites, group=unfinished.group, resuming=resuming))
+    group = unfinished.group
+    return Ok(replace(request, suites=suites, group=group, changed=tuple(changed), places=places))
 
 
 def _identity(test: PlannedTest) -> tuple[str, str, bool, bool, int]:

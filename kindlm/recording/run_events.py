@@ -51,11 +51,10 @@ def session_started(
 
     A later session records its suites again: what could not start then may start now.
     """
-    yield (
-        _run_started(served.work, request)
-        if request.resuming is None
-        else run_resumed(len(served.work), request)
-    )
+    if request.changed is None:
+        yield _run_started(served.work, request)
+    else:
+        yield run_resumed(len(served.work), request)
     for planned in served.plan.suites:
         yield _suite_started(planned, baselines, request.root)
     for ordinal, skipped in sorted(served.skipped.items()):
@@ -64,8 +63,8 @@ def session_started(
 
 def run_resumed(planned: int, request: RunRequest) -> RunResumed:
     """Return the first event of a later session of a run, which has so many executions."""
-    changed = request.resuming.changed if request.resuming else ()
-    return RunResumed(by=f"{socket.gethostname()}:{os.getpid()}", planned=planned, changed=changed)
+    by = f"{socket.gethostname()}:{os.getpid()}"
+    return RunResumed(by=by, planned=planned, changed=request.changed or ())
 
 
 def planned_tests(planned: PlannedSuite, root: Path) -> Iterator[PlannedTest]:

@@ -93,7 +93,8 @@ async def run_session(
     stream = f"run/{run}"
     with StreamLock(request.database, stream), closing(RunRecorder(log, stream)) as recorder:
         with closing(log.reader()) as reader:
-            before = read_unfinished(reader, run) if request.resuming else None
+            is_resumed = request.changed is not None
+            before = read_unfinished(reader, run) if is_resumed else None
             session = _Session(request, run, log, watcher, stop, recorder, reader, before)
             complete = await session.work_off()
         if not complete:
