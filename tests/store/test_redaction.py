@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
 from kindlm_store.escapes import MIN_LENGTH
+from kindlm_store.payload import redacted
 
 secrets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40)
 ascii_secrets = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=40)
@@ -428,6 +429,30 @@ def test_no_beginning_of_a_secret_is_stored_of_a_text_that_was_cut(
     assert "[redacted]" in body
     assert cut[:MIN_LENGTH] not in body
     assert behind == "behind it"
+
+
+@settings(max_examples=60)
+@given(
+    secret=ascii_secrets.filter(lambda s: not s.isdecimal()),
+    shapes=st.lists(
+        st.tuples(st.sampled_from([None, *sorted(ENCODINGS)]), texts, texts, st.booleans()),
+        min_size=2,
+        max_size=6,
+    ),
+)
+def test_events_that_are_submitted_together_are_redacted_as_each_alone(
+    secret: str, shapes: list[tuple[str | None, str, str, bool]]
+) -> None:
+    def made() -> list[NewEvent]:
+        events = []
+        for encoding, before, after, as_text in shapes:
+            written = before + ("" if encoding is None else ENCODINGS[encoding](secret)) + after
+            events.append(NewEvent("t", {"text": Text(written) if as_text else written}))
+        return events
+
+    redactor = Redactor([secret])
+    together = [event.data for event in redacted(made(), redactor)]
+    assert together == [event.data for one in made() for event in redacted([one], redactor)]
 
 
 def _strings(value: Any) -> list[str]:
