@@ -73,7 +73,7 @@ def paid_for_test(db: sqlite3.Connection, suite: str, test: str, target: str) ->
 
 def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
     """Return what all attempts of an execution, by its id, cost in its own run."""
-    return _paid(db.execute(_EXECUTION, {"execution": execution}).fetchone())[1]
+    return _paid(db.execute(_EXECUTION, {"id": execution}).fetchone())[1]
 
 
 def _paid(row: sqlite3.Row) -> tuple[str, Paid]:
