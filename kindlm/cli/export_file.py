@@ -182,13 +182,14 @@ def _write_piece(
     out: BinaryIO, piece: Sequence[StoredEvent], log: sqlite3.Connection, written: set[str]
 ) -> None:
     """Write events, each text before the first event of the piece that refers to it."""
-    refs = [ref for ref in refs_in(event.data for event in piece) if ref not in written]
+    parsed = [json.loads(event.data) for event in piece]
+    refs = [ref for ref in refs_in(map(canonical_json, parsed)) if ref not in written]
     written.update(refs)
     for start in range(0, len(refs), _PIECE):
-        for ref, salt, _, body in stored_texts(log, refs[start : start + _PIECE]):
+        for ref, salt, _, body in stored_texts(log, refs[start : start + _PIECE]).fetchall():
             shown = {} if salt is None or body is None else {"salt": salt.hex(), "body": body}
             out.write(json_line({"text": {"ref": ref, **shown}}))
-    for event in piece:
+    for event, data in zip(piece, parsed, strict=True):
         line = {
             "stream": event.stream,
             "version": event.version,
@@ -197,7 +198,7 @@ def _write_piece(
             "id": str(UUID(bytes=event.id)),
             "at": event.at,
             "subject": event.subject,
-            "data": json.loads(event.data),
+            "data": data,
             "hash": hash_text(event.hash),
         }
         out.write(json_line({"event": line}))

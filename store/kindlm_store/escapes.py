@@ -53,13 +53,6 @@ _WRAPS = rf"(?:(?:[\r\n]|{_BACKSLASHES}(?:[rn]|u000[aAdD]|x0[aAdD])|%(?:25)*0[aA
 class Form:
     """A secret, or an encoding of it, in any mix of literal and escaped characters.
 
-    Attributes:
-        bytes: Percent codes of its characters, lower case.
-        units: Backslash-u codes of its characters, lower case.
-        hexes: Backslash-x codes of its characters, or of their bytes, lower case.
-        marks: Short escapes of its characters: backslash and letter, or a plus sign for a space.
-        points: Code points of its characters.
-
     Args:
         text: The secret, or an encoding of it.
         public: So many characters at its beginning are no secret: a cut in them leaves nothing.
@@ -68,11 +61,12 @@ class Form:
     def __init__(self, text: str, public: int = 0) -> None:
         self.text = text
         self._shortest = public + MIN_LENGTH
-        self.bytes = frozenset(code for character in text for code in _byte_codes(character))
-        self.units = frozenset(code for character in text for code in _unit_codes(character))
-        self.hexes = self.bytes | {f"{ord(c):02x}" for c in text if ord(c) < 256}
-        self.marks = frozenset(mark for character in text for mark in _short_escapes(character))
-        self.points = frozenset(map(ord, text))
+        self._codes = {
+            int(code, 16)
+            for character in text
+            for code in (f"{ord(character):x}", *_byte_codes(character), *_unit_codes(character))
+        }
+        self._marks = {mark for character in text for mark in _short_escapes(character)}
 
     # Compiled when needed: most runs never see an escaped character of a secret.
     @cached_property
@@ -95,6 +89,10 @@ class Form:
         """Matches it with line ends anywhere."""
         return re.compile(_WRAPS.join(map(_in_any_form, self.text)))
 
+    def may_be_escaped(self, text: str, codes: set[int]) -> bool:
+        """Whether a text, with `escaped_codes`, escapes any of its characters."""
+        return not codes.isdisjoint(self._codes) or any(mark in text for mark in self._marks)
+
     def occurrences(self, text: str) -> Iterator[Span]:
         """Where it is on one line, whole or cut."""
         for start, _ in matches(self.start, text):
@@ -110,32 +108,17 @@ class Form:
                     yield start, end
 
 
-class Escapes:
-    """What a text escapes: the characters that its escapes can stand for."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._percent = _codes(_PERCENT, text) if "%" in text else set()
-        if "%25" in text:
-            # It may be the code of a percent sign after all.
-            self._percent.add("25")
-        self._units = _codes(_UNICODE, text) if "\\u" in text else set()
-        self._hexes = _codes(_HEX, text) if "\\x" in text else set()
-        self._points = _points(text) if "&" in text else set()
-
-    def may_write(self, form: Form) -> bool:
-        """Tell whether a character of a form is escaped anywhere."""
-        return (
-            not self._percent.isdisjoint(form.bytes)
-            or not self._units.isdisjoint(form.units)
-            or not self._hexes.isdisjoint(form.hexes)
-            or not self._points.isdisjoint(form.points)
-            or any(mark in self._text for mark in form.marks)
-        )
-
-
-def _codes(pattern: re.Pattern[str], text: str) -> set[str]:
-    return {code.lower() for code in pattern.findall(text)}
+def escaped_codes(text: str) -> set[int]:
+    """What the escapes in a text may stand for: code points, and bytes and halves of characters."""
+    found = {code for codes in (_PERCENT, _UNICODE, _HEX) for code in codes.findall(text)}
+    codes = {int(code, 16) for code in found}
+    codes.update(_point(*reference) for reference in set(_ENTITY.findall(text)))
+    # What seems to escape an escape may be a percent sign or an ampersand after all.
+    if "%25" in text:
+        codes.add(ord("%"))
+    if "&amp;" in text:
+        codes.add(ord("&"))
+    return codes
 
 
 def unescaped(text: str) -> str:
@@ -187,15 +170,6 @@ def _ends(text: str, start: int, secret: str) -> Iterator[int]:
         )
         places = {match.end() for match in found if match}
         yield from places
-
-
-def _points(text: str) -> set[int]:
-    """The code points of the characters that references of HTML stand for."""
-    points = {_point(*reference) for reference in set(_ENTITY.findall(text))}
-    if "&amp;" in text:
-        # It may be a reference to an ampersand after all.
-        points.add(ord("&"))
-    return points
 
 
 def _point(code: str | None, number: str | None, name: str) -> int:

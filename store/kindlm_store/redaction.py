@@ -21,7 +21,7 @@ from base64 import b64encode
 from bisect import bisect
 from typing import TYPE_CHECKING
 
-from kindlm_store.escapes import MIN_LENGTH, Escapes, Form, cut_end, matches, unescaped
+from kindlm_store.escapes import MIN_LENGTH, Form, cut_end, escaped_codes, matches, unescaped
 from kindlm_store.pieces import covering, texts_in_pieces
 
 if TYPE_CHECKING:
@@ -124,14 +124,11 @@ class Redactor:
 
     def _escaped(self, text: str) -> list[Span]:
         """Where secrets are that may be escaped, whole or cut."""
-        escapes = Escapes(text)
-        spans: list[Span] = []
-        if not escapes.may_write(self._characters):
-            return spans
-        for form in self._escapable:
-            if escapes.may_write(form):
-                spans += _merged(form.occurrences(text))
-        return spans
+        codes = escaped_codes(text)
+        if not self._characters.may_be_escaped(text, codes):
+            return []
+        forms = [form for form in self._escapable if form.may_be_escaped(text, codes)]
+        return [span for form in forms for span in _merged(form.occurrences(text))]
 
     def _wrapped(self, text: str) -> list[Span]:
         """Where hex and base64 are that may be wrapped over lines."""

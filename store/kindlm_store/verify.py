@@ -197,7 +197,7 @@ class _Check:
             texts = "SELECT ref, salt, digest, body FROM contents NOT INDEXED"
             for row in self._connection.execute(texts):
                 self._check_text(*row)
-        if erasures is None:
+        if erasures is None or not self._erased:
             return
         try:
             gone = erased_by_log(self._connection, erasures)

@@ -44,6 +44,16 @@ def test_only_what_nobody_else_refers_to(log: EventLog) -> None:
     assert next(log.read(types=["erased"])).data == {"texts": sorted(found.refs)}
 
 
+def test_what_an_event_refers_to_counts_even_if_its_data_was_made_a_blob(log: EventLog) -> None:
+    log.append("run/a", [said("ours")])
+    log.append("run/b", [said("ours")])
+    with closing(sqlite3.connect(log.path)) as raw, raw:
+        raw.execute("DROP TRIGGER events_update")
+        raw.execute("UPDATE events SET data = CAST(data AS BLOB) WHERE seq = 2")
+    found = log.erasable(["run/a"])
+    assert (len(found.refs), found.shared) == (0, 1)
+
+
 def test_of_two_streams_together_also_what_they_share(log: EventLog) -> None:
     log.append("run/a", [said("ours")])
     log.append("run/b", [said("ours")])
