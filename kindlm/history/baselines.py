@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.rows import value_of
 
 __all__ = [
     "Baseline",
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 _LIST = """
-SELECT b.project, b.suite, b.label, b.run, b."by", b.at, a.run IS NOT NULL AS active,
+SELECT b.*, b."by" AS set_by, b.at AS set_at, a.run IS NOT NULL AS active,
        EXISTS (SELECT 1 FROM runs r WHERE r.id = b.run) AS here
   FROM baselines b
   LEFT JOIN active_baselines a
@@ -84,32 +85,22 @@ def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Bas
         f"{_LIST} AND (:suite IS NULL OR b.suite = :suite) {_ORDER}", {"suite": suite}
     )
     return [
-        Baseline(
-            project=row["project"],
-            suite=row["suite"],
-            label=row["label"],
-            run=row["run"],
-            set_by=row["by"],
-            set_at=row["at"],
-            active=bool(row["active"]),
-            here=bool(row["here"]),
-        )
-        for row in rows
+        value_of(Baseline, row, active=bool(row["active"]), here=bool(row["here"])) for row in rows
     ]
 
 
 def active_baseline(db: sqlite3.Connection, project: str, suite: str) -> Baseline | None:
     """Return the baseline of a suite that was set last."""
-    found = [b for b in list_baselines(db, suite) if b.project == project and b.active]
-    return found[0] if found else None
+    found = (b for b in list_baselines(db, suite) if b.project == project and b.active)
+    return next(found, None)
 
 
 def labelled_baseline(
     db: sqlite3.Connection, project: str, suite: str, label: str
 ) -> Baseline | None:
     """Return the baseline of a suite that has a label, the empty one for none."""
-    found = [b for b in list_baselines(db, suite) if (b.project, b.label) == (project, label)]
-    return found[0] if found else None
+    found = (b for b in list_baselines(db, suite) if (b.project, b.label) == (project, label))
+    return next(found, None)
 
 
 def last_change(db: sqlite3.Connection, project: str, suite: str) -> str | None:
@@ -134,30 +125,36 @@ class BaselineChecks:
         It must be in this history as it was recorded, with the final texts that are compared.
         """
         known = self._db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
+        why = None
         if not known["run_known"]:
-            return _corrupt(run, suite, "that run is not in this history")
-        if not known["suite_known"]:
-            return _corrupt(run, suite, "that run did not test it")
-        if known["purged"]:
-            return _corrupt(run, suite, "outputs of that run were purged or withheld")
-        if run not in self._changed:
-            self._changed[run] = self._find_change(run)
-        changed = self._changed[run]
-        if changed is not None:
-            return _corrupt(run, suite, f"that run is not as it was recorded: {changed}")
-        return None
+            why = "that run is not in this history"
+        elif not known["suite_known"]:
+            why = "that run did not test it"
+        elif known["purged"]:
+            why = "outputs of that run were purged or withheld"
+        elif (changed := self._change_of(run)) is not None:
+            why = f"that run is not as it was recorded: {changed}"
+        if why is None:
+            return None
+        return KindlmError(
+            ErrorCode.BASELINE_CORRUPT,
+            f'The baseline of suite "{suite}", run {run}, can not be used: {why}.',
+            "Choose another run: kindlm baseline set RUN",
+        )
 
-    def _find_change(self, run: str) -> str | None:
+    def _change_of(self, run: str) -> str | None:
         """Return what is not as it was recorded in a run; None if all is."""
-        from kindlm.history.sealing import SEALED_HEADS
-        from kindlm_store.verify import verify_file
+        if run not in self._changed:
+            from kindlm.history.sealing import SEALED_HEADS
+            from kindlm_store.verify import verify_file
 
-        stream = f"run/{run}"
-        file = self._db.execute("PRAGMA database_list").fetchone()[2]
-        found = verify_file(file, stream, claims=SEALED_HEADS)
-        # What is wrong elsewhere in the history does not concern this run.
-        wrong = (problem.what for problem in found.problems if problem.stream in (stream, None))
-        return next(wrong, None)
+            stream = f"run/{run}"
+            file = self._db.execute("PRAGMA database_list").fetchone()[2]
+            found = verify_file(file, stream, claims=SEALED_HEADS)
+            # What is wrong elsewhere in the history does not concern this run.
+            wrong = (problem.what for problem in found.problems if problem.stream in (stream, None))
+            self._changed[run] = next(wrong, None)
+        return self._changed[run]
 
 
 def no_baseline(suite: str) -> KindlmError:
@@ -209,23 +206,13 @@ class RecordedBaselines:
         return output_of(self._db, run, suite, test, target)
 
     def _find(self, project: str, suite: str) -> Result[str | None]:
+        chosen = self._chosen.get((project, suite))
         active = active_baseline(self._db, project, suite)
-        run = active.run if active else None
-        key = (project, suite)
-        if self._chosen.get(key) is not None:
-            run = self._chosen[key]
+        run = chosen or (active.run if active else None)
         if run is None:
             return Ok(None)
         problem = self._checks.corruption(run, suite)
         if problem is not None:
             return Err(problem)
         # None was chosen then if there was no baseline, or none that could be used.
-        return Ok(self._chosen.get(key, run))
-
-
-def _corrupt(run: str, suite: str, why: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.BASELINE_CORRUPT,
-        f'The baseline of suite "{suite}", run {run}, can not be used: {why}.',
-        "Choose another run: kindlm baseline set RUN",
-    )
+        return Ok(self._chosen.get((project, suite), run))

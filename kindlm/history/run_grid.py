@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kindlm.history import queries
@@ -55,9 +55,6 @@ SELECT {_COLUMNS} FROM executions e
 
 _ORDER = (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
 """What a reader looks for first stands first."""
-
-_Key = tuple[str, str]
-_Cells = dict[str, sqlite3.Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +119,28 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Gr
 
     As many statements however many tests there are.
     """
-    tests: dict[_Key, _Cells] = {}
+    tests: dict[tuple[str, str], dict[str, sqlite3.Row]] = {}
     for row in view.over_suites(queries.TESTS):
         tests.setdefault((row["suite_name"], row["test"]), {})[row["target"]] = row
     ordered = sorted(tests.items(), key=lambda test: _rank(test[1].values()))
     shown = ordered[offset : offset + limit]
-    wanted = {(row["suite"], row["test"]) for _, cells in shown for row in cells.values()}
-    executions, scores = _executions(view, wanted), _scores(view, wanted)
+    keys = {(row["suite"], row["test"]) for _, cells in shown for row in cells.values()}
+    wanted = (json.dumps(sorted(keys)),)
+    held: dict[tuple[str, ...], list[GridExecution]] = {}
+    for row in view.db.execute(_EXECUTIONS, wanted):
+        held.setdefault(_place(row), []).append(value_of(GridExecution, row))
+    scores = {_place(row): row["score"] for row in view.db.execute(_SCORES, wanted)}
+
+    def cell(row: sqlite3.Row) -> GridCell:
+        place = _place(row)
+        return GridCell(test_of(row), tuple(held.get(place, ())), scores.get(place))
+
     return Grid(
         targets=tuple(dict.fromkeys(target for _, cells in ordered for target in cells)),
-        rows=tuple(_row(key, cells, executions, scores) for key, cells in shown),
+        rows=tuple(
+            GridRow(suite, name, {target: cell(row) for target, row in cells.items()})
+            for (suite, name), cells in shown
+        ),
         total=len(ordered),
         before=min(offset, len(ordered)),
         slowest=_top(view, _SLOWEST, top),
@@ -139,40 +148,14 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Gr
     )
 
 
+def _place(row: sqlite3.Row) -> tuple[str, ...]:
+    return row["suite"], row["test"], row["target"]
+
+
 def _rank(cells: Iterable[sqlite3.Row]) -> int:
     """Return where a test stands: by the cell to look at first."""
     statuses = (test_status(counts_of(row), row["pass_rate_min"], scores_of(row)) for row in cells)
     return min(map(_ORDER.index, statuses))
-
-
-def _executions(
-    view: RunView, wanted: Collection[_Key]
-) -> dict[tuple[str, str, str], list[GridExecution]]:
-    found: dict[tuple[str, str, str], list[GridExecution]] = {}
-    for row in view.db.execute(_EXECUTIONS, (json.dumps(sorted(wanted)),)):
-        key = (row["suite"], row["test"], row["target"])
-        found.setdefault(key, []).append(value_of(GridExecution, row))
-    return found
-
-
-def _scores(view: RunView, wanted: Collection[_Key]) -> dict[tuple[str, str, str], float]:
-    rows = view.db.execute(_SCORES, (json.dumps(sorted(wanted)),))
-    return {(row["suite"], row["test"], row["target"]): row["score"] for row in rows}
-
-
-def _row(
-    key: _Key,
-    cells: _Cells,
-    executions: Mapping[tuple[str, str, str], Sequence[GridExecution]],
-    scores: Mapping[tuple[str, str, str], float],
-) -> GridRow:
-    suite, name = key
-    found = {}
-    for target, row in cells.items():
-        place = (row["suite"], name, target)
-        held = tuple(executions.get(place, ()))
-        found[target] = GridCell(test_of(row), held, scores.get(place))
-    return GridRow(suite, name, found)
 
 
 def _top(view: RunView, query: str, number: int) -> tuple[GridExecution, ...]:

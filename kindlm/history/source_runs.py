@@ -11,7 +11,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.recorded_attempts import PurgedError, read_messages
 from kindlm.history.runs import state_of
 from kindlm.transcript import Role
-from kindlm_store import is_held
 
 __all__ = ["SourceRun", "SourceSuite", "SourceTest", "live_runs", "read_source"]
 
@@ -23,13 +22,10 @@ SELECT id, project, name, path FROM suites
  ORDER BY ordinal
 """
 
-_FILES = """
-SELECT DISTINCT file FROM planned_tests WHERE suite = ? AND selected AND file IS NOT NULL
-"""
+_FILES = "SELECT DISTINCT file FROM planned_tests WHERE suite = ? AND selected AND file IS NOT NULL"
 
 _OPTIONS = """
-SELECT json_extract(data, '$.options.compat') AS compat,
-       json_extract(data, '$.options.paths') AS paths
+SELECT json_extract(data, '$.options.compat'), json_extract(data, '$.options.paths')
   FROM event_log
  WHERE stream = 'run/' || ? AND type = 'run.started'
 """
@@ -128,25 +124,24 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     mode, ended, passed = db.execute(_RUN, (run,)).fetchone()
     if mode == "generation":
         message = f"Run {run} wrote tests, and checked nothing that could be checked again."
-        return Err(_error(message, "Choose a run of tests: kindlm runs"))
-    file = db.execute("PRAGMA database_list").fetchone()[2]
-    if ended is None and is_held(file, f"run/{run}"):
-        return Err(_error(f"Run {run} still goes on.", "Wait until it has ended."))
+        return _error(message, "Choose a run of tests: kindlm runs")
+    state = state_of(db, run, ended)
+    if state == "running":
+        return _error(f"Run {run} still goes on.", "Wait until it has ended.")
     is_whole = not db.execute(_ADDED, (run,)).fetchone()[0]
     rows = db.execute(_SUITES, {"run": run, "name": suite}).fetchall()
     suites = tuple(_suite(db, row, is_whole=is_whole) for row in rows)
     tests = [test for each in suites for test in each.tests.values()]
     if not any(test.has_run for test in tests):
         of = "" if suite is None else f" of suite {suite!r}"
-        return Err(_error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs"))
+        return _error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs")
     if (purged := sum(test.purged for test in tests)) and purged == sum(t.said for t in tests):
-        message = (
+        return _error(
             f"The texts of run {run} were purged or withheld: what was said can not be looked at"
-            " again."
+            " again.",
+            "Choose another run: kindlm runs; or run it again: kindlm test",
         )
-        return Err(_error(message, "Choose another run: kindlm runs; or run it again: kindlm test"))
-    state = state_of(db, run, ended)
-    options = db.execute(_OPTIONS, (run,)).fetchone()
+    compat, paths = db.execute(_OPTIONS, (run,)).fetchone()
     return Ok(
         SourceRun(
             id=run,
@@ -155,8 +150,8 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
             passed=None if passed is None else bool(passed),
             is_whole=is_whole,
             suites=suites,
-            compat=options["compat"],
-            paths=tuple(json.loads(options["paths"] or "[]")),
+            compat=compat,
+            paths=tuple(json.loads(paths or "[]")),
         )
     )
 
@@ -177,29 +172,23 @@ def _suite(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> Sourc
 
 def _test(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> SourceTest:
     ended = tuple(sorted(json.loads(row["ended"])))
-    if not is_whole:
-        planned = ended
-    elif not row["selected"]:
-        planned = ()
-    else:
-        planned = tuple(range(1, 2 if row["skip"] else row["planned"] + 1))
+    planned = tuple(range(1, 2 if row["skip"] else row["planned"] + 1)) if row["selected"] else ()
+    try:
+        first = {
+            message.role: message.text for message in read_messages(db, row["messages"] or "[]")
+        }
+    except PurgedError:
+        first = {}
     return SourceTest(
         selected=bool(row["selected"]),
         ended=ended,
-        planned=planned,
+        planned=planned if is_whole else ended,
         has_run=row["repeats"] is not None,
         said=row["said"],
         purged=row["purged"],
-        first=_first(db, row["messages"]),
+        first=first,
     )
 
 
-def _first(db: sqlite3.Connection, column: str | None) -> dict[Role, str]:
-    try:
-        return {message.role: message.text for message in read_messages(db, column or "[]")}
-    except PurgedError:
-        return {}
-
-
-def _error(message: str, hint: str) -> KindlmError:
-    return KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint)
+def _error(message: str, hint: str) -> Err:
+    return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint))
