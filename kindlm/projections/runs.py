@@ -7,7 +7,7 @@ counts, by its time.
 
 from __future__ import annotations
 
-from kindlm_store import Projection, on
+from kindlm_store.project import Fold, Projection, on
 
 __all__ = ["BASELINES", "COLUMNS", "GATES", "REVIEWS", "RUNS", "SUITES"]
 
@@ -23,6 +23,18 @@ COLUMNS = {
     "attempt": _ABOUT.format(f"CAST(substr(subject, {_DOT} + 1) AS INTEGER)"),
 }
 """What the statements read of an event beside its own columns."""
+
+
+def _last(types: str, change: str) -> Fold:
+    """Change the row of a run by the last of its events of these types."""
+    return on(
+        types,
+        f"""
+        UPDATE runs SET {change}
+          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
+         WHERE runs.id = n.run AND first_event < n.version""",  # noqa: S608
+    )
+
 
 # `first_event`, here and in the tables of executions: the version, in its stream, of the event
 # that the row began with. An event changes only rows that began before it, also in one batch.
@@ -60,35 +72,20 @@ RUNS = Projection(
           FROM new_events ORDER BY seq""",
         ),
         # A run may be stopped and resumed several times in a batch: each column has its last event.
-        on(
-            "run.resumed run.extended",
-            """
-        UPDATE runs SET planned = n.data ->> 'planned'
-          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
-         WHERE runs.id = n.run AND first_event < n.version""",
-        ),
-        on(
+        _last("run.resumed run.extended", "planned = n.data ->> 'planned'"),
+        _last(
             "run.resumed run.interrupted run.aborted run.finished",
-            """
-        UPDATE runs SET ended = nullif(substr(n.type, 5), 'resumed')
-          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
-         WHERE runs.id = n.run AND first_event < n.version""",
+            "ended = nullif(substr(n.type, 5), 'resumed')",
         ),
-        on(
+        _last(
             "run.resumed run.interrupted run.aborted",
-            """
-        UPDATE runs SET reason = iif(n.type = 'run.resumed', NULL, n.data ->> 'reason')
-          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
-         WHERE runs.id = n.run AND first_event < n.version""",
+            "reason = iif(n.type = 'run.resumed', NULL, n.data ->> 'reason')",
         ),
-        on(
+        _last(
             "run.finished",
             """
-        UPDATE runs
-           SET finished_at = n.at, passed = n.data ->> 'passed',
-               exit_code = n.data ->> 'exit_code', duration_ms = real(n.data ->> 'duration_ms')
-          FROM (SELECT *, max(seq) FROM new_events GROUP BY run) n
-         WHERE runs.id = n.run AND first_event < n.version""",
+               finished_at = n.at, passed = n.data ->> 'passed',
+               exit_code = n.data ->> 'exit_code', duration_ms = real(n.data ->> 'duration_ms')""",
         ),
         # No label: its name was taken away, also the one that it began with.
         on(
