@@ -15,7 +15,6 @@ from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
 
 __all__ = [
-    "bool_member",
     "object_in",
     "objects_member",
     "text_member",
@@ -84,14 +83,6 @@ def text_member(answer: Mapping[str, Any], name: str) -> str:
     value = answer.get(name)
     if not isinstance(value, str):
         raise ValueError(f"its {name} is no text")  # noqa: TRY004 - a wrong answer
-    return value
-
-
-def bool_member(answer: Mapping[str, Any], name: str) -> bool:
-    """Return a truth value of an answer; raise `ValueError` if it is none."""
-    value = answer.get(name)
-    if not isinstance(value, bool):
-        raise ValueError(f"its {name} is neither true nor false")  # noqa: TRY004 - a wrong answer
     return value
 
 

@@ -13,7 +13,6 @@ import pkgutil
 from collections.abc import Awaitable, Iterable
 from enum import Enum
 from functools import cache
-from types import ModuleType
 from typing import Any, ClassVar
 
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
@@ -29,7 +28,6 @@ __all__ = [
     "UndecidedError",
     "failed",
     "kinds",
-    "kinds_in",
     "passed",
     "skipped",
     "undecided",
@@ -103,21 +101,12 @@ class UndecidedError(Exception):
 
 @cache
 def kinds() -> frozenset[str]:
-    """Return the kinds of all checks of kindlm."""
+    """Return the kinds of all checks of kindlm, which no package can use."""
     package = importlib.import_module(__package__)
     names = [f"{__package__}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
-    return kinds_in(map(importlib.import_module, names))
-
-
-def kinds_in(modules: Iterable[ModuleType]) -> frozenset[str]:
-    """Return the kinds of the checks in some modules; raise `ValueError` if two have the same."""
-    found: dict[str, type[Check]] = {}
-    for value in (value for module in modules for value in vars(module).values()):
-        if not (isinstance(value, type) and issubclass(value, Check) and hasattr(value, "kind")):
-            continue
-        if found.setdefault(value.kind, value) is not value:
-            raise ValueError(f"two checks are of the kind {value.kind!r}: {value}")
-    return frozenset(found)
+    values = [value for name in names for value in vars(importlib.import_module(name)).values()]
+    checks = [each for each in values if isinstance(each, type) and issubclass(each, Check)]
+    return frozenset(each.kind for each in checks if hasattr(each, "kind"))
 
 
 def passed(

@@ -6,14 +6,13 @@ import asyncio
 import json
 import threading
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import pytest
-from evaluated import awaited, demand, evaluated, nobody
+from evaluated import all_checks, awaited, demand, evaluated, nobody
 
 from kindlm.checks import Check
-from kindlm.checks.base import AskingCheck, kinds, kinds_in, passed
+from kindlm.checks.base import AskingCheck, kinds, passed
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -200,17 +199,10 @@ def test_every_check_of_the_suite_format_is_found() -> None:
     }
 
 
-def test_two_checks_of_one_kind_are_an_error() -> None:
-    class Another(LastText):
-        pass
-
-    module = ModuleType("checks")
-    vars(module).update(one=LastText, same=LastText, base=Check)
-    assert kinds_in([module]) == {"last_text"}
-
-    vars(module).update(other=Another)
-    with pytest.raises(ValueError, match="two checks are of the kind 'last_text'"):
-        kinds_in([module])
+def test_no_two_checks_have_the_same_kind() -> None:
+    classes = all_checks()
+    assert len({check.kind for check in classes}) == len(classes)
+    assert {check.kind for check in classes} == kinds()
 
 
 class TurnsSeen(Check):

@@ -29,17 +29,15 @@ from kindlm.transcript import Transcript
 
 
 @cache
-def _checks() -> dict[str, type[Any]]:
+def all_checks() -> frozenset[type[Any]]:
+    """Return the classes of all checks of kindlm."""
     modules = [
         importlib.import_module(f"kindlm.checks.{module.name}")
         for module in pkgutil.iter_modules(kindlm.checks.__path__)
     ]
     values = [value for module in modules for value in vars(module).values()]
-    return {
-        value.kind: value
-        for value in values
-        if isinstance(value, type) and issubclass(value, Check) and hasattr(value, "kind")
-    }
+    checks = [each for each in values if isinstance(each, type) and issubclass(each, Check)]
+    return frozenset(each for each in checks if hasattr(each, "kind"))
 
 
 def demand(kind: str, label: str, params: Mapping[str, Any], **more: Any) -> Any:
@@ -82,7 +80,8 @@ def check_of(kind: str, params: Mapping[str, Any]) -> Any:
             NamedPattern(each["name"], each["pattern"])
             for each in values.get("customPatterns") or ()
         ]
-    return _made(_checks()[kind], values)
+    (check,) = [each for each in all_checks() if each.kind == kind]
+    return _made(check, values)
 
 
 def _made(kind: type[Any], written: Mapping[str, Any] | None) -> Any:

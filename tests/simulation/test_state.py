@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.ports import SimulatedAnswer, ToolSimulator
-from kindlm.simulation import SimulatedTools
-from kindlm.simulation.placeholders import MissingValueError, fill
-from kindlm.simulation.simulator import state_matches
+from kindlm.simulation import MissingValueError, SimulatedTools, fill, state_matches
 from kindlm.suite import RecordedAnswer, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
 
