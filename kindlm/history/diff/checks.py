@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -88,9 +88,10 @@ def pair_checks(
     repeat that errored before it decided a check did not pass it, as it did not pass its test.
     Where all repeats of AFTER errored, that goes for all checks.
     """
-    if not any(_has_failed(sample) for sample in (*before.samples, *after.samples)):
+    samples = *before.samples, *after.samples
+    if all(each.status is Status.PASSED and not each.failures for each in samples):
         return {}
-    old, new = dict(_counted(before.samples)), dict(_counted(after.samples))
+    old, new = _counted(before.samples), _counted(after.samples)
     if after.samples and all(sample.status is Status.ERRORED for sample in after.samples):
         failed = Counts(0, len(after.samples))
         new = dict.fromkeys(old, failed) | new
@@ -106,23 +107,16 @@ def pair_checks(
     }
 
 
-def _counted(samples: Sequence[Sample]) -> Iterator[tuple[CheckKey, Counts]]:
-    """Yield the checks that a side made, with the repeats that count."""
+def _counted(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
+    """Return the checks that a side made, with the repeats that count."""
     errored = sum(sample.status is Status.ERRORED for sample in samples)
-    made: Counter[CheckKey] = Counter()
+    decided: Counter[CheckKey] = Counter()
     passed: Counter[CheckKey] = Counter()
-    lost: Counter[CheckKey] = Counter()
     for sample in samples:
         for check, is_passed in read_checks(sample.checks).items():
-            made[check] += 1
+            decided[check] += sample.status is not Status.ERRORED
             passed[check] += is_passed
-            lost[check] += sample.status is Status.ERRORED
-    for check, times in made.items():
-        yield check, Counts(passed[check], times + errored - lost[check])
-
-
-def _has_failed(sample: Sample) -> bool:
-    return sample.status is not Status.PASSED or bool(sample.failures)
+    return {check: Counts(passed[check], times + errored) for check, times in decided.items()}
 
 
 def _is_met(counts: Counts, pass_rate_min: float) -> bool:

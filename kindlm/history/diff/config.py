@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -114,14 +114,9 @@ def compare_configs(
         return None
     if before is None or after is None:
         return SuiteConfig(suite, *hashes, ())
-    changes: list[ChangedValue] = []
-    left_out = 0
-    for change in _changes("", _document(before), _document(after), 0):
-        if len(changes) < _MOST_CHANGES:
-            changes.append(change)
-        else:
-            left_out += 1
-    return SuiteConfig(suite, *hashes, tuple(changes), left_out)
+    found = list(_changes("", _document(before), _document(after), 0))
+    left_out = max(len(found) - _MOST_CHANGES, 0)
+    return SuiteConfig(suite, *hashes, tuple(found[:_MOST_CHANGES]), left_out)
 
 
 def parts_of_test(config: SuiteConfig | None, test: str) -> tuple[str, ...]:
@@ -199,43 +194,27 @@ def _document(text: str) -> Any:
 def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[ChangedValue]:
     if before is after:
         return
-    if depth < _MOST_DEPTH and isinstance(before, dict) and isinstance(after, dict):
-        yield from _of_keys(path, before, after, depth, _key)
-        return
-    named = _named(before), _named(after)
-    if depth < _MOST_DEPTH and named[0] is not None and named[1] is not None:
-        yield from _of_keys(path, named[0], named[1], depth, _item)
-        return
-    if ABSENT in (before, after) or not equal(before, after):
+    by_key = isinstance(before, dict) and isinstance(after, dict)
+    old, new = (before, after) if by_key else (_named(before), _named(after))
+    if depth < _MOST_DEPTH and old is not None and new is not None:
+        for key in dict.fromkeys([*old, *new]):
+            place = _key(path, key) if by_key else _item(path, key)
+            yield from _changes(place, old.get(key, ABSENT), new.get(key, ABSENT), depth + 1)
+    elif ABSENT in (before, after) or not equal(before, after):
         yield ChangedValue(path, before, after)
-
-
-def _of_keys(
-    path: str, before: Mapping[str, Any], after: Mapping[str, Any], depth: int, place: Any
-) -> Iterator[ChangedValue]:
-    for key in dict.fromkeys([*before, *after]):
-        old, new = before.get(key, ABSENT), after.get(key, ABSENT)
-        yield from _changes(place(path, key), old, new, depth + 1)
 
 
 def _named(value: Any) -> dict[str, Any] | None:
     """Return the items of a list by what names them; None if it is no list of named items."""
-    if not isinstance(value, list):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         return None
     items: dict[str, Any] = {}
     for item in value:
-        name = _name(item)
+        name = next((item[key] for key in _NAMES if isinstance(item.get(key), str)), None)
         if name is None or name in items:
             return None
         items[name] = item
     return items
-
-
-def _name(item: Any) -> str | None:
-    if not isinstance(item, dict):
-        return None
-    found = (item[key] for key in _NAMES if isinstance(item.get(key), str))
-    return next(found, None)
 
 
 def _key(path: str, key: str) -> str:

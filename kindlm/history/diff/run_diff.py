@@ -39,6 +39,8 @@ from kindlm.history.diff.values import Kind, QualifiedName, TestDiff
 from kindlm.history.evidence.judging import judge_pair
 from kindlm.history.evidence.values import (
     Change,
+    CheckKey,
+    CheckPair,
     FailOn,
     RunEvidence,
     TestPair,
@@ -291,24 +293,29 @@ class RunDiff:
             assert test is not None
             key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
             told = side_of(old) if old else None, side_of(new) if new else None
-            pair, behaviour = TestPair(*told), BehaviourChange()
+            judged, is_same, behaviour = told, False, BehaviourChange()
+            checks: dict[CheckKey, CheckPair] = {}
             if before and after and old and new:
                 if old.samples and new.samples:
                     same_config = before.config_hash == after.config_hash
                     behaviour = compare_behaviour(
                         old.samples, new.samples, self._arguments, same_config=same_config
                     )
-                judged_old, judged_new, is_same = independent_samples(old, new)
-                if (judged_old, judged_new) != (old, new):
-                    pair = TestPair(side_of(judged_old), side_of(judged_new))
+                own_old, own_new, is_same = independent_samples(old, new)
+                if (own_old, own_new) != (old, new):
+                    judged = side_of(own_old), side_of(own_new)
                 config = self._config(suite.name)
                 is_other = partial(is_other_demand, config, before, after, test.name)
-                checks = pair_checks(judged_old, judged_new, is_other)
-                pair = replace(pair, same_conversations=is_same, checks=checks)
-                if is_same:
-                    # The same conversations need no texts to be the same.
-                    behaviour = replace(behaviour, erased=False)
-            pair = replace(pair, behaviour_changed=behaviour.any or behaviour.erased)
+                checks = pair_checks(own_old, own_new, is_other)
+            if is_same:
+                # The same conversations need no texts to be the same.
+                behaviour = replace(behaviour, erased=False)
+            pair = TestPair(
+                *judged,
+                behaviour_changed=behaviour.any or behaviour.erased,
+                same_conversations=is_same,
+                checks=checks,
+            )
             if any(key in added for added in self._added):
                 added_before, added = (side.get(key, AddedRepeats()) for side in self._added)
                 pair = added.beside(pair, added_before)

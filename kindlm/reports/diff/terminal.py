@@ -69,14 +69,20 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     told = 0
     for kind, tests in diff.kinds.items():
         look = LOOKS[kind]
-        room = len(tests) if options.verbose else _TOLD - told
         if kind is Kind.UNCHANGED and not options.verbose:
             page.heading(f"Unchanged: {count(len(tests), 'test')}")
-        elif look.listed:
-            _write_list(diff, tests, look, page, len(tests) if options.verbose else _LISTED)
-        else:
-            _write_group(diff, tests, look, page, max(room, 0), options)
-            told += len(tests)
+            continue
+        page.heading(look.title)
+        full = 0 if look.listed else len(tests) if options.verbose else max(_TOLD - told, 0)
+        shown = len(tests) if options.verbose else full + _LISTED
+        for number, test in enumerate(tests[:shown]):
+            _write_line(diff, test, look, page)
+            if number < full:
+                _write_details(test, diff.details(test), page, color=options.color)
+        if len(tests) > shown:
+            more = len(tests) - shown
+            page.line(f"… and {more:,} more: --test NAME, or --verbose for all", indent=2)
+        told += 0 if look.listed else len(tests)
     _write_configs(diff, page)
     _write_figures(diff, page)
     _write_end(diff, page)
@@ -87,38 +93,6 @@ def _write_head(diff: RunDiff, page: Page) -> None:
         page.line((name, "dim"), (one_line(view.id), "bold cyan"), f"  {run_text(view)}", hang=9)
     for note in notes_of(diff):
         page.line(("! ", "yellow"), note, hang=2)
-
-
-def _write_list(
-    diff: RunDiff, tests: tuple[TestDiff, ...], look: Look, page: Page, room: int
-) -> None:
-    page.heading(look.title)
-    for test in tests[:room]:
-        _write_line(diff, test, look, page)
-    _write_more(len(tests) - room, page)
-
-
-def _write_group(
-    diff: RunDiff,
-    tests: tuple[TestDiff, ...],
-    look: Look,
-    page: Page,
-    room: int,
-    options: ReportOptions,
-) -> None:
-    page.heading(look.title)
-    for number, test in enumerate(tests):
-        if number >= room + _LISTED:
-            break
-        _write_line(diff, test, look, page)
-        if number < room:
-            _write_details(test, diff.details(test), page, color=options.color)
-    _write_more(len(tests) - room - _LISTED, page)
-
-
-def _write_more(number: int, page: Page) -> None:
-    if number > 0:
-        page.line(f"… and {number:,} more: --test NAME, or --verbose for all", indent=2)
 
 
 def _write_line(diff: RunDiff, test: TestDiff, look: Look, page: Page) -> None:
