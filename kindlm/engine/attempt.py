@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kindlm.engine.calls import Calls, Reservation, definition_of
+from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.engine.log import FieldLog, name_execution
-from kindlm.engine.pace import Callee
+from kindlm.engine.pace import Callee, Turn
 from kindlm.engine.resources import Run
 from kindlm.engine.stop import Deadline
 from kindlm.engine.talk import AgentTalk, HeldTalk, ModelTalk, Talk, first_messages
@@ -133,7 +133,7 @@ async def run_execution(
     run: Run,
     *,
     attempt: int = 1,
-    reserved: Reservation | None = None,
+    reserved: Turn | None = None,
     may_rerun: Callable[[], bool] = lambda: False,
 ) -> Finished | None:
     """Run one execution; when this returns, its end is on disk. None if it was cut off before.
@@ -200,7 +200,7 @@ class _Attempt:
         execution: Execution,
         run: Run,
         number: int,
-        reserved: Reservation | None,
+        reserved: Turn | None,
         held: HeldConversation | None,
         answers: RecordedAnswers | None,
     ) -> None:

@@ -12,7 +12,7 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -47,7 +47,6 @@ __all__ = [
     "MAX_DELAY_S",
     "MAX_RESENDS",
     "Calls",
-    "Reservation",
     "definition_of",
     "fingerprint",
     "retry_delay",
@@ -61,14 +60,6 @@ MAX_RESENDS = 5
 """How often a call is made again at once because its client asks for it, which is no retry."""
 
 _log = FieldLog(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """A turn taken before an execution starts, for its first call."""
-
-    pace: Pace
-    turn: Turn
 
 
 class Calls:
@@ -88,7 +79,7 @@ class Calls:
         recorder: Recorder,
         deadline: Deadline,
         *,
-        reserved: Reservation | None = None,
+        reserved: Turn | None = None,
         answers: RecordedAnswers | None = None,
         last: int = 0,
     ) -> None:
@@ -161,8 +152,8 @@ class Calls:
                     record_failure(_cut_off(), begun, None)
                     raise
             finally:
-                if pace is not None and turn is not None:
-                    _settle(pace, turn, result)
+                if turn is not None:
+                    _settle(turn, result)
             if isinstance(result, Ok):
                 return Ok((number, result.value))
             error = result.error
@@ -186,7 +177,7 @@ class Calls:
         reserved = self._reserved
         if reserved is not None and reserved.pace is pace:
             self._reserved = None
-            return reserved.turn
+            return reserved
         turn = pace.turn_now()
         if turn is not None:
             return turn
@@ -196,7 +187,7 @@ class Calls:
     def release_turn(self) -> None:
         """Give back the reserved turn if no call used it."""
         if self._reserved is not None:
-            self._reserved.pace.ended(self._reserved.turn)
+            self._reserved.pace.ended(self._reserved)
             self._reserved = None
 
     def spend(self, model: str, cost: Cost) -> None:
@@ -449,8 +440,9 @@ def _without(boundary: str, messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple([replace(each, text=each.text.replace(boundary, "")) for each in messages])
 
 
-def _settle(pace: Pace, turn: Turn, result: Result[Any] | None) -> None:
+def _settle(turn: Turn, result: Result[Any] | None) -> None:
     """Report the outcome of a call to its pace; None means that it was abandoned."""
+    pace = turn.pace
     match result:
         case Ok(value=reply):
             pace.answered(turn, reply.quotas if isinstance(reply, ModelReply) else ())

@@ -128,12 +128,13 @@ class PaceChange:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Permission for one call, which starts now.
+    """Permission of a `pace` for one call, which starts now.
 
     `in_flight` includes this call. `rate` is the rate (calls per second) that delayed it, or None
     if the rate did not.
     """
 
+    pace: Pace
     number: int
     started_at: float
     waited_s: float
@@ -491,7 +492,7 @@ class Pace:
         if self._cycle is None:
             self._cycle = _Cycle(self._sent, now)
         in_flight = len(self._in_flight)
-        return Turn(self._sent, now, now - arrived, in_flight, rate if was_held else None)
+        return Turn(self, self._sent, now, now - arrived, in_flight, rate if was_held else None)
 
     def _grow(self, turn: Turn) -> None:
         """Widen the window, and raise the rate, after a good answer in this epoch."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kindlm.engine.attempt import Finished, callee, end_unrun, run_execution
-from kindlm.engine.calls import Reservation
-from kindlm.engine.pace import Callee, Pace, Paces
+from kindlm.engine.pace import Callee, Pace, Paces, Turn
 from kindlm.engine.resources import USED_UP, Limits, Ports, Run
 from kindlm.engine.stop import Stop
 from kindlm.outcome import Status
@@ -29,7 +28,7 @@ Observer = Callable[[Finished], None]
 Calls = Callable[[Execution], bool]
 """Says whether an execution will call anybody, as things are now."""
 
-Work = Callable[[Execution, Reservation | None, Callable[[], None]], Awaitable[bool]]
+Work = Callable[[Execution, Turn | None, Callable[[], None]], Awaitable[bool]]
 """Does one execution, with the turn that was taken for its first call if it will make one.
 
 It may call the function once others may start, while it waits for the disk. Returns whether the
@@ -111,7 +110,7 @@ class _Runner:
         return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))
 
     async def work(
-        self, execution: Execution, reserved: Reservation | None, leave: Callable[[], None]
+        self, execution: Execution, reserved: Turn | None, leave: Callable[[], None]
     ) -> bool:
         """Do one execution and report how it ended; return whether it did."""
         finished = await self._do(execution, reserved)
@@ -124,7 +123,7 @@ class _Runner:
         self._observer(finished)
         return True
 
-    async def _do(self, execution: Execution, reserved: Reservation | None) -> Finished | None:
+    async def _do(self, execution: Execution, reserved: Turn | None) -> Finished | None:
         """Run an execution, and as often again as its suite says if it does not pass.
 
         None if it was cut off by what stops the whole run; so is one that was to be run again,
@@ -158,7 +157,7 @@ class _Runner:
                 return None
             attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
         elif reserved is not None:
-            reserved.pace.ended(reserved.turn)
+            reserved.pace.ended(reserved)
         limit = budget.limit_exceeded(ordinal) or 0.0
         reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
         status = Status.SKIPPED if ended is None else ended.status
@@ -231,13 +230,13 @@ class _Pool:
             if self._stop.is_winding_down:
                 return  # nobody needs the place any more
             if reserved is not None and reserved.pace.is_closed:
-                reserved.pace.ended(reserved.turn)
+                reserved.pace.ended(reserved)
                 self._give_back_place(execution)
                 return  # who is called there is not waited for; other lanes go on
             group.create_task(self._do(execution, reserved))
             lane.head = next(lane.waiting, None)
 
-    async def _admit(self, execution: Execution, pace: Pace | None) -> Reservation | None:
+    async def _admit(self, execution: Execution, pace: Pace | None) -> Turn | None:
         """Wait for a place in the pool, and for a turn if a call will be made."""
         is_calling = pace is not None and self._calls(execution)
         while True:
@@ -255,14 +254,14 @@ class _Pool:
                 return None
             turn = pace.turn_now()
             if turn is not None:
-                return Reservation(pace, turn)
+                return turn
             self._give_back_place(execution)
 
     def _give_back_place(self, execution: Execution) -> None:
         self._places.release()
         self._of_suite[execution.suite.ordinal].release()
 
-    async def _do(self, execution: Execution, reserved: Reservation | None) -> None:
+    async def _do(self, execution: Execution, reserved: Turn | None) -> None:
         has_place = True
 
         def leave() -> None:

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
-from kindlm.engine.calls import Reservation
-from kindlm.engine.pace import Callee, Pace, Paces
+from kindlm.engine.pace import Callee, Pace, Paces, Turn
 from kindlm.engine.runner import run_pool
 from kindlm.engine.stop import Stop, SystemClock
 from kindlm.plan import Execution, Plan, make_plan
@@ -62,7 +61,7 @@ class Hall:
         return pace
 
     async def work(
-        self, execution: Execution, reserved: Reservation | None, leave: Callable[[], None]
+        self, execution: Execution, reserved: Turn | None, leave: Callable[[], None]
     ) -> bool:
         name, ordinal = execution.case.name, execution.suite.ordinal
         self.started.append(name)
@@ -82,7 +81,7 @@ class Hall:
             del self.inside[name]
             self._now.subtract([ordinal, "all"])
             if reserved is not None:
-                reserved.pace.answered(reserved.turn)
+                reserved.pace.answered(reserved)
         if self.disk is not None:
             leave()
             await self.disk.wait()
