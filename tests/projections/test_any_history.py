@@ -61,7 +61,7 @@ from kindlm.transcript import (
     ToolProblemKind,
     ToolUse,
 )
-from kindlm_store import Append, EventLog, LogSource, NewEvent, open_reader
+from kindlm_store import Append, EventLog, NewEvent, open_reader
 
 Tables = dict[str, list[tuple[Any, ...]]]
 
@@ -418,8 +418,8 @@ def purge(log: EventLog, stream: str) -> None:
 
 
 def merge(source: EventLog, into: EventLog) -> None:
-    with closing(open_reader(source.path)) as reader, LogSource(reader, source.path) as taken:
-        into.take(taken, accept=lambda _: None, erasures=PURGES, together=True)
+    with closing(open_reader(source.path)) as reader:
+        into.take(reader, source.path, accept=lambda _: None, erasures=PURGES, together=True)
 
 
 @settings(max_examples=10)

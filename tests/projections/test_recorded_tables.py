@@ -43,10 +43,12 @@ def rows(log: EventLog) -> Iterator[str]:
 def test_a_recorded_run_gives_the_tables_that_it_gave(name: str, tmp_path: Path) -> None:
     with (
         EventLog.open(tmp_path / "kindlm.db", projections=PROJECTIONS) as log,
-        (DATA / f"{name}.jsonl").open("rb") as export,
+        (DATA / f"{name}.jsonl").open("rb") as file,
+        read_export(file) as export,
     ):
         log.take(
-            read_export(export),
+            export,
+            DATA / f"{name}.jsonl",
             accept=require_known_form,
             claims=SEALED_HEADS,
             erasures=PURGES,
