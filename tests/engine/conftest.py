@@ -211,7 +211,10 @@ class Bench:
         (execution,) = plan
 
         async def run() -> Finished | None:
-            return await run_execution(execution, Run(plan, self._ports(CheckRunner()), Stop()))
+            ports = self._ports(CheckRunner())
+            finished = await run_execution(execution, Run(plan, ports, Stop()))
+            await ports.recorder.durable()
+            return finished
 
         return asyncio.run(run())
 

@@ -18,6 +18,7 @@ from kindlm.engine.calls import retry_delay
 from kindlm.history import verdict
 from kindlm.matching import Mismatch, Reason
 from kindlm.personal_data import DEFAULT_PATTERNS
+from kindlm.suite import Gate
 
 pytestmark = pytest.mark.skipif(not is_ours(), reason="other collections may find other faults")
 
@@ -74,14 +75,13 @@ def test_a_matcher_to_which_all_texts_are_alike(
 def test_a_gate_that_fails_at_its_limit(
     gate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = verdict._result
+    keeps_to = verdict._keeps_to
 
-    def strict(of: Any, actual: float, passed: bool, message: str) -> Any:
-        return result(of, actual, passed and not (of.name == gate and actual == of.threshold),
-                      message)  # fmt: skip
+    def strict(of: Gate, actual: float) -> bool:
+        return keeps_to(of, actual) and not (of.name == gate and actual == of.threshold)
 
     tests = Served("test_suite_verdict.py", tmp_path)
-    monkeypatch.setattr(verdict, "_result", strict)
+    monkeypatch.setattr(verdict, "_keeps_to", strict)
     assert tests.failing("test_gates", "gate")
 
 
