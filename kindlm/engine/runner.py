@@ -265,9 +265,10 @@ class _Pool:
         has_place = True
 
         def leave() -> None:
-            # As many as there are places at most: what a crash loses stays bounded.
+            # Fewer than there are places: what a crash loses stays bounded, and where one goes on
+            # at a time, each is on disk before the next begins.
             nonlocal has_place
-            if self._leaving < self._most:
+            if self._leaving < self._most - 1:
                 has_place = False
                 self._leaving += 1
                 self._give_back_place(execution)
