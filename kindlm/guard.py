@@ -302,6 +302,11 @@ class Guard:
             self._notes.file = None
             self._report()
 
+    @property
+    def is_running_user_code(self) -> bool:
+        """Whether an execution goes on that may run code of a user in this process."""
+        return bool(self._notes.going)
+
     @contextmanager
     def execution(self, number: str, name: str, timeout_s: float) -> Iterator[None]:
         """Run an execution that may run code of a user in this context.

@@ -136,7 +136,7 @@ async def run_execution(
     reserved: Turn | None = None,
     may_rerun: Callable[[], bool] = lambda: False,
 ) -> Finished | None:
-    """Run one execution; when this returns, its end is on disk. None if it was cut off before.
+    """Run one execution and record its end. None if it was cut off before.
 
     `reserved` is the turn for its first call, if that was taken already. With conversations of an
     earlier run, it is skipped if none was held for it. `may_rerun` tells whether it can be run

@@ -9,6 +9,7 @@ than its own `concurrency`.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -204,9 +205,8 @@ class _Pool:
         self._work = work
         self._stop = stop
         suites = {suite.ordinal: suite.suite.concurrency for suite in plan.suites}
-        self._most = max(suites.values(), default=1)
-        self._places = asyncio.Semaphore(self._most)
-        self._leaving = 0
+        self._places = asyncio.Semaphore(max(suites.values(), default=1))
+        self._leaving = Counter[int]()
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
         self._lanes = list(_lanes(plan, done, paces))
         self._starting: list[asyncio.Task[None]] = []
@@ -263,14 +263,15 @@ class _Pool:
 
     async def _do(self, execution: Execution, reserved: Turn | None) -> None:
         has_place = True
+        suite = execution.suite
 
         def leave() -> None:
             # Fewer than there are places: what a crash loses stays bounded, and where one goes on
             # at a time, each is on disk before the next begins.
             nonlocal has_place
-            if self._leaving < self._most - 1:
+            if self._leaving[suite.ordinal] < suite.suite.concurrency - 1:
                 has_place = False
-                self._leaving += 1
+                self._leaving[suite.ordinal] += 1
                 self._give_back_place(execution)
 
         try:
@@ -280,7 +281,7 @@ class _Pool:
             if has_place:
                 self._give_back_place(execution)
             else:
-                self._leaving -= 1
+                self._leaving[suite.ordinal] -= 1
 
 
 @dataclass(slots=True)

@@ -356,28 +356,30 @@ class AgentTalk(_LiveTalk):
         return Ok(_reply(step, raw, reply.recorded))
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
-        self.tools.begin(self.calls.last)
+        # A judge may call meanwhile.
+        number = self.calls.last
+        self.tools.begin(number)
         said = next(message.text for message in reversed(request.messages) if not message.prefill)
         if request.context is not None:
             said = f"{said} {json.dumps(request.context, ensure_ascii=False)}"
-        self._log_body("Sent to the agent", said)
+        self._log_body("Sent to the agent", number, said)
         result = await self.agent.send(request)
         if isinstance(result, Ok):
-            self._log_body("The agent sent", result.value.raw or result.value.text)
+            self._log_body("The agent sent", number, result.value.raw or result.value.text)
             return result
-        self._log_body("The agent sent", result.error.details.get("body") or "")
+        self._log_body("The agent sent", number, result.error.details.get("body") or "")
         if not self.tools.has_answered:
             return result
         # Simulated tools count calls and keep state: asked again, they would answer otherwise.
         details = {**result.error.details, "retryable": False}
         return Err(replace(result.error, details=details))
 
-    def _log_body(self, message: str, body: str) -> None:
+    def _log_body(self, message: str, number: int, body: str) -> None:
         """Log what was said, as far as the target asks for it and nothing in it is to be hidden."""
         if self.target is None or not self.target.verbose:
             return
         text = _HIDDEN if self.calls.suite.redact_pii else body[:_LOGGED_CHARACTERS]
-        _log.info(message, agent=self.name, call=self.calls.last, body=text)
+        _log.info(message, agent=self.name, call=number, body=text)
 
 
 _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {

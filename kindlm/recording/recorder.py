@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
+from threading import RLock
 
 from kindlm.engine.attempt import Finished
 from kindlm.events import ExecutionStarted, Payload, SuiteStarted, new_event
+from kindlm.guard import guard
 from kindlm.plan import PlannedSuite
 from kindlm.recording.personal_data import PersonalData, patterns_of
 from kindlm_store import Append, EventLog, NewEvent, Ticket
@@ -21,7 +23,8 @@ class _Outbox:
     """The events of a run on their way to the log.
 
     The log gets the events of one turn of the event loop together, at the end of that turn: before
-    any answer can come from the network.
+    any answer can come from the network. While code of a user goes on, which may block or end the
+    process within its turn, and from any other thread, it gets each event at once.
     """
 
     def __init__(self, log: EventLog, stream: str) -> None:
@@ -32,41 +35,54 @@ class _Outbox:
         """Hides personal data: patterns may take their time, which must not look like that of a
         provider. All events of the run go through it then, so that they stay in order."""
         self._stream = stream
+        self._lock = RLock()
         self._waiting: list[tuple[NewEvent, PersonalData | None]] = []
-        self._handed_over: Future[Ticket] | None = None
         self._ticket: Ticket | None = None
+        self._hidden: Future[Ticket] | None = None
 
     def add(self, event: NewEvent, suite: int | None) -> None:
         """Take an event of a suite, or of the run itself."""
-        self._waiting.append((event, None if suite is None else self.hiding.get(suite)))
-        if len(self._waiting) == 1:
-            try:
-                asyncio.get_running_loop().call_soon(self.flush)
-            except RuntimeError:
-                self.flush()
+        with self._lock:
+            self._waiting.append((event, None if suite is None else self.hiding.get(suite)))
+            is_first = len(self._waiting) == 1
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.flush()
+            return
+        if guard.is_running_user_code:
+            self.flush()
+        elif is_first:
+            loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Hand over what is waiting. If that fails, it goes on waiting."""
-        if not self._waiting:
-            return
-        if self.thread is None:
-            self._ticket = self._submit(self._waiting)
-        else:
-            self._handed_over = self.thread.submit(self._hide, self._waiting, self._handed_over)
-        self._waiting = []
+        """Hand over what is waiting. If the log does not take it, it goes on waiting."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            if not waiting:
+                return
+            try:
+                if self.thread is None:
+                    self._ticket = self._submit([event for event, _ in waiting])
+                else:
+                    self._hidden = self.thread.submit(self._hide, waiting, self._hidden)
+            except Exception:
+                self._waiting = waiting
+                raise
 
     async def durable(self) -> None:
         """Return when all events so far are on disk: they are written in order."""
         self.flush()
-        if self._handed_over is not None:
+        ticket = self._ticket
+        if self._hidden is not None:
             # Who stops waiting must not take back what was handed over.
-            self._ticket = await asyncio.shield(asyncio.wrap_future(self._handed_over))
-        if self._ticket is not None:
-            await self._ticket
+            ticket = await asyncio.shield(asyncio.wrap_future(self._hidden))
+        if ticket is not None:
+            await ticket
 
     def _hide(
         self,
-        events: list[tuple[NewEvent, PersonalData | None]],
+        waiting: list[tuple[NewEvent, PersonalData | None]],
         before: Future[Ticket] | None,
     ) -> Ticket:
         if before is not None:
@@ -74,18 +90,15 @@ class _Outbox:
             before.result()
         return self._submit(
             [
-                (
-                    event
-                    if personal is None
-                    else event.with_data(personal.hide_in(event.type, event.data)),
-                    None,
-                )
-                for event, personal in events
+                event
+                if personal is None
+                else event.with_data(personal.hide_in(event.type, event.data))
+                for event, personal in waiting
             ]
         )
 
-    def _submit(self, events: list[tuple[NewEvent, PersonalData | None]]) -> Ticket:
-        return self.log.submit(Append(self._stream, [event for event, _ in events]))
+    def _submit(self, events: list[NewEvent]) -> Ticket:
+        return self.log.submit(Append(self._stream, events))
 
 
 class RunRecorder:

@@ -22,6 +22,7 @@ from bisect import bisect
 from typing import TYPE_CHECKING
 
 from kindlm_store.escapes import MIN_LENGTH, Form, cut_end, escaped_codes, matches, unescaped
+from kindlm_store.payload import scrub
 from kindlm_store.pieces import covering, texts_in_pieces
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        values = {value for value in secrets if len(value) >= MIN_LENGTH and value not in REDACTED}
+        # Also as events hold it: what UTF-8 cannot say is replaced before anything is looked at.
+        forms = {form for value in secrets for form in (value, scrub(value))}
+        values = {value for value in forms if len(value) >= MIN_LENGTH and value not in REDACTED}
         ordered = sorted(values)
         # How much of each form says nothing.
         public = {value: _public(value) for value in ordered}

@@ -14,6 +14,7 @@ from suites import make_suite
 from kindlm.engine.attempt import Finished
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import ExecutionFinished, ExecutionStarted
+from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
 from kindlm.recording.recorder import RunRecorder
@@ -97,6 +98,49 @@ def test_who_stops_waiting_loses_no_event(log: EventLog) -> None:
 
     asyncio.run(record())
     assert len(list(log.read())) == 3
+
+
+@pytest.mark.parametrize("redact", [True, False])
+def test_events_that_several_threads_record_are_all_kept(log: EventLog, redact: bool) -> None:
+    async def record() -> None:
+        recorder = RunRecorder(log, "run/r")
+        recorder.hide_personal_data(plan(redact=redact).suites, lambda _: None)
+
+        def from_a_thread(subject: str) -> None:
+            about = recorder.about(subject)
+            for number in range(300):
+                about.record(started(f"{number}"))
+
+        threads = [asyncio.to_thread(from_a_thread, name) for name in ("1.1", "2.1")]
+        others = asyncio.gather(*threads)
+        here = recorder.about("3.1")
+        for number in range(300):
+            here.record(started(f"{number}"))
+            await asyncio.sleep(0)
+        await others
+        await recorder.durable()
+        recorder.close()
+
+    asyncio.run(record())
+    recorded = [(event.subject, event.data["test"]) for event in log.read()]
+    assert len(recorded) == 900
+    for subject in ("1.1", "2.1", "3.1"):
+        assert [test for about, test in recorded if about == subject] == [
+            str(number) for number in range(300)
+        ]
+
+
+def test_while_code_of_a_user_goes_on_each_event_reaches_the_log_at_once(log: EventLog) -> None:
+    async def record() -> None:
+        recorder = RunRecorder(log, "run/r")
+        with guard.execution("1", "blocks", 60.0):
+            recorder.record(started("first"))
+            # The turn of the event loop does not end.
+            log.flush()
+            assert len(list(log.read())) == 1
+        recorder.close()
+
+    asyncio.run(record())
 
 
 @pytest.mark.parametrize("redact", [True, False])

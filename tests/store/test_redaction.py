@@ -455,6 +455,16 @@ def test_events_that_are_submitted_together_are_redacted_as_each_alone(
     assert together == [event.data for one in made() for event in redacted([one], redactor)]
 
 
+def test_a_secret_that_utf8_cannot_say_is_found_as_it_is_stored(tmp_path: Path) -> None:
+    """Python makes such values of variables whose bytes are not UTF-8."""
+    secret = "sk-pass\udcffword-12345678"
+    with EventLog.open(tmp_path / "log.db", redact=Redactor([secret])) as log:
+        log.append("s", [NewEvent("t", {"in": f"a {secret}", "text": Text(f"b {secret}")})])
+        (event,) = log.read()
+        assert event.data["in"] == "a [redacted]"
+        assert log.text(event.data["text"]["$ref"]) == "b [redacted]"
+
+
 def _strings(value: Any) -> list[str]:
     match value:
         case str():
