@@ -3,7 +3,6 @@
 A question is the same if its fingerprint is: provider, model, parameters and every character of its
 messages, but for the random boundary around the data. Asked several times, as by the passes of a
 judge, it gets the answers of an attempt in the order in which they came then, each of them once.
-Where an attempt has no more of them, the next attempt that has goes on.
 """
 
 from __future__ import annotations
@@ -100,8 +99,8 @@ class RecordedCall(NamedTuple):
     suite_id: str
 
 
-Calls = Mapping[tuple[str, str, int], Sequence[RecordedCall]]
-"""Calls by their purpose, fingerprint and number."""
+Calls = Mapping[tuple[str, str], Sequence[RecordedCall]]
+"""Calls by their purpose and fingerprint, those of the first run and its last attempt first."""
 
 
 def read_calls(
@@ -117,10 +116,10 @@ def read_calls(
     if execution is not None:
         wanted |= Place.of(execution)._asdict() | {"project": execution.suite.suite.project}
         query += _OF_EXECUTION
-    found: dict[tuple[str, str, int], list[RecordedCall]] = {}
+    found: dict[tuple[str, str], list[RecordedCall]] = {}
     for row in db.execute(query + _IN_ORDER, wanted):
         call = RecordedCall(Place(*row[:4]), *row[4:])
-        found.setdefault((call.purpose, call.fingerprint, call.number), []).append(call)
+        found.setdefault((call.purpose, call.fingerprint), []).append(call)
     return found
 
 
@@ -132,6 +131,8 @@ class RecordedAnswers:
     """
 
     is_replay = False
+    takes_any = False
+    """Whether any answer to a request is given that was not given yet, and not just the n-th."""
 
     def __init__(self, db: sqlite3.Connection, runs: Sequence[str], execution: Execution) -> None:
         self._db = db
@@ -146,7 +147,9 @@ class RecordedAnswers:
         request = (str(asked.purpose), asked.fingerprint)
         number = self._asked[request]
         self._asked[request] += 1
-        for call in self._calls.get((*request, number), ()):
+        for call in self._calls.get(request, ()):
+            if call.number != number and not self.takes_any:
+                continue
             given = self._given(call, asked)
             if isinstance(given, Err):
                 return given
@@ -227,8 +230,10 @@ def runs_related_to(db: sqlite3.Connection, run: str) -> list[str]:
 class RescoredAnswers(RecordedAnswers):
     """Gives judges the answers of runs that looked at the same conversation.
 
-    What none of them asked is for the judge itself.
+    All of them are given, those of attempts that were cut off too, before a judge is asked again.
     """
+
+    takes_any = True
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
         return None if asked.purpose is Purpose.TEST else self._reply(call)

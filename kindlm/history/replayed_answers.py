@@ -88,8 +88,8 @@ class ReplayedAnswers(RecordedAnswers):
         return Ok(replace(given.value, warnings=(*given.value.warnings, warning)))
 
     def _without(self, asked: Asked, number: int) -> Result[ModelReply] | None:
-        request = (str(asked.purpose), asked.fingerprint, number)
-        others = self._run.calls.get(request, ())
+        calls = self._run.calls.get((str(asked.purpose), asked.fingerprint), ())
+        others = [call for call in calls if call.number == number]
         if others:
             return self._given(min(others, key=self._distance), asked)
         if asked.purpose is not Purpose.TEST and self._run.asks_judges:

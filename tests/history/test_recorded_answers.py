@@ -101,15 +101,21 @@ def test_what_a_later_run_asked_besides_comes_behind(history: Any) -> None:
     assert given(history, "again000", "live0000") == ["one", "two", "three"]
 
 
+def test_all_answers_are_given_before_a_judge_is_asked(history: Any) -> None:
+    record(history, "live0000", ["cut"], ["one"])
+    record(history, "again000", ["more"])
+    assert given(history, "live0000", "again000") == ["one", "cut", "more"]
+
+
 def test_an_answer_that_moved_in_a_later_run_is_not_given_twice(history: Any) -> None:
     record(history, "live0000", ["one", "two"])
     record(history, "again000", ["two of live0000-1.1/2"])
-    assert given(history, "again000", "live0000") == ["two"]
+    assert given(history, "again000", "live0000") == ["two", "one"]
 
 
 def test_the_last_attempt_comes_first(history: Any) -> None:
     record(history, "live0000", ["cut", "off"], ["one"])
-    assert given(history, "live0000") == ["one", "off"]
+    assert given(history, "live0000") == ["one", "cut", "off"]
 
 
 def test_another_run_has_the_answer_that_was_purged(history: Any) -> None:
