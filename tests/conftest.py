@@ -48,11 +48,6 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Take two workers for each processor: many tests wait for processes that they started."""
-    return 2 * (os.cpu_count() or 1)
-
-
 def pytest_sessionstart() -> None:
     """Forget settings of the outside once pytest has taken its own from them."""
     for name in _SETTINGS:
