@@ -9,7 +9,6 @@ than its own `concurrency`.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,11 +28,10 @@ Observer = Callable[[Finished], None]
 Calls = Callable[[Execution], bool]
 """Says whether an execution will call anybody, as things are now."""
 
-Work = Callable[[Execution, Turn | None, Callable[[], None]], Awaitable[bool]]
+Work = Callable[[Execution, Turn | None], Awaitable[bool]]
 """Does one execution, with the turn that was taken for its first call if it will make one.
 
-It may call the function once others may start, while it waits for the disk. Returns whether the
-execution is done, and not cut off."""
+Returns whether it is done, and not cut off."""
 
 
 async def run_plan(
@@ -110,19 +108,13 @@ class _Runner:
             return False
         return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))
 
-    async def work(
-        self, execution: Execution, reserved: Turn | None, leave: Callable[[], None]
-    ) -> bool:
-        """Do one execution and report how it ended; return whether it did."""
+    async def work(self, execution: Execution, reserved: Turn | None) -> bool:
+        """Do one execution and, once it is on disk, report how it ended; return whether it did."""
         finished = await self._do(execution, reserved)
-        if finished is None:
-            return False
-        if finished.status is Status.PASSED:
-            # After another, nothing may start before the observer has seen it.
-            leave()
-        await self._run.ports.recorder.durable()
-        self._observer(finished)
-        return True
+        if finished is not None:
+            await self._run.ports.recorder.durable()
+            self._observer(finished)
+        return finished is not None
 
     async def _do(self, execution: Execution, reserved: Turn | None) -> Finished | None:
         """Run an execution, and as often again as its suite says if it does not pass.
@@ -206,7 +198,6 @@ class _Pool:
         self._stop = stop
         suites = {suite.ordinal: suite.suite.concurrency for suite in plan.suites}
         self._places = asyncio.Semaphore(max(suites.values(), default=1))
-        self._leaving = Counter[int]()
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
         self._lanes = list(_lanes(plan, done, paces))
         self._starting: list[asyncio.Task[None]] = []
@@ -262,26 +253,11 @@ class _Pool:
         self._of_suite[execution.suite.ordinal].release()
 
     async def _do(self, execution: Execution, reserved: Turn | None) -> None:
-        has_place = True
-        suite = execution.suite
-
-        def leave() -> None:
-            # Fewer than there are places: what a crash loses stays bounded, and where one goes on
-            # at a time, each is on disk before the next begins.
-            nonlocal has_place
-            if self._leaving[suite.ordinal] < suite.suite.concurrency - 1:
-                has_place = False
-                self._leaving[suite.ordinal] += 1
-                self._give_back_place(execution)
-
         try:
-            if not await self._work(execution, reserved, leave):
+            if not await self._work(execution, reserved):
                 self._all_done = False
         finally:
-            if has_place:
-                self._give_back_place(execution)
-            else:
-                self._leaving[suite.ordinal] -= 1
+            self._give_back_place(execution)
 
 
 @dataclass(slots=True)

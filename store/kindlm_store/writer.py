@@ -53,11 +53,11 @@ _GROUP_EVENTS = 2_000
 """Events in one transaction: enough to make fsync cheap, few enough for others to get a turn."""
 
 
-_LINGER_S = 0.02
+_LINGER_S = 0.005
 """Seconds from one commit to the next while events keep coming: a commit costs as much as the
 events of several executions."""
 
-_QUIET_S = 0.002
+_QUIET_S = 0.001
 """Seconds without a submission after which nothing more is waited for."""
 
 

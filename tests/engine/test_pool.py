@@ -51,7 +51,6 @@ class Hall:
         self.cut_off: set[str] = set()
         self.calls: Callable[[Execution], bool] = lambda execution: not execution.case.skip
         self.fails: dict[str, Exception] = {}
-        self.disk: asyncio.Event | None = None
         self._is_open = is_open
         self._now = Counter[int | str]()
 
@@ -60,9 +59,7 @@ class Hall:
         self.made.append((callee, pace))
         return pace
 
-    async def work(
-        self, execution: Execution, reserved: Turn | None, leave: Callable[[], None]
-    ) -> bool:
+    async def work(self, execution: Execution, reserved: Turn | None) -> bool:
         name, ordinal = execution.case.name, execution.suite.ordinal
         self.started.append(name)
         self._now.update([ordinal, "all"])
@@ -82,9 +79,6 @@ class Hall:
             self._now.subtract([ordinal, "all"])
             if reserved is not None:
                 reserved.pace.answered(reserved)
-        if self.disk is not None:
-            leave()
-            await self.disk.wait()
         return name not in self.cut_off
 
     def run(self, done: Sequence[str] = ()) -> asyncio.Task[bool]:
@@ -154,25 +148,6 @@ def test_the_next_suite_begins_while_the_last_test_of_one_goes_on() -> None:
         assert await running
 
     asyncio.run(whole())
-
-
-@pytest.mark.parametrize(("concurrency", "begun"), [(1, 1), (2, 3), (3, 5)])
-def test_fewer_than_there_are_places_wait_for_the_disk_beside_those_that_go_on(
-    concurrency: int, begun: int
-) -> None:
-    async def main() -> None:
-        hall = Hall(make_plan([suite("a", 9, concurrency=concurrency)]))
-        hall.disk = asyncio.Event()
-        running = hall.run()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert hall.started == [f"a{number}" for number in range(begun)]
-        hall.disk.set()
-        assert await running
-        assert len(hall.started) == 9
-        assert hall.most["all"] <= concurrency
-
-    asyncio.run(main())
 
 
 def test_a_provider_that_allows_nothing_now_holds_up_nobody_else() -> None:
