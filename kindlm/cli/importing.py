@@ -1,4 +1,4 @@
-"""What `kindlm import` does: the events of an export, or of a spool, become part of a history."""
+"""What `kindlm import` does: the events of an export or a recovery file join a history."""
 
 from __future__ import annotations
 
