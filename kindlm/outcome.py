@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from kindlm.stored_form import Authored, AuthoredJson, Key, Meaning, Name, OmittedIfEmpty
+from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name
 
 __all__ = ["CheckResult", "Evidence", "FailureCode", "Outcome", "Status", "execution_status"]
 
@@ -108,11 +108,9 @@ class CheckResult:
     failure_code: FailureCode | None = None
     message: Authored = ""
     evidence: tuple[Evidence, ...] = ()
-    reasoning: Annotated[Authored | None, Key("gen_ai.evaluation.explanation"), OmittedIfEmpty] = (
-        None
-    )
+    reasoning: Annotated[Authored | None, Key("gen_ai.evaluation.explanation"), Form.OMITTED] = None
     trace: Annotated[
-        Authored | None, Meaning("traceback of a check that crashed"), OmittedIfEmpty
+        Authored | None, Meaning("traceback of a check that crashed"), Form.OMITTED
     ] = None
 
 

@@ -11,32 +11,26 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Any
 
-__all__ = [
-    "Authored",
-    "AuthoredJson",
-    "Flag",
-    "Flat",
-    "Form",
-    "Key",
-    "Meaning",
-    "Name",
-    "OmittedIfEmpty",
-    "Pattern",
-    "Unstored",
-    "bounded",
-]
+__all__ = ["Authored", "AuthoredJson", "Form", "Key", "Meaning", "Name", "Pattern", "bounded"]
 
 
 class Form(Enum):
-    """In which form a field is stored."""
+    """In which form a field is stored, if not as it is."""
 
     TEXT = auto()
+    """By reference: see `Authored`."""
     JSON = auto()
+    """By reference: see `AuthoredJson`."""
     NAME = auto()
+    """Its beginning only: see `Name`."""
     OMITTED = auto()
+    """An empty text is not stored."""
     FLAG = auto()
+    """Whether the field is set is stored, not what it holds."""
     FLAT = auto()
+    """The fields of this value are stored beside those of the one that holds it."""
     UNSTORED = auto()
+    """Not at all."""
 
 
 Authored = Annotated[str, Form.TEXT]
@@ -57,19 +51,6 @@ _LONGEST_NAME = 200
 def bounded(name: str) -> str:
     """Return the beginning of a name, as it is stored."""
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
-
-
-Flag = Form.FLAG
-"""Whether the field is set is stored, not what it holds."""
-
-Flat = Form.FLAT
-"""The fields of this value are stored beside those of the one that holds it."""
-
-OmittedIfEmpty = Form.OMITTED
-"""An empty text is not stored."""
-
-Unstored = Form.UNSTORED
-"""The field is not stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cached_property, reduce
 from typing import Annotated, Any, Self
 
-from kindlm.stored_form import Authored, AuthoredJson, Flag, Flat, Form, Meaning, Name, Unstored
+from kindlm.stored_form import Authored, AuthoredJson, Form, Meaning, Name
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm_store import REDACTED
 from kindlm_store.payload import scrub
@@ -113,7 +113,7 @@ class ToolCall:
     id: Name
     name: Name
     arguments: Annotated[dict[str, Any], Form.TEXT, Meaning("JSON, or the text that was no JSON")]
-    malformed: Annotated[str | None, Flag, Meaning("the arguments are no JSON object")] = None
+    malformed: Annotated[str | None, Form.FLAG, Meaning("the arguments are no JSON object")] = None
 
     @property
     def written(self) -> str:
@@ -184,7 +184,7 @@ class ToolUse:
     the agent under test ran the tool itself. `problems` are shown, and fail a test that is strict.
     """
 
-    call: Annotated[ToolCall, Flat]
+    call: Annotated[ToolCall, Form.FLAT]
     response: AuthoredJson
     rule: Annotated[str, Meaning("who answered: `agent`, or a rule as in `tool.simulated`")] = (
         "agent"
@@ -206,9 +206,9 @@ class Message:
     text: Authored
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    tool_name: Annotated[str | None, Unstored] = None
+    tool_name: Annotated[str | None, Form.UNSTORED] = None
     prefill: bool = False
-    written: Annotated[str | None, Unstored] = None
+    written: Annotated[str | None, Form.UNSTORED] = None
 
 
 @dataclass(frozen=True, slots=True)

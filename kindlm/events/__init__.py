@@ -31,7 +31,6 @@ from kindlm.events.calls import (
 from kindlm.events.codec import (
     EventError,
     Payload,
-    StoredField,
     TextOf,
     new_event,
     read,
@@ -100,7 +99,6 @@ __all__ = [
     "RunSealed",
     "RunStarted",
     "ScenarioGenerated",
-    "StoredField",
     "SuiteSkipped",
     "SuiteStarted",
     "TextOf",

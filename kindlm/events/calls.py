@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.codec import Payload
-from kindlm.stored_form import Authored, AuthoredJson, Flat, Key, Meaning, Name
+from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name
 from kindlm.transcript import (
     Cost,
     CostSource,
@@ -20,21 +20,6 @@ from kindlm.transcript import (
     ToolUse,
     Usage,
 )
-
-__all__ = [
-    "AgentFailed",
-    "AgentReplied",
-    "AgentSent",
-    "AgentToolUse",
-    "CallAnswered",
-    "CallFailed",
-    "ProviderFailed",
-    "ProviderPaced",
-    "ProviderRequested",
-    "ProviderResponded",
-    "ToolCalled",
-    "ToolSimulated",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +45,19 @@ class CallAnswered(Payload):
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
     warnings: Sequence[str] = ()
 
-    @property
-    def cost(self) -> Cost:
-        """What the answer cost when it was given first."""
-        usd = self.cost_usd if self.recorded_in is None else self.cost_then_usd
-        return Cost(usd, self.cost_source)
-
-    @property
-    def usage(self) -> Usage:
-        """Its tokens."""
-        return Usage(self.input_tokens, self.output_tokens)
+    def _step(self, uses: Iterable[ToolUse], **more: Any) -> Step:
+        """Return the answer as a step; it costs what it did when it was given first."""
+        is_recorded = self.recorded_in is not None
+        return Step(
+            text=self.text,
+            tool_uses=tuple(uses),
+            usage=Usage(self.input_tokens, self.output_tokens),
+            cost=Cost(self.cost_then_usd if is_recorded else self.cost_usd, self.cost_source),
+            latency_ms=self.latency_ms,
+            model=self.model,
+            recorded=is_recorded,
+            **more,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,18 +140,9 @@ class ProviderResponded(CallAnswered):
     tool_calls: Sequence[ToolCall] = ()
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
 
-    def step(self, uses: Sequence[ToolUse] = ()) -> Step:
+    def step(self, uses: Iterable[ToolUse] = ()) -> Step:
         """Return the answer as a step of the transcript, once its tool calls have results."""
-        return Step(
-            text=self.text,
-            tool_uses=tuple(uses),
-            usage=self.usage,
-            cost=self.cost,
-            latency_ms=self.latency_ms,
-            finish_reason=self.finish_reason,
-            model=self.model,
-            recorded=self.recorded_in is not None,
-        )
+        return self._step(uses, finish_reason=self.finish_reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +191,7 @@ class AgentToolUse:
     """
 
     index: int
-    use: Annotated[ToolUse, Flat]
+    use: Annotated[ToolUse, Form.FLAT]
     simulated: bool = False
 
 
@@ -240,14 +219,8 @@ class AgentReplied(CallAnswered):
 
     def step(self) -> Step:
         """Return the answer as a step of the transcript."""
-        return Step(
-            text=self.text,
-            tool_uses=tuple(placed.use for placed in self.tool_calls),
-            usage=self.usage,
-            cost=self.cost,
-            latency_ms=self.latency_ms,
-            model=self.model,
-            recorded=self.recorded_in is not None,
+        return self._step(
+            (placed.use for placed in self.tool_calls),
             reported=self.reported if isinstance(self.reported, dict) else {},
             reports_tools=self.shows_tools,
         )

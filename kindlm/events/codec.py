@@ -1,8 +1,8 @@
 """Between events as values and events as the store holds them.
 
 What is stored of an event has no type (a column has it), nothing that is null, and nothing that is
-empty unless somebody says otherwise. Reading turns that into the same value again, and checks it:
-events of an import or a merge come from elsewhere.
+empty unless somebody says otherwise. Reading turns that into the same value again, stored or not,
+and checks it: events of an import or a merge come from elsewhere.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from typing import (
 from kindlm.stored_form import Form, Key, Pattern, bounded
 from kindlm.transcript import ToolCall, json_or_text
 from kindlm_store import HeadOf, NewEvent, Text
-
-__all__ = ["EventError", "Payload", "StoredField", "TextOf", "new_event", "read", "stored_fields"]
 
 TextOf: TypeAlias = Callable[[str], str]
 """Returns the text of a reference; raises what it likes if that is not there any more."""
@@ -172,24 +170,12 @@ def stored_fields(kind: type) -> tuple[StoredField, ...]:
 
 
 def _field(field: Field[Any], annotation: Any, marks: tuple[Any, ...]) -> StoredField:
-    key: str | None = next((mark.key for mark in marks if isinstance(mark, Key)), field.name)
-    if Form.FLAT in marks:
-        return StoredField(
-            field.name,
-            None,
-            annotation,
-            marks,
-            True,
-            False,
-            False,
-            _stored,
-            partial(_read, annotation),
-        )
+    key = next((mark.key for mark in marks if isinstance(mark, Key)), field.name)
     default = field.default if field.default_factory is MISSING else field.default_factory()
     encode, decode = _codec(annotation, marks)
     return StoredField(
         field.name,
-        key,
+        None if Form.FLAT in marks else key,
         annotation,
         marks,
         is_required=default is MISSING,
@@ -228,9 +214,11 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
     if Form.JSON in marks:
         return (lambda value: Text(_dumps(value))), _json_text
     if Form.FLAG in marks:
-        return (lambda value: value is not None), partial(_instance, bool, "a valid boolean")
+        return (lambda value: value is not None), _PLAIN[bool]
     if Form.NAME in marks:
-        return bounded, partial(_instance, str, "a valid string")
+        return bounded, _PLAIN[str]
+    if Form.FLAT in marks:
+        return _stored, partial(_read, hint)
     pattern = next((mark.regex for mark in marks if isinstance(mark, Pattern)), None)
     if pattern is not None:
         return None, partial(_matching, re.compile(pattern))
@@ -238,8 +226,6 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
     if origin in (Union, UnionType):
         # Of several, the first is the widest: a float may be an int, and a text a `HeadOf`.
         return _codec(arguments[0])
-    if origin is Literal:
-        return None, partial(_one_of, arguments)
     if origin is Sequence or origin is tuple:
         item_encode, item_decode = _codec(*_without_marks(arguments[0]))
         encode_all = None if item_encode is None else partial(_each, item_encode)
@@ -248,19 +234,19 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
         return None, partial(_members, _codec(arguments[1])[1])
     if is_dataclass(hint) and isinstance(hint, type):
         return _stored, partial(read, hint)
-    if issubclass(hint, StrEnum):
-        return None, partial(_member, hint)
-    if hint is float:
-        return float, _number
-    named = {str: "a valid string", int: "a valid integer", bool: "a valid boolean"}
-    return None, partial(_instance, hint, named[hint])
+    if origin is Literal or issubclass(hint, StrEnum):
+        return None, partial(_one_of, {str(each): each for each in arguments or hint})
+    return (float if hint is float else None), _PLAIN[hint]
 
 
 def _each(encode: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    return [encode(item) for item in items]
+    return list(map(encode, items))
 
 
 def _text(value: Any, text_of: TextOf) -> str:
+    # An event that is not stored yet holds its texts themselves, and no hash of a stream.
+    if isinstance(value, Text):
+        return value.body
     ref = value.get("$ref") if isinstance(value, Mapping) and len(value) == 1 else None
     if not isinstance(ref, str):
         raise EventError("Input should be a reference to a text")
@@ -271,16 +257,18 @@ def _json_text(value: Any, text_of: TextOf) -> Any:
     return json_or_text(_text(value, text_of))
 
 
-def _instance(kind: type, called: str, value: Any, _: TextOf) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+def _instance(kinds: Any, called: str, value: Any, _: TextOf) -> Any:
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
         raise EventError(f"Input should be {called}")
     return value
 
 
-def _number(value: Any, _: TextOf) -> Any:
-    if not isinstance(value, float | int) or isinstance(value, bool):
-        raise EventError("Input should be a valid number")
-    return value
+_PLAIN: Mapping[type, _Decode] = {
+    str: partial(_instance, str | HeadOf, "a valid string"),
+    int: partial(_instance, int, "a valid integer"),
+    float: partial(_instance, float | int, "a valid number"),
+    bool: partial(_instance, bool, "a valid boolean"),
+}
 
 
 def _matching(pattern: re.Pattern[str], value: Any, _: TextOf) -> Any:
@@ -289,17 +277,10 @@ def _matching(pattern: re.Pattern[str], value: Any, _: TextOf) -> Any:
     return value
 
 
-def _one_of(values: tuple[Any, ...], value: Any, _: TextOf) -> Any:
-    if value not in values:
-        raise EventError(f"Input should be {' or '.join(map(repr, values))}")
-    return value
-
-
-def _member(kind: type[StrEnum], value: Any, _: TextOf) -> StrEnum:
-    try:
-        return kind(value)
-    except ValueError:
-        raise EventError(f"Input should be {' or '.join(repr(str(v)) for v in kind)}") from None
+def _one_of(members: Mapping[str, Any], value: Any, _: TextOf) -> Any:
+    if not isinstance(value, str) or value not in members:
+        raise EventError(f"Input should be {' or '.join(map(repr, members))}")
+    return members[value]
 
 
 def _items(decode: _Decode, value: Any, text_of: TextOf) -> tuple[Any, ...]:

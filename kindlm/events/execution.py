@@ -9,11 +9,9 @@ from typing import Annotated, ClassVar, Self
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.codec import Payload
 from kindlm.outcome import CheckResult, Status
-from kindlm.stored_form import Authored, AuthoredJson, Flat, Key, Meaning
+from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning
 from kindlm.suite import Expectation
 from kindlm.transcript import CostSource, FinishReason, Message
-
-__all__ = ["AssertionEvaluated", "ExecutionFinished", "ExecutionStarted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ class AssertionEvaluated(Payload):
 
     type: ClassVar[str] = "assertion.evaluated"
     index: Annotated[int, Meaning("position among the assertions of the execution, from 0")]
-    result: Annotated[CheckResult, Flat]
+    result: Annotated[CheckResult, Form.FLAT]
     duration_ms: float = 0.0
     line: Annotated[int | None, Meaning("line of the file that asked for it")] = None
     turn: Annotated[

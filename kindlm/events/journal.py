@@ -10,17 +10,6 @@ from kindlm.events.codec import Payload
 from kindlm.stored_form import Authored, Meaning, Pattern
 from kindlm_store import HeadOf
 
-__all__ = [
-    "AgentProfiled",
-    "BaselineRemoved",
-    "BaselineSet",
-    "ContentsPurged",
-    "ReviewRecorded",
-    "RunLabelled",
-    "RunSealed",
-    "ScenarioGenerated",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLabelled(Payload):

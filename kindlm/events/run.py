@@ -10,22 +10,6 @@ from kindlm.events.codec import Payload
 from kindlm.stored_form import Authored, Meaning
 from kindlm.suite import Gate, ScoreLimits
 
-__all__ = [
-    "DealtTest",
-    "GateVerdict",
-    "GitState",
-    "PlannedTest",
-    "RunAborted",
-    "RunExtended",
-    "RunFinished",
-    "RunInterrupted",
-    "RunOptions",
-    "RunResumed",
-    "RunStarted",
-    "SuiteSkipped",
-    "SuiteStarted",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitState:

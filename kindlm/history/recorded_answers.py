@@ -15,11 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import (
-    CallAnswered,
-    CallFailed,
-    ProviderResponded,
-)
+from kindlm.events import AgentReplied, CallFailed, ProviderResponded
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
 from kindlm.matching import equal
 from kindlm.plan import Execution
@@ -192,16 +188,19 @@ class RecordedAnswers:
         return self._attempts[key]
 
 
-def answer_facts(attempt: RecordedAttempt, event: CallAnswered) -> dict[str, Any]:
+def answer_facts(
+    attempt: RecordedAttempt, event: ProviderResponded | AgentReplied
+) -> dict[str, Any]:
     """Return what replies of models and agents have in common, of an answer that is given again."""
+    step = event.step()
     return {
-        "text": event.text,
-        "latency_ms": event.latency_ms,
-        "usage": event.usage,
-        "model": event.model,
+        "text": step.text,
+        "latency_ms": step.latency_ms,
+        "usage": step.usage,
+        "model": step.model,
         "warnings": tuple(event.warnings),
         # Given again and again, it is still the answer to the call that was really made.
-        "recorded": Provenance(event.recorded_in or f"{attempt.id}/{event.call}", event.cost),
+        "recorded": Provenance(event.recorded_in or f"{attempt.id}/{event.call}", step.cost),
     }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import RLock
 
 from kindlm.engine.attempt import Finished
@@ -19,90 +19,63 @@ from kindlm_store import Append, EventLog, NewEvent, Ticket
 __all__ = ["RunRecorder"]
 
 
+@dataclass(slots=True)
 class _Outbox:
-    """The events of a run on their way to the log.
+    """The events of a run on their way to the log, each with what hides personal data in it.
 
-    The log gets the events of one turn of the event loop together, at the end of that turn: before
-    any answer can come from the network. While code of a user goes on, which may block or end the
-    process within its turn, and from any other thread, it gets each event at once.
+    `hiding` has that by the ordinals of the suites that ask for it. Patterns may take their time,
+    which must not look like that of a provider: a `thread` hides then, and all events of the run
+    go through it, to stay in order. `ticket` and `hidden` are of what was handed over last.
     """
 
-    def __init__(self, log: EventLog, stream: str) -> None:
-        self.log = log
-        self.hiding: dict[int, PersonalData] = {}
-        """What hides personal data, by the ordinals of the suites that ask for it."""
-        self.thread: ThreadPoolExecutor | None = None
-        """Hides personal data: patterns may take their time, which must not look like that of a
-        provider. All events of the run go through it then, so that they stay in order."""
-        self._stream = stream
-        self._lock = RLock()
-        self._waiting: list[tuple[NewEvent, PersonalData | None]] = []
-        self._ticket: Ticket | None = None
-        self._hidden: Future[Ticket] | None = None
-
-    def add(self, event: NewEvent, suite: int | None) -> None:
-        """Take an event of a suite, or of the run itself."""
-        with self._lock:
-            self._waiting.append((event, None if suite is None else self.hiding.get(suite)))
-            is_first = len(self._waiting) == 1
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.flush()
-            return
-        if guard.is_running_user_code:
-            self.flush()
-        elif is_first:
-            loop.call_soon(self.flush)
+    log: EventLog
+    stream: str
+    hiding: dict[int, PersonalData] = field(default_factory=dict)
+    thread: ThreadPoolExecutor | None = None
+    lock: RLock = field(default_factory=RLock)
+    waiting: list[tuple[NewEvent, PersonalData | None]] = field(default_factory=list)
+    ticket: Ticket | None = None
+    hidden: Future[Ticket] | None = None
 
     def flush(self) -> None:
         """Hand over what is waiting. If the log does not take it, it goes on waiting."""
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
+        with self.lock:
+            waiting, self.waiting = self.waiting, []
             if not waiting:
                 return
+            events, personal = zip(*waiting, strict=True)
             try:
                 if self.thread is None:
-                    self._ticket = self._submit([event for event, _ in waiting])
+                    self.ticket = self.log.submit(Append(self.stream, events))
                 else:
-                    self._hidden = self.thread.submit(self._hide, waiting, self._hidden)
+                    self.hidden = self.thread.submit(self._hide, events, personal, self.hidden)
             except Exception:
-                self._waiting = waiting
+                self.waiting = waiting
                 raise
-
-    async def durable(self) -> None:
-        """Return when all events so far are on disk: they are written in order."""
-        self.flush()
-        ticket = self._ticket
-        if self._hidden is not None:
-            # Who stops waiting must not take back what was handed over.
-            ticket = await asyncio.shield(asyncio.wrap_future(self._hidden))
-        if ticket is not None:
-            await ticket
 
     def _hide(
         self,
-        waiting: list[tuple[NewEvent, PersonalData | None]],
+        events: Sequence[NewEvent],
+        personal: Sequence[PersonalData | None],
         before: Future[Ticket] | None,
     ) -> Ticket:
         if before is not None:
             # It is done. If it failed, so does all that follows.
             before.result()
-        return self._submit(
-            [
-                event
-                if personal is None
-                else event.with_data(personal.hide_in(event.type, event.data))
-                for event, personal in waiting
-            ]
-        )
-
-    def _submit(self, events: list[NewEvent]) -> Ticket:
-        return self.log.submit(Append(self._stream, events))
+        hidden = [
+            event if hides is None else event.with_data(hides.hide_in(event.type, event.data))
+            for event, hides in zip(events, personal, strict=True)
+        ]
+        return self.log.submit(Append(self.stream, hidden))
 
 
 class RunRecorder:
-    """Appends to the stream of one run; implements `ports.Recorder`."""
+    """Appends to the stream of one run; implements `ports.Recorder`.
+
+    The log gets the events of one turn of the event loop together, at the end of that turn: before
+    any answer can come from the network. While code of a user goes on, which may block or end the
+    process within its turn, and from any other thread, it gets each event at once.
+    """
 
     def __init__(self, log: EventLog, stream: str) -> None:
         self._outbox = _Outbox(log, stream)
@@ -146,15 +119,35 @@ class RunRecorder:
         if isinstance(payload, ExecutionStarted):
             self._suite = payload.suite
         suite = payload.ordinal if isinstance(payload, SuiteStarted) else self._suite
-        self._outbox.add(new_event(payload, subject=self._subject), suite)
+        outbox, event = self._outbox, new_event(payload, subject=self._subject)
+        with outbox.lock:
+            outbox.waiting.append((event, None if suite is None else outbox.hiding.get(suite)))
+            is_first = len(outbox.waiting) == 1
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            outbox.flush()
+            return
+        if guard.is_running_user_code:
+            outbox.flush()
+        elif is_first:
+            loop.call_soon(outbox.flush)
 
     async def durable(self) -> None:
         """Return when all that was recorded is on disk; wait while the log is behind.
 
         Raises `WriteFailedError` if the disk did not take it.
         """
-        await self._outbox.durable()
-        await self._outbox.log.ready()
+        outbox = self._outbox
+        outbox.flush()
+        # Events are written in order: the ticket of the last ones is that of all.
+        ticket = outbox.ticket
+        if outbox.hidden is not None:
+            # Who stops waiting must not take back what was handed over.
+            ticket = await asyncio.shield(asyncio.wrap_future(outbox.hidden))
+        if ticket is not None:
+            await ticket
+        await outbox.log.ready()
 
     def close(self) -> None:
         """Wait until everything was handed to the log; nothing is recorded after."""

@@ -191,6 +191,8 @@ class _Session:
         or it was not the one.
         """
         lost = guard.lost
+        if not lost.suspects:
+            return earlier
         left = [e for e in plan if e.id in lost.suspects and e.id not in earlier.finished]
         if len(left) == 1:
             (culprit,) = left
@@ -210,8 +212,6 @@ class _Session:
             alone = replace(earlier, finished=everything - {suspect.id})
             if not await self._run(plan, ports, alone):
                 return earlier
-        if not lost.suspects:
-            return earlier
         names = ", ".join(execution.case.name for execution in left) or "no scenario"
         guard.unexplained(
             f"kindlm's process was ended ({lost.how}) while it ran {names}; none of them did it "
