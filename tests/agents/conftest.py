@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from raw_peer import Peer, http_answer, open_peer
 
+from kindlm.agents import local_sandbox, process_group
 from kindlm.agents.registry import make_agent
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest
@@ -116,3 +117,15 @@ def reply(talk: Callable[..., tuple[list[Result[AgentReply]], Peer]]) -> Callabl
         return _success(result)
 
     return reply
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill programs soon after the polite signal: for those that do not heed it anyway."""
+    monkeypatch.setattr(process_group, "_GRACE_S", 0.1)
+
+
+@pytest.fixture
+def impatient_to_leave(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+    """Wait hardly at all for a program to end by itself: for those that do not."""
+    monkeypatch.setattr(local_sandbox, "_LEAVE_S", 0.1)

@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import textwrap
+from functools import partial
 
 import pytest
-from processes import LONG_ENOUGH_TO_START_S, assert_ended, started_pids
+from processes import assert_ended, is_written, started_pids, time_passes_after
 
 from kindlm.errors import ErrorCode
 from kindlm.suite import Command
@@ -19,16 +20,21 @@ from kindlm.transcript import ToolCall, ToolUse
 
 @pytest.fixture
 def run(make, ask, tmp_path):
-    """Run a Python program as an agent and return the result of one message."""
+    """Run a Python program as an agent and return the result of one message.
 
-    def run(program: str, *arguments: str, timeout_s: float = 20.0, environ=None, env=None):
+    One that `hangs` runs out of its 600 seconds once it has written the file of that name.
+    """
+
+    def run(program: str, *arguments: str, hangs: str | None = None, environ=None, env=None):
         (tmp_path / "agent.py").write_text(textwrap.dedent(program))
         words = ("python", "agent.py", *arguments)
         command = Command(words, str(tmp_path), env or {})
 
         async def talk():
-            async with make(command, **(environ or {"PATH": os.environ["PATH"]})) as agent:
-                return await agent.send(ask("ignored", timeout_s=timeout_s))
+            environment = environ or {"PATH": os.environ["PATH"]}
+            has_come = partial(is_written, tmp_path / hangs) if hangs else None
+            async with make(command, **environment) as agent, time_passes_after(has_come):
+                return await agent.send(ask("ignored", timeout_s=600 if hangs else 20))
 
         return asyncio.run(talk())
 
@@ -175,9 +181,14 @@ def test_a_crash_is_an_error_with_the_last_words(run, failure):
 
 
 def test_a_timeout_names_the_program_and_the_key_that_raises_it(run, failure):
-    program = "print('so far', flush=True); import time; time.sleep(600)"
-    error = failure(run(program, "secret", timeout_s=LONG_ENOUGH_TO_START_S))
-    assert error.message == "The command python agent.py did not end within 5000 ms"
+    program = """
+        import time
+        print("so far", flush=True)
+        open("hangs", "w").write("now")
+        time.sleep(600)
+    """
+    error = failure(run(program, "secret", hangs="hangs"))
+    assert error.message == "The command python agent.py did not end within 600000 ms"
     assert "defaults.timeoutMs" in error.hint
     assert "so far" in error.details["body"]
 
@@ -241,24 +252,26 @@ def program_with_child(*, then: str, child: str = SLEEP, own_pipe: bool = True, 
 
 
 @pytest.mark.parametrize("child", [SLEEP, STUBBORN], ids=["polite", "stubborn"])
-def test_a_timeout_ends_the_program_and_its_children(run, failure, tmp_path, child):
+def test_a_timeout_ends_the_program_and_its_children(run, failure, tmp_path, child, impatient):
     program = program_with_child(then="time.sleep(600)", child=child)
-    error = failure(run(program, timeout_s=LONG_ENOUGH_TO_START_S))
+    error = failure(run(program, hangs="pids"))
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
     assert error.details["retryable"] is False
     assert len(started_pids(tmp_path)) == 2
     assert_ended(started_pids(tmp_path))
 
 
-def test_a_program_that_ignores_the_polite_signal_is_killed(run, failure, tmp_path):
+def test_a_program_that_ignores_the_polite_signal_is_killed(run, failure, tmp_path, impatient):
     prelude = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     program = program_with_child(then="time.sleep(600)", prelude=prelude)
-    failure(run(program, timeout_s=LONG_ENOUGH_TO_START_S))
+    failure(run(program, hangs="pids"))
     assert_ended(started_pids(tmp_path))
 
 
 @pytest.mark.parametrize("own_pipe", [True, False], ids=["own pipe", "shares our pipe"])
-def test_what_it_leaves_behind_is_ended_and_holds_nothing_up(run, success, tmp_path, own_pipe):
+def test_what_it_leaves_behind_is_ended_and_holds_nothing_up(
+    run, success, tmp_path, own_pipe, impatient
+):
     reply = success(run(program_with_child(then="pass", own_pipe=own_pipe)))
     assert reply.text.startswith("started")
     assert_ended(started_pids(tmp_path))
@@ -288,9 +301,10 @@ def test_the_program_can_end_politely(run, failure, tmp_path):
             open("left", "w").write("politely")
             sys.exit(0)
         signal.signal(signal.SIGTERM, leave)
+        open("hangs", "w").write("now")
         time.sleep(600)
     """
-    failure(run(program, timeout_s=LONG_ENOUGH_TO_START_S))
+    failure(run(program, hangs="hangs"))
     assert (tmp_path / "left").read_text() == "politely"
 
 

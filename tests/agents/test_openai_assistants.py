@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from processes import time_passes_after
 
 from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode
@@ -34,7 +36,7 @@ def quickly(monkeypatch):
 def talk(make, ask):
     """Send requests to an assistant of an API that is played; return results."""
 
-    def talk(app, *requests, headers=None, configured=False, environ=None, **options):
+    def talk(app, *requests, headers=None, configured=False, environ=None, hangs=None, **options):
         async def run():
             async with listening(app, "127.0.0.1", 0) as port:
                 url = f"http://127.0.0.1:{port}/v1"
@@ -44,7 +46,7 @@ def talk(make, ask):
                 target = AgentTarget(
                     "helper", "openai-assistants", endpoint, headers or {}, options
                 )
-                async with make(target, **known) as agent:
+                async with make(target, **known) as agent, time_passes_after(hangs):
                     return [await agent.send(request) for request in requests or [ask()]]
 
         return asyncio.run(run())
@@ -54,6 +56,11 @@ def talk(make, ask):
 
 def lines(app):
     return [request.line for request in app.requests]
+
+
+def has_asked(app):
+    """Tell whether somebody has asked how far a run is."""
+    return any(line.startswith("GET") for line in lines(app))
 
 
 def own_step(created, kind, **detail):
@@ -376,7 +383,8 @@ class TestRunsThatEnd:
 
     def test_one_that_takes_too_long_is_cancelled(self, talk, failure):
         app = AssistantsApp(ScriptedRun(before=("in_progress",) * 1_000_000))
-        error = failure(talk(app, AgentRequest("c", (ONE,), 2.0))[0])
+        is_asked = partial(has_asked, app)
+        error = failure(talk(app, AgentRequest("c", (ONE,), 600), hangs=is_asked)[0])
         assert (error.code, error.details["retryable"]) == (ErrorCode.PROVIDER_TIMEOUT, False)
         assert lines(app)[-1].endswith("/cancel")
 
@@ -388,7 +396,7 @@ class TestRunsThatEnd:
                 target = AgentTarget("helper", "openai-assistants", f"http://127.0.0.1:{port}")
                 async with make(target, OPENAI_ASSISTANT_ID="a") as agent:
                     sending = asyncio.create_task(agent.send(ask()))
-                    while not any(line.startswith("GET") for line in lines(app)):
+                    while not has_asked(app):
                         await asyncio.sleep(0)
                     sending.cancel()
                     await asyncio.gather(sending, return_exceptions=True)

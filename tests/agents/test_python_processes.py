@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -10,9 +11,11 @@ import textwrap
 
 import pytest
 
+from kindlm.agents import worker_process
 from kindlm.agents.python_processes import PythonProcesses
 from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode, Ok
+from kindlm.ports import AgentRequest
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
 from kindlm_store import Redactor
@@ -40,6 +43,8 @@ AGENTS = """
         return agent
 
     def echo(request): return request.messages[0].text + "|" + request.messages[-1].text
+    def one_of(message): return globals()[message](message)
+    async def one_of_async(message): return await globals()[message](message)
     def leave(message): os._exit(0)
     async def leave_async(message): os._exit(0)
     def crash(message): ctypes.string_at(0)
@@ -56,6 +61,7 @@ AGENTS = """
     def cancels(message): raise asyncio.CancelledError
     async def cancels_async(message): raise asyncio.CancelledError
     async def interrupt_async(message): raise KeyboardInterrupt
+    async def count_async(message): return count(message)
     def last_words(message):
         print("no more \\x1b[31mmemory")
         os._exit(7)
@@ -91,35 +97,53 @@ AGENTS = """
 """
 
 
+def write_agents(folder):
+    (folder / "workers_agents.py").write_text(textwrap.dedent(AGENTS))
+    (folder / "json.py").write_text("raise RuntimeError('not mine to import')")
+
+
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    (tmp_path / "workers_agents.py").write_text(textwrap.dedent(AGENTS))
-    (tmp_path / "json.py").write_text("raise RuntimeError('not mine to import')")
+    write_agents(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.fixture
-def converse(root, ask):
+def hold(talks, root, environ=None):
     """Hold conversations one after another, each a list of requests; return all results."""
 
-    def converse(*talks, environ=None):
-        async def run():
-            results = []
-            async with PythonProcesses(
-                {**os.environ, **(environ or {})}, root, REDACT
-            ) as processes:
-                for name, *requests in talks:
-                    target = AgentTarget(name, "python", f"workers_agents:{name}")
-                    made = make_agent(target, environ={}, root=root, processes=processes)
-                    assert isinstance(made, Ok)
-                    async with made.value as agent:
-                        results += [await agent.send(request) for request in requests or [ask()]]
-            return results
+    async def run():
+        results = []
+        async with PythonProcesses({**os.environ, **(environ or {})}, root, REDACT) as processes:
+            for name, *requests in talks:
+                target = AgentTarget(name, "python", f"workers_agents:{name}")
+                made = make_agent(target, environ={}, root=root, processes=processes)
+                assert isinstance(made, Ok)
+                async with made.value as agent:
+                    results += [await agent.send(request) for request in requests or [asking()]]
+        return results
 
-        return asyncio.run(run())
+    return asyncio.run(run())
 
-    return converse
+
+def asking(text="Hello"):
+    return AgentRequest("conv-1", (Message(Role.USER, text),), 20.0)
+
+
+@pytest.fixture
+def converse(root):
+    return lambda *talks, environ=None: hold(talks, root, environ)
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What functions return, by their names: all of them in one process, which takes its time."""
+    folder = tmp_path_factory.mktemp("agents")
+    write_agents(folder)
+    names = ("reply", "hostile", "wrong", "surrogate", "variable")
+    with contextlib.chdir(folder):
+        talks = [("one_of", asking(name)) for name in names]
+        return dict(zip(names, hold(talks, folder, {"SHOP": "acme"}), strict=True))
 
 
 def test_conversations_have_agents_of_their_own_and_share_what_is_imported(converse, ask, success):
@@ -133,11 +157,14 @@ def test_conversations_have_agents_of_their_own_and_share_what_is_imported(conve
     assert "workers_agents" not in sys.modules
 
 
-def test_requests_and_replies_arrive_whole(converse, ask, success):
+def test_requests_arrive_whole(converse, ask, success):
     system = Message(Role.SYSTEM, "Be \ud800 kind.")
-    (echoed, replied) = converse(("echo", ask(system, "Hel\nlo")), ("reply",))
+    (echoed,) = converse(("echo", ask(system, "Hel\nlo")))
     assert success(echoed).text == "Be \ud800 kind.|Hel\nlo"
-    reply = success(replied)
+
+
+def test_replies_arrive_whole(said, success):
+    reply = success(said["reply"])
     assert reply.tool_uses == (
         ToolUse(ToolCall("c", "pay", {"n": 1}), {"ok": [True, None]}, "agent"),
     )
@@ -146,25 +173,22 @@ def test_requests_and_replies_arrive_whole(converse, ask, success):
     assert reply.warnings == ("w",)
 
 
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        ("leave", "exit code 0"),
-        ("leave_async", "exit code 0"),
-        ("crash", "SIGSEGV"),
-        ("close", ""),
-        ("daemon", "exit code 0"),
-    ],
-)
 def test_an_agent_that_ends_its_process_is_an_error_and_the_next_goes_on(
-    converse, success, failure, name, how
+    converse, success, failure, impatient
 ):
-    crashed, after = converse((name,), ("count",))
-    error = failure(crashed)
-    assert error.code is ErrorCode.PROVIDER_API_ERROR
-    assert f"'{name}'" in error.message
-    assert how in error.message
-    assert error.details["retryable"] is False
+    ends = {
+        "leave": "exit code 0",
+        "leave_async": "exit code 0",
+        "crash": "SIGSEGV",
+        "daemon": "exit code 0",
+    }
+    *ended, after = converse(*((name,) for name in ends), ("count",))
+    for (name, how), result in zip(ends.items(), ended, strict=True):
+        error = failure(result)
+        assert error.code is ErrorCode.PROVIDER_API_ERROR
+        assert f"'{name}'" in error.message
+        assert how in error.message
+        assert error.details["retryable"] is False
     assert success(after).text.endswith(" 1")
 
 
@@ -177,7 +201,11 @@ def test_the_last_words_are_told_and_shown(converse, failure, capsys):
 
 
 @pytest.mark.parametrize("name", ["sleep", "block"])
-def test_an_agent_that_took_too_long_runs_on_in_no_process(converse, ask, success, failure, name):
+def test_an_agent_that_took_too_long_runs_on_in_no_process(
+    converse, ask, success, failure, name, monkeypatch, impatient
+):
+    # The process itself keeps to the time, unless its event loop is held up.
+    monkeypatch.setattr(worker_process, "GRACE_S", 2.0 if name == "sleep" else 0.1)
     late, after = converse((name, ask(timeout_s=0.2)), ("count",))
     error = failure(late)
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
@@ -207,18 +235,18 @@ def test_a_cancelled_conversation_ends_what_the_agent_does(root, ask):
 
 
 @pytest.mark.parametrize(("name", "told"), [("hostile", "JSON"), ("wrong", "text")])
-def test_a_reply_that_cannot_be_one_is_an_error(converse, failure, name, told):
-    error = failure(converse((name,))[0])
+def test_a_reply_that_cannot_be_one_is_an_error(said, failure, name, told):
+    error = failure(said[name])
     assert error.code is ErrorCode.PROVIDER_API_ERROR
     assert told in error.message
 
 
-def test_a_lone_surrogate_survives(converse, success):
-    assert success(converse(("surrogate",))[0]).text == "\ud800"
+def test_a_lone_surrogate_survives(said, success):
+    assert success(said["surrogate"]).text == "\ud800"
 
 
-def test_the_environment_is_that_of_the_run(converse, success):
-    assert success(converse(("variable",), environ={"SHOP": "acme"})[0]).text == "acme"
+def test_the_environment_is_that_of_the_run(said, success):
+    assert success(said["variable"]).text == "acme"
 
 
 def test_an_agent_is_left(converse, success, root):
@@ -268,18 +296,33 @@ def test_no_secret_is_shown_of_what_an_agent_prints(converse, failure, capfd):
 
 
 @pytest.mark.parametrize(
-    "name", ["exotic", "interrupt", "interrupt_async", "cancels", "cancels_async"]
+    ("agent", "names"),
+    [
+        ("one_of", ["exotic", "interrupt", "cancels", "count"]),
+        ("one_of_async", ["interrupt_async", "cancels_async", "count_async"]),
+    ],
 )
-def test_whatever_an_agent_raises_is_told_as_it_is(converse, failure, success, capfd, name):
-    raised, after = converse((name,), ("count",))
-    error = failure(raised)
-    assert error.code is ErrorCode.PROVIDER_API_ERROR
-    assert "raised" in error.message
-    assert success(after)
+def test_whatever_an_agent_raises_is_told_as_it_is(
+    converse, ask, failure, success, capfd, agent, names
+):
+    *raised, after = converse(*((agent, ask(name)) for name in names))
+    for result in raised:
+        error = failure(result)
+        assert error.code is ErrorCode.PROVIDER_API_ERROR
+        assert "raised" in error.message
+    # The process goes on: its agents have counted nothing before.
+    assert success(after).text.endswith(" 1")
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_an_agent_that_closes_the_connection_leaves_no_trace_of_ours(converse, ask, failure, capfd):
-    error = failure(converse(("close", ask(timeout_s=1)))[0])
+def test_an_agent_that_closes_the_connection_leaves_no_trace_of_ours(
+    converse, ask, failure, success, capfd
+):
+    closed, after = converse(("close", ask(timeout_s=0.5)), ("count",))
+    error = failure(closed)
+    assert error.code is ErrorCode.PROVIDER_API_ERROR
+    assert "'close'" in error.message
+    assert error.details["retryable"] is False
     assert "closes" in error.hint
+    assert success(after).text.endswith(" 1")
     assert "Traceback" not in capfd.readouterr().err

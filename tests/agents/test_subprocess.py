@@ -7,9 +7,10 @@ import json
 import os
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
-from processes import LONG_ENOUGH_TO_START_S, assert_ended, started_pids
+from processes import assert_ended, is_written, started_pids, time_passes_after
 
 from kindlm.agents.registry import make_agent
 from kindlm.errors import Err, ErrorCode
@@ -33,18 +34,23 @@ def target(folder, options=None, command: str | Sequence[str] = ("python", "agen
 
 @pytest.fixture
 def talk(ask, tmp_path, make):
-    """Send messages to a program, one after another, and return the results."""
+    """Send messages to a program, one after another, and return the results.
 
-    def talk(program: str, *messages, options=None, timeout_s: float = 20.0, environ=None):
+    One that `hangs` runs out of its 600 seconds once it has written the file of that name.
+    """
+
+    def talk(program: str, *messages, options=None, hangs: str | None = None, environ=None):
         (tmp_path / "agent.py").write_text(textwrap.dedent(program))
 
         async def hold():
             environment = {"PATH": os.environ["PATH"], **(environ or {})}
-            async with make(target(tmp_path, options), **environment) as agent:
+            has_come = partial(is_written, tmp_path / hangs) if hangs else None
+            made = make(target(tmp_path, options), **environment)
+            async with made as agent, time_passes_after(has_come):
                 requests = messages or ("Hello",)
                 return [
                     await agent.send(
-                        ask(item, timeout_s=timeout_s) if isinstance(item, str) else item
+                        ask(item, timeout_s=600 if hangs else 20) if isinstance(item, str) else item
                     )
                     for item in requests
                 ]
@@ -241,7 +247,9 @@ def test_a_signal_that_ended_it_is_named(talk, failure):
     assert "SIGSEGV" in error.message
 
 
-def test_one_that_closes_its_output_and_goes_on_is_ended(talk, failure, tmp_path):
+def test_one_that_closes_its_output_and_goes_on_is_ended(
+    talk, failure, tmp_path, impatient_to_leave
+):
     program = """
         import os, time
         open("pids", "w").write(str(os.getpid()))
@@ -268,7 +276,7 @@ def test_endless_errors_are_none(talk, success):
     assert success(talk(program)[0]).text == "still there"
 
 
-def test_one_that_does_not_answer_is_ended_with_its_children(talk, failure, tmp_path):
+def test_one_that_does_not_answer_is_ended_with_its_children(talk, failure, tmp_path, impatient):
     program = """
         import os, signal, subprocess, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -276,14 +284,14 @@ def test_one_that_does_not_answer_is_ended_with_its_children(talk, failure, tmp_
             "print('up', flush=True); time.sleep(600)"
         process = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
         process.stdout.readline()
-        open("pids", "w").write(f"{os.getpid()} {process.pid}")
         sys.stderr.write("waiting for nothing")
         sys.stderr.flush()
+        open("pids", "w").write(f"{os.getpid()} {process.pid}")
         time.sleep(600)
     """
-    error = failure(talk(program, timeout_s=LONG_ENOUGH_TO_START_S)[0])
+    error = failure(talk(program, hangs="pids")[0])
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
-    assert "did not answer within 5000 ms" in error.message
+    assert "did not answer within 600000 ms" in error.message
     assert "timeoutMs" in error.hint
     assert error.details["body"] == "waiting for nothing"
     assert error.details["retryable"] is False
@@ -296,15 +304,16 @@ def test_an_answer_without_line_end_is_waited_for(talk, failure):
         import sys, time
         sys.stdout.write('{"text": "x"}')
         sys.stdout.flush()
+        open("hangs", "w").write("now")
         time.sleep(600)
     """
-    error = failure(talk(program, timeout_s=LONG_ENOUGH_TO_START_S)[0])
+    error = failure(talk(program, hangs="hangs")[0])
     assert "line end" in error.hint
 
 
 @pytest.mark.parametrize("shares_output", [True, False])
 def test_a_child_that_lives_on_is_ended_and_holds_nothing_up(
-    talk, success, failure, tmp_path, shares_output
+    talk, success, failure, tmp_path, shares_output, impatient
 ):
     program = f"""
         import os, subprocess, sys
@@ -327,7 +336,9 @@ def test_at_the_end_its_input_is_closed_so_that_it_can_end_by_itself(talk, succe
     assert (tmp_path / "left").read_text() == "by itself"
 
 
-def test_one_that_does_not_care_about_its_input_is_ended(talk, success, tmp_path):
+def test_one_that_does_not_care_about_its_input_is_ended(
+    talk, success, tmp_path, impatient_to_leave
+):
     program = """
         import os, signal, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -499,14 +510,12 @@ def test_a_run_that_fails_is_an_error_with_its_last_words(talk, failure):
 def test_a_run_that_takes_too_long_is_ended(talk, failure, tmp_path):
     program = """
         import os, sys, time
-        open("pids", "w").write(str(os.getpid()))
         sys.stderr.write("so far")
         sys.stderr.flush()
+        open("pids", "w").write(str(os.getpid()))
         time.sleep(600)
     """
-    error = failure(
-        talk(program, options=one_shot("python agent.py"), timeout_s=LONG_ENOUGH_TO_START_S)[0]
-    )
+    error = failure(talk(program, options=one_shot("python agent.py"), hangs="pids")[0])
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
     assert error.details["body"] == "so far"
     assert_ended(started_pids(tmp_path))

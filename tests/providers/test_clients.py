@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from processes import time_passes_after
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, ResponseSchema
@@ -281,13 +282,14 @@ def test_a_timeout_covers_the_whole_call_and_closes_the_connection(
 ):
     async def run():
         async with talking(api, answer) as (client, server):
-            result = await client.complete(make_request(timeout_s=2.0))
+            async with time_passes_after(server.arrived.is_set):
+                result = await client.complete(make_request(timeout_s=600))
             await asyncio.wait_for(server.left.wait(), 10)
             return failure(result)
 
     error = asyncio.run(run())
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
-    assert "2000 ms" in error.message
+    assert "600000 ms" in error.message
     assert error.details["retryable"] is True
 
 

@@ -142,9 +142,11 @@ def test_an_unknown_model_and_a_wrong_key_have_their_codes(api, server, make_req
     ids=str,
 )
 def test_faults_have_their_codes(api, server, make_request, fault, code):
+    timeout_s = 0.3 if code is ErrorCode.PROVIDER_TIMEOUT else 20.0
     server.use_faults([fault])
     try:
-        (result,) = ask(api, server, make_request(USER, model=model_of(api), timeout_s=1.0))
+        request = make_request(USER, model=model_of(api), timeout_s=timeout_s)
+        (result,) = ask(api, server, request)
     finally:
         server.use_faults([])
     assert isinstance(result, Err)

@@ -7,6 +7,7 @@ import json
 import socket
 
 import pytest
+from processes import time_passes_after
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ResponseSchema, ToolDefinition
@@ -201,7 +202,8 @@ def test_a_timeout_covers_the_body_and_closes_the_connection(peer, make_request)
         async with peer(SLOW) as server:
             settings = ProviderSettings("ollama", "ollama", base_url=server.url)
             client = ollama_client(settings, None, {})
-            result = await client.complete(make_request(timeout_s=2.0))
+            async with time_passes_after(server.arrived.is_set):
+                result = await client.complete(make_request(timeout_s=600))
             await asyncio.wait_for(server.left.wait(), 10)
             await client.aclose()
             return result

@@ -1,16 +1,45 @@
-"""Whether processes that a test knows by their ids have ended."""
+"""Programs that a test starts: time that passes once they run, and whether they have ended."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
 
-__all__ = ["LONG_ENOUGH_TO_START_S", "assert_ended", "started_pids"]
+__all__ = ["assert_ended", "is_written", "started_pids", "time_passes_after"]
 
-LONG_ENOUGH_TO_START_S: Final = 5.0
-"""In which a Python or two start on a busy machine, and do their first things."""
+_PASSING_S = 10_000.0
+
+
+@asynccontextmanager
+async def time_passes_after(hangs: Callable[[], object] | None) -> AsyncIterator[None]:
+    """Let hours pass for the event loop as soon as something hangs.
+
+    So what waits for it runs out of time at once, and never before it has come to where it hangs.
+    Without anything that hangs, time passes as always.
+    """
+
+    async def pass_time(hangs: Callable[[], object]) -> None:
+        while not hangs():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # what it said before has arrived
+        loop = asyncio.get_running_loop()
+        usual = loop.time
+        loop.time = lambda: usual() + _PASSING_S
+
+    passing = asyncio.create_task(pass_time(hangs)) if hangs else None
+    try:
+        yield
+    finally:
+        if passing:
+            passing.cancel()
+
+
+def is_written(file: Path) -> bool:
+    """Tell whether a program has written a file."""
+    return file.exists() and file.stat().st_size > 0
 
 
 def started_pids(folder: Path) -> list[int]:
