@@ -109,73 +109,33 @@ def kinds() -> frozenset[str]:
     return frozenset(each.kind for each in checks if hasattr(each, "kind"))
 
 
-def passed(
-    *,
-    score: float = 1.0,
-    threshold: float | None = None,
-    actual: Any = None,
-    message: str = "",
-    reasoning: str | None = None,
-) -> CheckResult:
-    """Return that what is expected is so."""
-    return CheckResult(
-        "",
-        "",
-        Outcome.PASSED,
-        score=score,
-        threshold=threshold,
-        actual=actual,
-        message=sentence(message) if message else "",
-        reasoning=reasoning,
-    )
+def passed(*, score: float = 1.0, message: str = "", **more: Any) -> CheckResult:
+    """Return that what is expected is so; `more` are other fields of the result."""
+    told = sentence(message) if message else ""
+    return CheckResult("", "", Outcome.PASSED, score=score, message=told, **more)
 
 
 def failed(
     code: FailureCode,
     message: str,
     *,
-    expected: Any = None,
-    actual: Any = None,
     score: float = 0.0,
-    threshold: float | None = None,
     evidence: Iterable[Evidence] = (),
-    reasoning: str | None = None,
+    **more: Any,
 ) -> CheckResult:
-    """Return that what is expected is not so."""
+    """Return that what is expected is not so; `more` are other fields of the result."""
+    told, found = sentence(message), tuple(evidence)
     return CheckResult(
-        "",
-        "",
-        Outcome.FAILED,
-        score=score,
-        threshold=threshold,
-        expected=expected,
-        actual=actual,
-        failure_code=code,
-        message=sentence(message),
-        evidence=tuple(evidence),
-        reasoning=reasoning,
+        "", "", Outcome.FAILED, score, failure_code=code, message=told, evidence=found, **more
     )
 
 
 def undecided(
-    message: str,
-    code: FailureCode = FailureCode.ASSERTION_EVAL_ERROR,
-    *,
-    threshold: float | None = None,
-    actual: Any = None,
-    trace: str | None = None,
+    message: str, code: FailureCode = FailureCode.ASSERTION_EVAL_ERROR, **more: Any
 ) -> CheckResult:
     """Return that it cannot be decided whether it is so; such a result has no score."""
-    return CheckResult(
-        "",
-        "",
-        Outcome.INCONCLUSIVE,
-        threshold=threshold,
-        actual=actual,
-        failure_code=code,
-        message=sentence(message),
-        trace=trace,
-    )
+    told = sentence(message)
+    return CheckResult("", "", Outcome.INCONCLUSIVE, failure_code=code, message=told, **more)
 
 
 def skipped(message: str) -> CheckResult:

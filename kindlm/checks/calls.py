@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from kindlm.alignment import Bounds
 from kindlm.checks.base import undecided
-from kindlm.matching import Mismatch, Reason, matches
+from kindlm.matching import Mismatch, Reason, matches, mismatches
 from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
@@ -24,9 +24,9 @@ from kindlm.wording import bounded, count, excerpt, listed, shown
 
 __all__ = [
     "CallCount",
+    "argument_faults",
     "arguments_match",
     "described",
-    "differences",
     "doubtful_calls",
     "how_often",
     "how_to_report",
@@ -78,9 +78,12 @@ def described(index: int, use: ToolUse) -> dict[str, Any]:
     }
 
 
-def differences(mismatches: Sequence[Mismatch]) -> str:
-    """Return in words where arguments are not as expected, the first few places."""
-    return listed(map(_difference, mismatches[:_MAX_LISTED]), len(mismatches))
+def argument_faults(wanted: Any, use: ToolUse) -> tuple[int, str]:
+    """Return in how many places the arguments of a call are not as wanted, and where, in words."""
+    if wanted is not None and use.call.malformed is not None:
+        return 1, f"its arguments are no JSON object: {shown(use.call.malformed)}"
+    found = [] if wanted is None else mismatches(wanted, use.call.arguments)
+    return len(found), listed(map(_difference, found[:_MAX_LISTED]), len(found))
 
 
 def _difference(mismatch: Mismatch) -> str:

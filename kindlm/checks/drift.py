@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kindlm.checks.base import AskingCheck, UndecidedError, failed, passed, skipped, undecided
 from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is, prompt
@@ -35,8 +35,7 @@ _LISTED = 20
 _NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(NamedTuple):
     """A drift in [0, 1], what it rests on, and which fields differ where fields were compared.
 
     `reasoning` is what a judge said.
@@ -208,8 +207,8 @@ def _scaled(vector: Sequence[float]) -> Sequence[float]:
 def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> _Measured:
     """Count the fields that differ among `fields`, or among all leaves of the baseline.
 
-    A baseline that is no JSON can't be compared. If it is JSON and the output is none, nothing is
-    left of it.
+    A leaf is a value that holds no others: also an empty object or array. A baseline that is no
+    JSON can't be compared. If it is JSON and the output is none, nothing is left of it.
     """
     try:
         before = json_of(baseline)
@@ -222,11 +221,17 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> _Me
         after = json_of(current)
     except ValueError as error:
         return _Measured(1.0, f"the output is no JSON, the baseline is: {error}")
-    compared = _compared(before, after, fields or None)
+    if fields:
+        paths = [(text, _parsed(text)) for text in dict.fromkeys(fields)]
+    else:
+        paths = [(_written(path), path) for path in _leaves(before)]
+    compared = [
+        _Field(text, _value_at(before, path), _value_at(after, path)) for text, path in paths
+    ]
     differing = tuple(found for found in compared if found.differs)
     basis = f"{len(differing)} of {count(len(compared), 'field')} differ"
     basis += _named([found.path for found in differing])
-    unknown = [found.path for found in compared if found.unknown]
+    unknown = [found.path for found in compared if found.baseline is found.current is _ABSENT]
     if unknown:
         basis += f"; neither side has{_named(unknown)[1:]}"
     return _Measured(len(differing) / len(compared), basis, differing=differing)
@@ -252,8 +257,7 @@ _PARTS = re.compile(r"\.?\[([0-9]{1,9})\]|\.?\['([^']*)'\]|\.?([^.\[\]]+)")
 _PLAIN = re.compile(r"[^.\[\]']+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(NamedTuple):
     """A field on both sides; `_ABSENT` where there is none."""
 
     path: str
@@ -266,25 +270,6 @@ class _Field:
         if self.baseline is _ABSENT or self.current is _ABSENT:
             return self.baseline is not self.current
         return not equal(self.baseline, self.current)
-
-    @property
-    def unknown(self) -> bool:
-        """Whether neither side has it."""
-        return self.baseline is _ABSENT and self.current is _ABSENT
-
-
-def _compared(baseline: Any, current: Any, fields: Iterable[str] | None) -> list[_Field]:
-    """Return the fields to compare, or without `fields` all leaves of the baseline.
-
-    A leaf is a value that holds no others: also an empty object or array.
-    """
-    if fields is None:
-        paths = [(_written(path), path) for path in _leaves(baseline)]
-    else:
-        paths = [(text, _parsed(text)) for text in dict.fromkeys(fields)]
-    return [
-        _Field(text, _value_at(baseline, path), _value_at(current, path)) for text, path in paths
-    ]
 
 
 def _parsed(text: str) -> _Path:

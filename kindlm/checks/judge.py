@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -106,16 +105,14 @@ class Judge(AskingCheck):
             talk = conversation(transcript)
             return {"criteria": self.criteria, "rubric": rubric, "transcript": talk}
 
-        judging = Judging(context, texts_of(transcript))
+        judging, reader = Judging(context, texts_of(transcript)), answered("score")
         judgements: list[tuple[float, str]] = []
         recorded: list[dict[str, Any]] = []
         told: list[str] = []
         lost: list[str] = []
         for number in range(1, self.passes + 1):
             try:
-                score, why = await judging.ask(
-                    judgement(scale), data, answered("score"), self.model
-                )
+                score, why = await judging.ask(judgement(scale), data, reader, self.model)
             except JudgeError as error:
                 lost.append(str(error))
                 recorded.append({"score": None, "error": sentence(str(error))})
@@ -135,7 +132,10 @@ class Judge(AskingCheck):
                 )
             code = FailureCode.JUDGE_EVAL_ERROR
             return undecided(message, code, threshold=threshold, actual=listed)
-        score = _median([score for score, _ in judgements])
+        scores = [score for score, _ in judgements]
+        score = statistics.median(scores)
+        if score not in scores:
+            score = round(score, _DECIMALS)
         _, closest = min(judgements, key=lambda one: abs(one[0] - score))
         reasoning = closest
         if several:
@@ -145,7 +145,7 @@ class Judge(AskingCheck):
             return passed(score=score, threshold=threshold, actual=listed, reasoning=reasoning)
         said = f"scored {score * highest:.10g}" + ("" if scale is None else f" of {scale:g}")
         if several:
-            said += f", the median of {', '.join(f'{one:g}' for one, _ in judgements)}"
+            said += f", the median of {', '.join(f'{one:g}' for one in scores)}"
         return failed(
             FailureCode.JUDGE_BELOW_THRESHOLD,
             f"The judge {said}, expected at least {threshold * highest:.10g}: "
@@ -156,11 +156,6 @@ class Judge(AskingCheck):
             threshold=threshold,
             reasoning=reasoning,
         )
-
-
-def _median(scores: Sequence[float]) -> float:
-    median = statistics.median(scores)
-    return median if median in scores else round(median, _DECIMALS)
 
 
 _A_DECISION = (

@@ -86,7 +86,7 @@ class Prompt:
     """
 
     system: str
-    name: str
+    schema: ResponseSchema
     form: Form
     purpose: Purpose = Purpose.JUDGE
     max_tokens: int = 512
@@ -103,7 +103,7 @@ class Prompt:
             purpose=self.purpose,
             system=self.system,
             user=fenced(data, token),
-            response_schema=ResponseSchema(self.name, _schema(self.form)),
+            response_schema=self.schema,
             model=model,
             boundary=f"-{token}",
             max_tokens=self.max_tokens,
@@ -129,9 +129,10 @@ def prompt(
         "The user message holds one JSON object between two lines that mark where it begins and "
         f"ends. Its members are:\n{members}"
     )
-    answer = f"Answer with one JSON object and nothing else{each}:\n{_example(form)}{last}"
+    example, schema = _described(form)
+    answer = f"Answer with one JSON object and nothing else{each}:\n{example}{last}"
     system = "\n\n".join(part for part in (task, what, how, is_data, answer) if part)
-    return Prompt(system, name, form, **more)
+    return Prompt(system, ResponseSchema(name, schema), form, **more)
 
 
 def data_is(what: str, fake: str, unchanged: str, copied: str) -> str:
@@ -183,46 +184,29 @@ def last_query(transcript: Transcript) -> str:
     return transcript.turns[-1].user if transcript.turns else ""
 
 
-def _example(part: Any) -> str:
-    """Return a part of a form as a prompt shows it."""
+def _described(part: Any) -> tuple[str, dict[str, Any]]:
+    """Return a part of a form as a prompt shows it, and its JSON Schema."""
     match part:
         case str():
-            return f'"<{part}>"'
+            return f'"<{part}>"', {"type": "string"}
         case Number(highest):
-            return f"<number from 0 to {highest:g}>"
+            schema = {"type": "number", "minimum": 0, "maximum": highest}
+            return f"<number from 0 to {highest:g}>", schema
         case Whole(words):
-            return f"<{words}>"
+            return f"<{words}>", {"type": "integer"}
         case Choice(words):
-            return f'"<{", ".join(words[:-1])} or {words[-1]}>"'
+            named = f"{', '.join(words[:-1])} or {words[-1]}"
+            return f'"<{named}>"', {"type": "string", "enum": list(words)}
         case list():
-            return f"[{_example(part[0])}]"
+            example, schema = _described(part[0])
+            return f"[{example}]", {"type": "array", "items": schema}
         case Mapping():
-            members = (f'"{name}": {_example(member)}' for name, member in part.items())
-            return f"{{{', '.join(members)}}}"
-    return "<true or false>"
-
-
-def _schema(part: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a part of a form; objects have no other members."""
-    match part:
-        case str():
-            return {"type": "string"}
-        case Number(highest):
-            return {"type": "number", "minimum": 0, "maximum": highest}
-        case Whole():
-            return {"type": "integer"}
-        case Choice(words):
-            return {"type": "string", "enum": list(words)}
-        case list():
-            return {"type": "array", "items": _schema(part[0])}
-        case Mapping():
-            return {
-                "type": "object",
-                "properties": {name: _schema(member) for name, member in part.items()},
-                "required": list(part),
-                "additionalProperties": False,
-            }
-    return {"type": "boolean"}
+            members = {name: _described(member) for name, member in part.items()}
+            example = ", ".join(f'"{name}": {each}' for name, (each, _) in members.items())
+            properties = {name: schema for name, (_, schema) in members.items()}
+            closed = {"required": list(part), "additionalProperties": False}
+            return f"{{{example}}}", {"type": "object", "properties": properties, **closed}
+    return "<true or false>", {"type": "boolean"}
 
 
 def _check(form: Form, answer: Mapping[str, Any]) -> None:
@@ -231,28 +215,24 @@ def _check(form: Form, answer: Mapping[str, Any]) -> None:
     It is taken as it is or not at all: no numbers in strings, nothing outside its range.
     """
     for name, part in form.items():
-        value, wrong = answer.get(name), None
+        value: Any = answer.get(name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
         match part:
             case str() | Choice():
-                wrong = None if isinstance(value, str) else "no text"
-            case Number(highest):
-                if isinstance(value, bool) or not isinstance(value, int | float):
-                    wrong = "no number"
-                elif not 0 <= value <= highest:
-                    wrong = f"not from 0 to {highest:g}"
-            case Whole():
-                whole = isinstance(value, int) and not isinstance(value, bool)
-                wrong = None if whole else "no number"
+                fits, wrong = isinstance(value, str), "no text"
+            case Number(highest) if is_number:
+                fits, wrong = 0 <= value <= highest, f"not from 0 to {highest:g}"
+            case Number() | Whole():
+                fits, wrong = is_number and isinstance(value, int), "no number"
             case list():
                 kind, what = (str, "texts") if isinstance(part[0], str) else (dict, "objects")
-                if not isinstance(value, list) or not all(isinstance(one, kind) for one in value):
-                    wrong = f"no list of {what}"
-                elif kind is dict:
-                    for one in value:
-                        _check(part[0], one)
+                items: list[Any] = value if isinstance(value, list) else [None]
+                fits, wrong = all(isinstance(one, kind) for one in items), f"no list of {what}"
+                for one in items if fits and kind is dict else ():
+                    _check(part[0], one)
             case _:
-                wrong = None if isinstance(value, bool) else "neither true nor false"
-        if wrong is not None:
+                fits, wrong = isinstance(value, bool), "neither true nor false"
+        if not fits:
             raise ValueError(f"its {name} is {wrong}")
 
 
@@ -281,56 +261,40 @@ class Judging:
         read: Callable[[dict[str, Any], Own], T],
         model: str | None = None,
     ) -> T:
-        """Return what the judge answers, which has the form of the prompt.
+        """Return what `read` makes of the judge's answer, which has the form of the prompt.
 
-        Args:
-            prompt: what it is asked.
-            data: what it is asked about.
-            read: returns what the answer says; raises `ValueError` with what is wrong with it.
-            model: the id of the judging model, None for the default.
-
-        Raises:
-            JudgeError: it gave no such answer, asked twice.
+        `read` raises `ValueError` with what is wrong with an answer. `model` is the id of the
+        judging model, None for the default. Raises `JudgeError` after two answers of no use.
         """
-        given = self._given
-        if given is None:
-            given = await self._context.aside(partial(readings, self._texts))
-            self._given = given
-        for _ in range(_TRIES - 1):
-            try:
-                return await self._ask_once(prompt, data, read, model, given)
-            except JudgeError:
-                pass
-        return await self._ask_once(prompt, data, read, model, given)
-
-    async def _ask_once(
-        self,
-        prompt: Prompt,
-        data: Asked,
-        read: Callable[[dict[str, Any], Own], T],
-        model: str | None,
-        given: Sequence[str],
-    ) -> T:
         aside = self._context.aside
-        reply = await self._context.ask(
-            await aside(lambda: prompt.question(data(), new_token(), model))
-        )
-        if isinstance(reply, Err):
-            message = f"The judge could not be asked: {reply.error.message}"
-            raise JudgeError(message, reply.error.hint)
-        text = reply.value.text
+        if self._given is None:
+            self._given = await aside(partial(readings, self._texts))
+        given = self._given
 
         def own(members: Mapping[str, Any]) -> None:
             if is_copy(members, given):
                 raise _CopyError
 
-        try:
-            return await aside(lambda: read(prompt.read(text), own))
-        except _CopyError:
-            why = prompt.copied
-        except ValueError as error:
-            why = f": {why_unread(error, reply.value.finish_reason)}"
-        raise JudgeError(f"{prompt.unanswered}{why}. It answered {shown(text)}.")
+        def answer(text: str) -> T:
+            return read(prompt.read(text), own)
+
+        for _ in range(_TRIES):
+            reply = await self._context.ask(
+                await aside(lambda: prompt.question(data(), new_token(), model))
+            )
+            if isinstance(reply, Err):
+                message = f"The judge could not be asked: {reply.error.message}"
+                error = JudgeError(message, reply.error.hint)
+                continue
+            text = reply.value.text
+            try:
+                return await aside(partial(answer, text))
+            except _CopyError:
+                why = prompt.copied
+            except ValueError as unread:
+                why = f": {why_unread(unread, reply.value.finish_reason)}"
+            error = JudgeError(f"{prompt.unanswered}{why}. It answered {shown(text)}.")
+        raise error
 
 
 def answered(member: str) -> Callable[[dict[str, Any], Own], tuple[Any, str]]:

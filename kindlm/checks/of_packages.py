@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -83,33 +83,21 @@ async def _in_a_thread(work: Callable[[], Any]) -> Any:
     It has a thread of its own, which no other check waits for and which does not keep the process
     from ending: nothing bounds the time that it takes.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def settle(returned: Any, error: Exception | None) -> None:
-        if done.cancelled():
-            return
-        if error is None:
-            done.set_result(returned)
-        else:
-            done.set_exception(error)
+    done = Future[Any]()
+    done.set_running_or_notify_cancel()
 
     def run() -> None:
-        returned: Any = None
-        failure: Exception | None = None
         try:
-            returned = work()
+            done.set_result(work())
         except BaseException as error:  # noqa: BLE001 - whatever it is, the check has no result
-            # A future takes no `StopIteration`, and `SystemExit` would end the event loop.
+            # A task takes no `StopIteration`, and `SystemExit` would end the event loop.
             if isinstance(error, Exception) and not isinstance(error, StopIteration):
-                failure = error
+                done.set_exception(error)
             else:
-                failure = RuntimeError(f"it raised {type(error).__name__}: {error}")
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, returned, failure)
+                done.set_exception(RuntimeError(f"it raised {type(error).__name__}: {error}"))
 
     threading.Thread(target=copy_context().run, args=(run,), daemon=True).start()
-    return await done
+    return await asyncio.wrap_future(done)
 
 
 def _wrong_with(returned: Any) -> str | None:

@@ -19,7 +19,7 @@ from kindlm.outcome import CheckResult, Evidence, FailureCode
 from kindlm.patterns import PatternError
 from kindlm.personal_data import DEFAULT_PATTERNS, passes_luhn, personal_data_in
 from kindlm.ports import CheckContext
-from kindlm.transcript import ToolCall, Transcript
+from kindlm.transcript import Transcript
 from kindlm.wording import count, printable, shown
 
 __all__ = ["NamedPattern", "NoPii", "Pii", "find_personal_data", "redacted"]
@@ -89,8 +89,20 @@ class Pii(Check):
         return False
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        problems: list[str] = []
-        found = list(_search(self.patterns, transcript, problems))
+        found, problems = list[Evidence](), list[str]()
+        patterns, written = self.patterns, list(_written(transcript))
+        end = time.monotonic() + _PATTERNS_S
+        for index, pattern in enumerate(patterns):
+            # An equal part of the time that those before it left, so that one that runs out of it
+            # does not hide what the others would find.
+            now = time.monotonic()
+            deadline = now + (end - now) / (len(patterns) - index)
+            try:
+                for text in written:
+                    # Keeps what came before an error.
+                    found.extend(_found(pattern, text, deadline))
+            except PatternError as error:
+                problems.append(f"The pattern {shown(pattern.name)} cannot be used: {error}.")
         if found:
             return _detected(found, *problems, sources=True)
         if problems:
@@ -105,37 +117,11 @@ def redacted(text: str) -> str:
     return printable(text[:2]) + "*" * min(len(text) - 4, _MAX_MASK) + printable(text[-2:])
 
 
-def _search(
-    patterns: Sequence[NamedPattern], transcript: Transcript, problems: list[str]
-) -> Iterator[Evidence]:
-    """Yield what the patterns match, and add to `problems` which of them cannot be used.
-
-    Each may take an equal part of the time that those before it left, so that one that runs out
-    of it does not hide what the others would find.
-    """
-    written = list(_written(transcript))
-    end = time.monotonic() + _PATTERNS_S
-    for index, pattern in enumerate(patterns):
-        now = time.monotonic()
-        deadline = now + (end - now) / (len(patterns) - index)
-        try:
-            for text in written:
-                yield from _found(pattern, text, deadline)
-        except PatternError as error:
-            problems.append(f"The pattern {shown(pattern.name)} cannot be used: {error}.")
-
-
 def _written(transcript: Transcript) -> Iterator[_Written]:
     yield _Written("output", transcript.text)
     for index, use in enumerate(transcript.tool_uses):
-        yield _written_arguments(f"tool[{index}].arguments", use.call)
-
-
-def _written_arguments(source: str, call: ToolCall) -> _Written:
-    if call.malformed is not None:
-        return _Written(source, call.malformed)
-    text = json.dumps(call.arguments, ensure_ascii=False)
-    return _Written(source, text, tuple(_values(call.arguments)))
+        values = _values(use.call.arguments) if use.call.malformed is None else ()
+        yield _Written(f"tool[{index}].arguments", use.call.written, tuple(values))
 
 
 def _values(arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -179,24 +165,18 @@ def _place(match: str, text: str, taken: Container[tuple[int, int]]) -> tuple[in
 
 def _detected(found: list[Evidence], *problems: str, sources: bool) -> CheckResult:
     """Return the result of matches; `sources` says that they are of several texts."""
-    first = ", ".join(
-        f"{shown(one.name)} {one.excerpt} ({one.source})"
-        if sources
-        else f"{one.name} {one.excerpt}"
-        for one in found[:_MAX_LISTED]
-    )
+    first, actual = list[str](), list[dict[str, Any]]()
+    for one in found[:_MAX_EVIDENCE]:
+        first.append(f"{shown(one.name) if sources else one.name} {one.excerpt}")
+        actual.append({"name": one.name, "redacted": one.excerpt})
+        if sources:
+            first[-1] += f" ({one.source})"
+            actual[-1]["source"] = one.source
     more = f" and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
-    told = f"Personal data, {count(len(found), 'match', 'matches')}: {first}{more}."
-    actual = [
-        {"name": one.name, "redacted": one.excerpt} | ({"source": one.source} if sources else {})
-        for one in found[:_MAX_EVIDENCE]
-    ]
-    return failed(
-        FailureCode.PII_DETECTED,
-        " ".join([told, *problems]),
-        actual=actual,
-        evidence=found[:_MAX_EVIDENCE],
-    )
+    matches = count(len(found), "match", "matches")
+    told = f"Personal data, {matches}: {', '.join(first[:_MAX_LISTED])}{more}."
+    message, evidence = " ".join([told, *problems]), found[:_MAX_EVIDENCE]
+    return failed(FailureCode.PII_DETECTED, message, actual=actual, evidence=evidence)
 
 
 class _Kind(NamedTuple):

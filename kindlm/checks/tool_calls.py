@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kindlm.alignment import Bounds
 from kindlm.checks.base import Check, Reads, failed, passed, undecided
 from kindlm.checks.calls import (
     CallCount,
+    argument_faults,
     arguments_match,
     described,
-    differences,
     doubtful_calls,
     how_often,
     spelling_hint,
@@ -22,7 +22,6 @@ from kindlm.checks.calls import (
     written_arguments,
 )
 from kindlm.json_schema import schema_issues
-from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.transcript import ToolUse, Transcript
@@ -33,8 +32,7 @@ __all__ = ["ToolCalled", "ToolNotCalled"]
 _MAX_LISTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class _Shortcoming:
+class _Shortcoming(NamedTuple):
     """A part of the expectation that a call does not satisfy, in words, and by how much."""
 
     code: FailureCode
@@ -197,20 +195,17 @@ class ToolCalled(Check):
 
         `first` says where each tool was called first, if that matters.
         """
-        code, malformed = FailureCode.TOOL_CALL_ARGS_MISMATCH, use.call.malformed
-        if self.args_match is not None:
-            if malformed is not None:
-                yield _Shortcoming(code, f"its arguments are no JSON object: {shown(malformed)}")
-            elif found := mismatches(self.args_match, use.call.arguments):
-                yield _Shortcoming(code, differences(found), len(found))
-        code = FailureCode.TOOL_CALL_ARGS_SCHEMA_INVALID
+        places, why = argument_faults(self.args_match, use)
+        if places:
+            yield _Shortcoming(FailureCode.TOOL_CALL_ARGS_MISMATCH, why, places)
         if self.args_schema is not None:
-            if malformed is not None:
-                yield _Shortcoming(code, f"its arguments are no JSON object: {shown(malformed)}")
+            code = FailureCode.TOOL_CALL_ARGS_SCHEMA_INVALID
+            if use.call.malformed is not None:
+                yield _Shortcoming(code, argument_faults({}, use)[1])
             elif issues := schema_issues(self.args_schema, use.call.arguments):
                 name = self.args_schema_file or "the schema"
-                places = "; ".join(f"{one.path}: {one.message}" for one in issues[:_MAX_LISTED])
-                message = f"its arguments do not fit {name}: {places}"
+                listed = "; ".join(f"{one.path}: {one.message}" for one in issues[:_MAX_LISTED])
+                message = f"its arguments do not fit {name}: {listed}"
                 yield _Shortcoming(code, message, len(issues))
         for message in self._wrong_times(index, first):
             yield _Shortcoming(FailureCode.TOOL_CALL_ORDER_WRONG, message)

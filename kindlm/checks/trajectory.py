@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from kindlm.alignment import Assignment, Bounds, Fits, in_any_order, in_sequence
+from kindlm.alignment import Bounds, in_any_order, in_sequence
 from kindlm.checks.base import Check, Reads, failed, passed
 from kindlm.checks.calls import (
     CallCount,
+    argument_faults,
     arguments_match,
-    differences,
     undecided_for_a_name,
     written,
     written_arguments,
 )
-from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.transcript import ToolUse, Transcript
@@ -41,8 +40,7 @@ class TrajectoryMode(StrEnum):
     SUPERSET = "superset"
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     """What a mode asks for. `usual` is how often an entry without a count is called."""
 
     usual: Bounds
@@ -109,65 +107,39 @@ class Trajectory(Check):
     calls: Sequence[TrajectoryCall]
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        uses, entries, rule = transcript.tool_uses, self.calls, _RULES[self.mode]
-        fits = [[entry.fits(use) for use in uses] for entry in entries]
-        bounds = [entry.bounds(self.mode) for entry in entries]
-        if rule.in_sequence:
-            others_allowed = rule.others_allowed
-            owners = in_sequence(fits, bounds, len(uses), others_allowed=others_allowed)
-        else:
-            places = bounds
-            if rule.others_allowed:
-                places = [Bounds(item.low, item.low) for item in bounds]
-            owners = in_any_order(fits, places, len(uses))
-        found = _Trajectory(entries, bounds, uses, fits, owners, rule.others_allowed)
-        wrong = _differences(found)
+        uses = transcript.tool_uses
+        found = _Comparison(self.mode, self.calls, uses)
+        wrong = found.differences()
         if not wrong:
             doubts = (
                 undecided_for_a_name(entry.tool, uses, arguments=entry.args_match)
-                for entry, often in zip(entries, bounds, strict=True)
-                if rule.others_allowed and often.high is not None
+                for entry, often in zip(self.calls, found.bounds, strict=True)
+                if found.others_allowed and often.high is not None
             )
             return next(filter(None, doubts), None) or passed()
         first = listed((item.message for item in wrong[:_MAX_LISTED]), len(wrong))
+        calls = [
+            {
+                "index": index,
+                "tool": bounded(use.call.name),
+                "arguments": bounded(written_arguments(use)),
+            }
+            for index, use in enumerate(uses[:_MAX_ACTUAL])
+        ]
+        differing = [
+            {"kind": item.kind, "entry": item.entry, "call": item.call}
+            for item in wrong[:_MAX_ACTUAL]
+        ]
+        wanted = bounded([written(call) for call in self.calls])
         return failed(
             FailureCode.TRAJECTORY_MISMATCH,
             f"The calls are not as expected ({self.mode}): {first}.",
-            expected={
-                "mode": self.mode.value,
-                "calls": bounded([written(call) for call in self.calls]),
-            },
-            actual={
-                "calls": [
-                    {
-                        "index": index,
-                        "tool": bounded(use.call.name),
-                        "arguments": bounded(written_arguments(use)),
-                    }
-                    for index, use in enumerate(uses[:_MAX_ACTUAL])
-                ],
-                "differences": [
-                    {"kind": item.kind, "entry": item.entry, "call": item.call}
-                    for item in wrong[:_MAX_ACTUAL]
-                ],
-            },
+            expected={"mode": self.mode.value, "calls": wanted},
+            actual={"calls": calls, "differences": differing},
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Trajectory:
-    """The expected calls, those that were made, and which of them was taken for which."""
-
-    entries: Sequence[TrajectoryCall]
-    bounds: Sequence[Bounds]
-    uses: Sequence[ToolUse]
-    fits: Fits
-    owners: Assignment
-    others_allowed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Difference:
+class _Difference(NamedTuple):
     """One difference: an entry, a call, or both of them, and what is wrong in words."""
 
     kind: str
@@ -176,118 +148,116 @@ class _Difference:
     call: int | None = None
 
 
-def _differences(found: _Trajectory) -> list[_Difference]:
-    """Return all differences, those of calls in their order, then what is missing.
+class _Comparison:
+    """The expected calls, those that were made, and which of them was taken for which."""
 
-    A call that is missing and one that is too many are told as one difference where they belong
-    together: a call that was made at the wrong time, or with other arguments.
-    """
-    missing = [
-        entry
-        for entry, often in enumerate(found.bounds)
-        for _ in range(often.low - found.owners.count(entry))
-    ]
-    spare = [call for call, owner in enumerate(found.owners) if owner is None]
-    paired = [*_reordered(found, missing, spare), *_other_arguments(found, missing, spare)]
-    if not found.others_allowed:
-        paired.extend(_unexpected(found, call) for call in spare)
-    paired.sort(key=lambda difference: difference.call or 0)
-    return [*paired, *_absent(found, missing), *_too_many(found)]
+    def __init__(
+        self, mode: TrajectoryMode, entries: Sequence[TrajectoryCall], uses: Sequence[ToolUse]
+    ) -> None:
+        rule = _RULES[mode]
+        self.entries = entries
+        self.uses = uses
+        self.others_allowed = rule.others_allowed
+        self.bounds = [entry.bounds(mode) for entry in entries]
+        self.fits = [[entry.fits(use) for use in uses] for entry in entries]
+        if rule.in_sequence:
+            self.owners = in_sequence(
+                self.fits, self.bounds, len(uses), others_allowed=rule.others_allowed
+            )
+        else:
+            places = self.bounds
+            if rule.others_allowed:
+                places = [Bounds(item.low, item.low) for item in places]
+            self.owners = in_any_order(self.fits, places, len(uses))
 
+    def differences(self) -> list[_Difference]:
+        """Return all differences, those of calls in their order, then what is missing.
 
-def _reordered(found: _Trajectory, missing: list[int], spare: list[int]) -> Iterator[_Difference]:
-    """Yield calls that were made at another time, and take them from both lists."""
-    for entry in list(missing):
-        call = next((call for call in spare if found.fits[entry][call]), None)
-        if call is not None:
-            missing.remove(entry)
-            spare.remove(call)
-            message = f"{_call(found, call)} comes {_direction(found, entry, call)}"
-            yield _Difference("order", message, entry, call)
+        A call that is missing and one that is too many are told as one difference where they belong
+        together: a call that was made at the wrong time, or with other arguments.
+        """
+        missing = [
+            entry
+            for entry, often in enumerate(self.bounds)
+            for _ in range(often.low - self.owners.count(entry))
+        ]
+        spare = [call for call, owner in enumerate(self.owners) if owner is None]
+        paired = [*self._reordered(missing, spare), *self._other_arguments(missing, spare)]
+        if not self.others_allowed:
+            paired.extend(map(self._unexpected, spare))
+        paired.sort(key=lambda difference: difference.call or 0)
+        return [*paired, *self._absent(missing), *self._too_many()]
 
+    def _reordered(self, missing: list[int], spare: list[int]) -> Iterator[_Difference]:
+        """Yield calls that were made at another time, and take them from both lists."""
+        for entry in list(missing):
+            call = next((call for call in spare if self.fits[entry][call]), None)
+            if call is not None:
+                missing.remove(entry)
+                spare.remove(call)
+                message = f"{self._call(call)} comes {self._direction(entry, call)}"
+                yield _Difference("order", message, entry, call)
 
-def _direction(found: _Trajectory, entry: int, call: int) -> str:
-    placed = [(other, owner) for other, owner in enumerate(found.owners) if owner is not None]
-    followers = [other for other, owner in placed if owner > entry and other < call]
-    if followers:
-        return f"too late, expected before call {followers[0]}"
-    leaders = [other for other, owner in placed if owner < entry and other > call]
-    if leaders:
-        return f"too early, expected after call {leaders[-1]}"
-    return "at another place than expected"
+    def _direction(self, entry: int, call: int) -> str:
+        placed = [(other, owner) for other, owner in enumerate(self.owners) if owner is not None]
+        followers = [other for other, owner in placed if owner > entry and other < call]
+        if followers:
+            return f"too late, expected before call {followers[0]}"
+        leaders = [other for other, owner in placed if owner < entry and other > call]
+        if leaders:
+            return f"too early, expected after call {leaders[-1]}"
+        return "at another place than expected"
 
+    def _other_arguments(self, missing: list[int], spare: list[int]) -> Iterator[_Difference]:
+        """Yield calls that were made with other arguments, and take them from both lists."""
+        near = sorted(
+            (self._fault(entry, call)[0], entry, call)
+            for entry in dict.fromkeys(missing)
+            for call in spare
+            if self.uses[call].call.name == self.entries[entry].tool
+        )
+        for _, entry, call in near:
+            if entry in missing and call in spare:
+                missing.remove(entry)
+                spare.remove(call)
+                why = self._fault(entry, call)[1]
+                message = f"{self._call(call)} is not as expected: {why}"
+                yield _Difference("arguments", message, entry, call)
 
-def _other_arguments(
-    found: _Trajectory, missing: list[int], spare: list[int]
-) -> Iterator[_Difference]:
-    """Yield calls that were made with other arguments, and take them from both lists."""
-    near = sorted(
-        (_distance(found, entry, call), entry, call)
-        for entry in dict.fromkeys(missing)
-        for call in spare
-        if found.uses[call].call.name == found.entries[entry].tool
-    )
-    for _, entry, call in near:
-        if entry in missing and call in spare:
-            missing.remove(entry)
-            spare.remove(call)
-            message = f"{_call(found, call)} is not as expected: {_reasons(found, entry, call)}"
-            yield _Difference("arguments", message, entry, call)
+    def _unexpected(self, call: int) -> _Difference:
+        name = self.uses[call].call.name
+        of_tool = [entry for entry, item in enumerate(self.entries) if item.tool == name]
+        if not of_tool:
+            message = f"{self._call(call)} is not expected"
+            return _Difference("unexpected", message, None, call)
+        distance, entry = min((self._fault(entry, call)[0], entry) for entry in of_tool)
+        if distance == 0:
+            message = f"{self._call(call)} is one too many"
+        else:
+            message = f"{self._call(call)} is not expected: {self._fault(entry, call)[1]}"
+        return _Difference("unexpected", message, entry, call)
 
+    def _absent(self, missing: Sequence[int]) -> Iterator[_Difference]:
+        for entry in dict.fromkeys(missing):
+            item, low, lacking = self.entries[entry], self.bounds[entry].low, missing.count(entry)
+            which = f" with {shown(item.args_match)}" if item.args_match is not None else ""
+            often = f", {lacking} of {low} times" if low > 1 else ""
+            yield _Difference("missing", f"{shown(item.tool)}{which} was not called{often}", entry)
 
-def _unexpected(found: _Trajectory, call: int) -> _Difference:
-    use = found.uses[call]
-    near = [
-        (_distance(found, entry, call), entry)
-        for entry, item in enumerate(found.entries)
-        if item.tool == use.call.name
-    ]
-    if not near:
-        message = f"{_call(found, call)} is not expected"
-        return _Difference("unexpected", message, None, call)
-    distance, entry = min(near)
-    if distance == 0:
-        message = f"{_call(found, call)} is one too many"
-    else:
-        message = f"{_call(found, call)} is not expected: {_reasons(found, entry, call)}"
-    return _Difference("unexpected", message, entry, call)
+    def _too_many(self) -> Iterator[_Difference]:
+        """Yield entries with more calls than they may have, where others are allowed."""
+        for entry, item in enumerate(self.entries if self.others_allowed else ()):
+            most, made = self.bounds[entry].high, sum(self.fits[entry])
+            if most is not None and made > most:
+                message = f"{shown(item.tool)}: expected at most {count(most, 'call')}, got {made}"
+                yield _Difference("count", message, entry)
 
+    def _fault(self, entry: int, call: int) -> tuple[int, str]:
+        """Return how far the arguments of a call are from those of an entry, and why."""
+        wanted, use = self.entries[entry].args_match, self.uses[call]
+        places, why = argument_faults(wanted, use)
+        return _UNCOMPARABLE if places and use.call.malformed is not None else places, why
 
-def _absent(found: _Trajectory, missing: Sequence[int]) -> Iterator[_Difference]:
-    for entry in dict.fromkeys(missing):
-        item, low, lacking = found.entries[entry], found.bounds[entry].low, missing.count(entry)
-        which = f" with {shown(item.args_match)}" if item.args_match is not None else ""
-        often = f", {lacking} of {low} times" if low > 1 else ""
-        yield _Difference("missing", f"{shown(item.tool)}{which} was not called{often}", entry)
-
-
-def _too_many(found: _Trajectory) -> Iterator[_Difference]:
-    """Yield entries with more calls than they may have, where others are allowed."""
-    if not found.others_allowed:
-        return
-    for entry, item in enumerate(found.entries):
-        most, made = found.bounds[entry].high, sum(found.fits[entry])
-        if most is not None and made > most:
-            message = f"{shown(item.tool)}: expected at most {count(most, 'call')}, got {made}"
-            yield _Difference("count", message, entry)
-
-
-def _distance(found: _Trajectory, entry: int, call: int) -> int:
-    wanted, use = found.entries[entry].args_match, found.uses[call]
-    if wanted is None:
-        return 0
-    if use.call.malformed is not None:
-        return _UNCOMPARABLE
-    return len(mismatches(wanted, use.call.arguments))
-
-
-def _reasons(found: _Trajectory, entry: int, call: int) -> str:
-    use = found.uses[call]
-    if use.call.malformed is not None:
-        return f"its arguments are no JSON object: {shown(use.call.malformed)}"
-    return differences(mismatches(found.entries[entry].args_match, use.call.arguments))
-
-
-def _call(found: _Trajectory, call: int) -> str:
-    use = found.uses[call]
-    return f"call {call}, {shown(use.call.name)} with {shown(written_arguments(use))},"
+    def _call(self, call: int) -> str:
+        use = self.uses[call]
+        return f"call {call}, {shown(use.call.name)} with {shown(written_arguments(use))},"

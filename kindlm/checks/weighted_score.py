@@ -99,7 +99,7 @@ class Scored:
     """What is expected of the answer to a query, and of the way to it.
 
     `tools`, and `categories` of them by their names, count as called or not; `sequence` as how much
-    of it was called.
+    of it was called. `forbidden_tools` decide a turn in `evalview_verdict`, and no score.
     """
 
     query: str = ""
@@ -111,6 +111,7 @@ class Scored:
     not_contains: Sequence[str] = ()
     patterns: Sequence[str] = ()
     schema: Any = None
+    forbidden_tools: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from pydantic.alias_generators import to_camel
 import kindlm.checks
 from kindlm.checks import Check, CheckRunner
 from kindlm.checks.calls import CallCount
-from kindlm.checks.evalview_verdict import TurnWanted
 from kindlm.checks.pii import NamedPattern
 from kindlm.checks.safety import Safety
 from kindlm.checks.tools import SequenceMode
@@ -62,7 +61,7 @@ def check_of(kind: str, params: Mapping[str, Any]) -> Any:
         values["weights"] = Weights(**(values.get("weights") or {}))
     if kind == "evalview_verdict":
         values["safety"] = _made(Safety, values.get("safety") or {})
-        values["turns"] = [each and _made(TurnWanted, each) for each in values.get("turns") or ()]
+        values["turns"] = [_made(Scored, each or {}) for each in values.get("turns") or ()]
         values["undeclared"] = {tuple(pair) for pair in values.get("undeclared") or ()}
     if kind == "trajectory":
         values["mode"] = TrajectoryMode(values["mode"])

@@ -403,7 +403,7 @@ def test_multi_turn(vector: Vector, compiled: Compiled) -> None:
         told.append(
             {
                 "turn": number,
-                "passed": found.passed,
+                "passed": not any(found),
                 "tool_accuracy": 1 - len(found.missing) / tools if tools else None,
                 "forbidden": list(found.forbidden),
                 "contains_failed": list(found.lacking),

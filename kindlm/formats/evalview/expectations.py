@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kindlm.checks.evalview_verdict import EvalviewVerdict, TurnWanted
+from kindlm.checks.evalview_verdict import EvalviewVerdict
 from kindlm.checks.hallucination import Hallucination
 from kindlm.checks.judge import Uncertainty
 from kindlm.checks.limits import Cost, Latency, Metric
@@ -74,12 +74,11 @@ def compile_expectations(
     With `compat`, all of them only advise, what EvalView checks by default is among them, and the
     last one is the verdict of EvalView.
     """
-    declared = unique_labels(_declared(case, rules, compat=compat))
     found = tuple(
         replace(expectation, where=where(path), advisory=compat or expectation.advisory)
-        for path, expectation in declared
+        for path, expectation in unique_labels(_declared(case, rules, compat=compat))
     )
-    return (*found, _verdict(case, rules, where)) if compat else found
+    return (*found, _verdict(case, rules, where, found)) if compat else found
 
 
 def _declared(case: CaseConfig, rules: ScoreRules, *, compat: bool) -> Iterator[Placed]:
@@ -226,16 +225,25 @@ def _scored(query: str, expected: ExpectedConfig, mode: SequenceMode, rules: Sco
         output.not_contains or (),
         output.regex_patterns or (),
         output.json_schema,
+        expected.forbidden_tools or (),
     )
 
 
 def _verdict(
-    case: CaseConfig, rules: ScoreRules, where: Callable[[Path], SourceLocation]
+    case: CaseConfig,
+    rules: ScoreRules,
+    where: Callable[[Path], SourceLocation],
+    others: Sequence[Expectation],
 ) -> Expectation:
-    """Return the expectation that is the verdict of EvalView: only some things decide it."""
-    limits, turns = case.thresholds, case.turns or ()
+    """Return the expectation that is the verdict of EvalView: only some of the `others` decide it.
+
+    What binds nobody without EvalView is what it adds, and what advises.
+    """
+    limits, score = case.thresholds, others[-1].check
     hallucination = case.expected.hallucination or HallucinationConfig()
     safety = case.expected.safety or SafetyConfig()
+    declared = unique_labels(_declared(case, rules, compat=False))
+    binding = {(found.kind, found.label) for _, found in declared if not found.advisory}
     check = EvalviewVerdict(
         limits.min_score,
         limits.max_cost,
@@ -247,38 +255,13 @@ def _verdict(
         pii=bool(case.checks and case.checks.pii),
         judged={
             found.kind: found.label
-            for _, found in unique_labels(_declared(case, rules, compat=True))
+            for found in others
             if isinstance(found.check, Hallucination | Safety) and found.turn is None
         },
-        undeclared=_undeclared(case, rules),
-        turns=[
-            None if turn.expected is None else _binding_in_turn(turn.expected) for turn in turns
-        ],
+        undeclared={(found.kind, found.label) for found in others} - binding,
+        turns=score.turns,
     )
     return check.expected("EvalView", where=where(("thresholds",)))
-
-
-def _undeclared(case: CaseConfig, rules: ScoreRules) -> set[tuple[str, str]]:
-    """Return what binds nobody without EvalView, by kind and label: what it adds, what advises."""
-    binding, everything = (
-        {
-            (found.kind, found.label)
-            for _, found in unique_labels(_declared(case, rules, compat=compat))
-            if compat or not found.advisory
-        }
-        for compat in (False, True)
-    )
-    return everything - binding
-
-
-def _binding_in_turn(expected: ExpectedConfig) -> TurnWanted:
-    output = expected.output or OutputConfig()
-    return TurnWanted(
-        [tool for _, tool in _distinct(expected.tools)],
-        expected.forbidden_tools or (),
-        output.contains or (),
-        output.not_contains or (),
-    )
 
 
 def _sequence(expected: ExpectedConfig) -> list[str]:
