@@ -18,7 +18,7 @@ from typing import Annotated, Any, Self
 from kindlm.stored_form import Authored, AuthoredJson, Form, Meaning, Name
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm_store import REDACTED
-from kindlm_store.payload import scrub
+from kindlm_store.new_event import scrub
 
 __all__ = [
     "UNNAMED",

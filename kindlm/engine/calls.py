@@ -40,7 +40,7 @@ from kindlm.ports import (
 from kindlm.stored_form import bounded
 from kindlm.suite import ModelParams, ModelTarget, SimulatedTool, Suite
 from kindlm.transcript import Cost, Message, Role, Usage
-from kindlm_store.payload import scrub
+from kindlm_store.new_event import scrub
 
 __all__ = [
     "BASE_DELAY_S",

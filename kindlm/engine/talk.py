@@ -44,7 +44,7 @@ from kindlm.transcript import (
     storable_json,
 )
 from kindlm.wording import shown
-from kindlm_store.payload import scrub
+from kindlm_store.new_event import scrub
 
 __all__ = ["AgentTalk", "HeldTalk", "ModelTalk", "Talk", "first_messages"]
 

@@ -18,7 +18,7 @@ from kindlm.model_answers import object_in, why_unread
 from kindlm.ports import ModelReply, Purpose, Question, ResponseSchema
 from kindlm.scenarios.persona import Persona
 from kindlm.wording import shown
-from kindlm_store.payload import scrub
+from kindlm_store.new_event import scrub
 
 __all__ = ["Asking", "Exchange", "Move", "SimulatedUser"]
 

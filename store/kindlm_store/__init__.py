@@ -32,7 +32,7 @@ from kindlm_store.events import (
 )
 from kindlm_store.locks import Holder, StreamLock, holder, is_held
 from kindlm_store.log import EventLog, open_reader
-from kindlm_store.payload import NewEvent
+from kindlm_store.new_event import NewEvent
 from kindlm_store.project import (
     Fold,
     Projection,

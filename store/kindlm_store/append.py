@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kindlm_store.canonical import GENESIS, event_hash, hash_text
 from kindlm_store.errors import ConflictError, SealedError
@@ -78,71 +78,18 @@ WITHHELD = b""
 """The salt of a text that was never sent; no stored text has it."""
 
 
-def digest_of(body: bytes) -> bytes:
-    """What an existing row is found by."""
-    return sha256(body).digest()
-
-
 def ref_of(salt: bytes, body: bytes) -> str:
     """The reference of a text: 32 characters of base64url."""
     digest = sha256(b"".join((_REF_TAG, salt, body))).digest()
     return urlsafe_b64encode(digest[:_REF_BYTES]).decode()
 
 
-class ContentWriter:
-    """Stores texts through the write connection, each once."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._refs: dict[bytes, str] = {}
-
-    def forget(self) -> None:
-        """Drop what is remembered: another connection may have erased texts since."""
-        self._refs.clear()
-
-    def store(self, bodies: Iterable[str]) -> dict[str, str]:
-        """Store texts that are not there yet, inside the open transaction.
-
-        Returns:
-            The reference of each text.
-        """
-        encoded = {body: body.encode() for body in bodies}
-        digests = {body: digest_of(raw) for body, raw in encoded.items()}
-        self._recall([digest for digest in digests.values() if digest not in self._refs])
-        new = []
-        for body, digest in digests.items():
-            if digest not in self._refs:
-                salt = os.urandom(_SALT_BYTES)
-                self._refs[digest] = ref = ref_of(salt, encoded[body])
-                new.append((ref, salt, digest, body))
-        if new:
-            insert_rows(self._connection, "INSERT INTO contents (ref, salt, digest, body)", new)
-        refs = {body: self._refs[digest] for body, digest in digests.items()}
-        if len(self._refs) > _REMEMBERED:
-            self._refs.clear()
-        return refs
-
-    def _recall(self, digests: list[bytes]) -> None:
-        for start in range(0, len(digests), _ASKED_AT_ONCE):
-            asked = digests[start : start + _ASKED_AT_ONCE]
-            marks = ",".join("?" * len(asked))
-            self._refs.update(
-                self._connection.execute(
-                    f"SELECT digest, ref FROM contents WHERE digest IN ({marks})",  # noqa: S608
-                    asked,
-                )
-            )
-
-
 Submission = Sequence[Append]
 """What is submitted together: one transaction, all or nothing."""
 
 
-class _End(NamedTuple):
-    """Where a stream ends, as far as an append asks."""
-
-    version: int
-    sealed: bool
+_End = tuple[int, bool]
+"""Where a stream ends, as far as an append asks: its version, and whether it is sealed."""
 
 
 @dataclass(slots=True)
@@ -156,9 +103,6 @@ class _Stream:
     sealed: bool
     stored: bool
 
-    def end(self) -> _End:
-        return _End(self.version, self.sealed)
-
 
 class Appender:
     """Writes groups through the write connection, and remembers the streams in between.
@@ -169,16 +113,16 @@ class Appender:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._contents = ContentWriter(connection)
         self._streams: dict[str, _Stream] = {}
         self._types: dict[str, int] = {}
+        self._refs: dict[bytes, str] = {}
         self._data_version = -1
 
     def forget(self) -> None:
         """Drop all that is remembered of the file, after a rollback."""
         self._streams.clear()
         self._types.clear()
-        self._contents.forget()
+        self._refs.clear()
 
     def write(self, group: Sequence[Submission]) -> list[ConflictError | None]:
         """Write a group inside the open transaction.
@@ -245,29 +189,34 @@ class Appender:
     def _check(self, group: Sequence[Submission]) -> list[ConflictError | None]:
         """Of each submission why it does not fit what the streams will be by then, or None."""
         outcomes: list[ConflictError | None] = []
-        ahead: dict[str, _End] = {}
+        ends: dict[str, _End] = {}
         for submission in group:
             try:
-                ahead = self._after(submission, ahead)
+                ends = self._after(submission, ends)
             except ConflictError as error:
                 outcomes.append(error)
             else:
                 outcomes.append(None)
         return outcomes
 
-    def _after(self, submission: Submission, ahead: dict[str, _End]) -> dict[str, _End]:
-        """Where streams end after a submission.
-
-        Args:
-            submission: What is to be written.
-            ahead: Where streams end before it, as far as that is not where they end now.
+    def _after(self, submission: Submission, before: dict[str, _End]) -> dict[str, _End]:
+        """Where streams end after a submission, those that are looked at.
 
         Raises:
             ConflictError: It does not fit.
         """
-        then = dict(ahead)
+        ends = dict(before)
         for append in submission:
-            version, sealed = then.get(append.stream) or self._stream(append.stream).end()
+            heads: set[str] = set()
+            for event in append.events:
+                for gap in event.gaps:
+                    if isinstance(gap, HeadOf):
+                        heads.add(gap.stream)
+            for name in (append.stream, *heads):
+                if name not in ends:
+                    stream = self._stream(name)
+                    ends[name] = stream.version, stream.sealed
+            version, sealed = ends[append.stream]
             if sealed:
                 raise SealedError(append.stream, "is sealed")
             if append.expected_version not in (None, version):
@@ -275,24 +224,37 @@ class Appender:
                     append.stream,
                     f"is at version {version}, not at {append.expected_version} as expected",
                 )
-            for event in append.events:
-                for gap in event.gaps:
-                    if isinstance(gap, HeadOf):
-                        before = then.get(gap.stream) or self._stream(gap.stream).end()
-                        if not before.version:
-                            raise ConflictError(gap.stream, "has no event, so it has no head")
-            then[append.stream] = _End(version + len(append.events), append.seal)
-        return then
+            for name in heads:
+                if not ends[name][0]:
+                    raise ConflictError(name, "has no event, so it has no head")
+            ends[append.stream] = version + len(append.events), append.seal
+        return ends
 
     def _store_texts(self, accepted: Iterable[Append]) -> dict[str, str]:
-        bodies = {
-            gap.body: None
-            for append in accepted
-            for event in append.events
-            for gap in event.gaps
-            if isinstance(gap, Text)
-        }
-        return self._contents.store(bodies) if bodies else {}
+        """Store the texts of events that are not there yet; return the reference of each."""
+        digests: dict[str, bytes] = {}
+        for append in accepted:
+            for event in append.events:
+                for body in event.texts:
+                    if body not in digests:
+                        digests[body] = sha256(body.encode()).digest()
+        if len(self._refs) > _REMEMBERED:
+            self._refs.clear()
+        unknown = [digest for digest in digests.values() if digest not in self._refs]
+        for start in range(0, len(unknown), _ASKED_AT_ONCE):
+            asked = unknown[start : start + _ASKED_AT_ONCE]
+            marks = ",".join("?" * len(asked))
+            query = f"SELECT digest, ref FROM contents WHERE digest IN ({marks})"  # noqa: S608
+            self._refs.update(self._connection.execute(query, asked))
+        new = []
+        for body, digest in digests.items():
+            if digest not in self._refs:
+                salt = os.urandom(_SALT_BYTES)
+                self._refs[digest] = ref = ref_of(salt, body.encode())
+                new.append((ref, salt, digest, body))
+        if new:
+            insert_rows(self._connection, "INSERT INTO contents (ref, salt, digest, body)", new)
+        return {body: self._refs[digest] for body, digest in digests.items()}
 
     def _chain(
         self,

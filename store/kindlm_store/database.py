@@ -49,6 +49,23 @@ _CHECKPOINT_PAGES = 4_000
 """Pages in the WAL before it is written back: each checkpoint costs two fsyncs of the file."""
 
 
+class _Forks:
+    """Counts how often this process was forked from another; asking for its id costs a call."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.count += 1
+
+
+forks = _Forks()
+
+FORKED = "the event log was opened before this process was forked: open it anew"
+"""A forked process has neither the writer thread nor a right to the connections."""
+
+
 def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     """The write connection of a log; creates or migrates the file first where that is due.
 

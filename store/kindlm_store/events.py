@@ -15,7 +15,7 @@ from uuid import UUID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kindlm_store.payload import NewEvent
+    from kindlm_store.new_event import NewEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,8 @@ from kindlm_store.database import (
     snapshot,
     translated,
 )
-from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Append
-from kindlm_store.payload import redacted, require_name
+from kindlm_store.new_event import redacted, require_name
 from kindlm_store.project import Projector, projection_errors
 from kindlm_store.reading import Reader
 from kindlm_store.schema_check import SchemaGuard
@@ -34,24 +33,10 @@ if TYPE_CHECKING:
     from kindlm_store.erasing import Erasable, Erased, Erasures
     from kindlm_store.events import Head, RecordedEvent
     from kindlm_store.merge import Accept, Taken
-    from kindlm_store.payload import NewEvent
+    from kindlm_store.new_event import NewEvent
     from kindlm_store.project import Progress, Projection
     from kindlm_store.verify import Claims, Verification
     from kindlm_store.writer import Ticket
-
-
-class _Forks:
-    """Counts how often this process was forked from another; asking for its id costs a call."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        os.register_at_fork(after_in_child=self._forked)
-
-    def _forked(self) -> None:
-        self.count += 1
-
-
-_forks = _Forks()
 
 
 class EventLog:
@@ -68,7 +53,6 @@ class EventLog:
         self.path = path
         self._projector = projector
         self._redact = redact
-        self._forks = _forks.count
         self._reader = Reader(path)
         self._writer = Writer(connection, projector, guard)
         # The writer is a daemon thread: without this, what is queued would die with the process.
@@ -129,11 +113,10 @@ class EventLog:
             ValueError: A stream has no name, or there is no event for it.
             StoreClosedError: The log is closed.
         """
-        self._refuse_in_child()
         if not appends:
             message = "nothing to append"
             raise ValueError(message)
-        return self._writer.submit([self._fit(append) for append in appends])
+        return self._writer.submit(list(map(self._fit, appends)))
 
     def append(
         self,
@@ -154,7 +137,6 @@ class EventLog:
 
     async def ready(self) -> None:
         """Return when the queue has room: await it before submitting much (backpressure)."""
-        self._refuse_in_child()
         await self._writer.ready()
 
     def flush(self) -> None:
@@ -163,12 +145,10 @@ class EventLog:
         Raises:
             WriteFailedError: The disk did not take it.
         """
-        self._refuse_in_child()
         self._writer.call(_nothing).result()
 
     async def aflush(self) -> None:
         """`flush`, for a coroutine."""
-        self._refuse_in_child()
         await self._writer.call(_nothing)
 
     def read(
@@ -189,14 +169,12 @@ class EventLog:
             after: Only behind this position.
             limit: At most so many.
         """
-        self._refuse_in_child()
         return self._reader.read(
             stream=stream, types=types, subject=subject, after=after, limit=limit
         )
 
     def head(self, stream: str) -> Head | None:
         """Where a stream ends; None if it has no event."""
-        self._refuse_in_child()
         return self._reader.head(stream)
 
     def text(self, ref: str) -> str | None:
@@ -205,7 +183,6 @@ class EventLog:
 
     def texts(self, refs: Iterable[str]) -> dict[str, str]:
         """Reference → text; those that were erased or never stored are absent."""
-        self._refuse_in_child()
         return self._reader.texts(refs)
 
     def verify(
@@ -229,7 +206,6 @@ class EventLog:
         """
         from kindlm_store.verify import verify_file
 
-        self._refuse_in_child()
         return verify_file(self.path, stream, heads=heads, claims=claims, erasures=erasures)
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
@@ -245,7 +221,6 @@ class EventLog:
             ProjectionError: The file has a projection in a newer version.
             OpenError: The file cannot be written; the old tables are still there.
         """
-        self._refuse_in_child()
 
         def run(connection: sqlite3.Connection) -> None:
             del connection
@@ -282,8 +257,6 @@ class EventLog:
         from kindlm_store.erasing import give_back
         from kindlm_store.merge import Merge
 
-        self._refuse_in_child()
-
         def run(connection: sqlite3.Connection) -> Taken:
             with translated(self.path), snapshot(source, path):
                 merge = Merge(
@@ -314,7 +287,6 @@ class EventLog:
         """
         from kindlm_store.erasing import find_erasable
 
-        self._refuse_in_child()
         with translated(self.path), closing(self.reader()) as reader:
             return find_erasable(reader, streams, matches, forgotten or {})
 
@@ -332,8 +304,6 @@ class EventLog:
         """
         from kindlm_store.erasing import Erased, erase, give_back
 
-        self._refuse_in_child()
-
         def run(connection: sqlite3.Connection) -> Erased:
             with translated(self.path):
                 with immediate(connection):
@@ -349,7 +319,6 @@ class EventLog:
 
     def projection_errors(self) -> dict[str, str]:
         """Projections whose tables are not up to date, with the reason."""
-        self._refuse_in_child()
         projections = self._projector.projections
         return self._reader.run(lambda reader: projection_errors(reader, projections))
 
@@ -364,16 +333,14 @@ class EventLog:
 
     def reader(self) -> sqlite3.Connection:
         """A new connection that only reads; rows are `sqlite3.Row`. Its user closes it."""
-        self._refuse_in_child()
         return connect_reader(self.path)
 
     def close(self) -> None:
         """Write what was submitted, then close. Idempotent; see `failure` for what went wrong."""
         atexit.unregister(self.close)
-        if _forks.count == self._forks:
-            # First the reader: the last connection to close removes the WAL, if it can write.
-            self._reader.close()
-            self._writer.close()
+        # First the reader: the last connection to close removes the WAL, if it can write.
+        self._reader.close()
+        self._writer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -396,12 +363,6 @@ class EventLog:
         if self._redact is None:
             return append
         return replace(append, events=redacted(append.events, self._redact))
-
-    def _refuse_in_child(self) -> None:
-        """A forked process has neither the writer thread nor a right to the connections."""
-        if _forks.count != self._forks:
-            message = "the event log was opened before this process was forked: open it anew"
-            raise StoreClosedError(message)
 
 
 def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:

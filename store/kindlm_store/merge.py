@@ -11,22 +11,24 @@ any of the files is here in the end; what is in none of them is withheld.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kindlm_store.append import WITHHELD, digest_of, insert_rows, ref_of
+from kindlm_store.append import WITHHELD, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, SHA256_TAG
 from kindlm_store.database import immediate, translated
 from kindlm_store.erasing import empty_refs, empty_rows, erased_by_log, refs_in
 from kindlm_store.errors import LockHeldError, StoreError
-from kindlm_store.events import RecordedEvent
+from kindlm_store.events import RecordedEvent, Text, is_timestamp
 from kindlm_store.locks import StreamLock, is_held
-from kindlm_store.payload import is_name, read_data, require_form, scrub
+from kindlm_store.new_event import NewEvent, require_name, scrub
 from kindlm_store.project import read_states
 from kindlm_store.reading import (
     StoredEvent,
@@ -49,6 +51,8 @@ Accept = Callable[[RecordedEvent], None]
 """Looks at an event before it is taken; raises ValueError, with the reason, to refuse it."""
 
 _PIECE = 500
+_UUID_BYTES = 16
+_TEXT_REF = re.compile(r"[A-Za-z0-9_-]{32}")
 
 RefusalKind = Literal["going on", "apart", "unsound"]
 
@@ -241,12 +245,13 @@ class Merge:
 
     def _take(self, stream: _Stream, locks: ExitStack) -> Taken:
         """Append what is missing of a stream; compare what is here, and fill its gaps."""
-        if (
-            not is_name(stream.name)
-            or type(stream.version) is not int
-            or stream.version < 1
-            or type(stream.head) is not bytes
-        ):
+        try:
+            require_name("stream", stream.name)
+            sound = type(stream.version) is int and stream.version > 0
+            sound = sound and type(stream.head) is bytes
+        except ValueError:
+            sound = False
+        if not sound:
             reason = "its record is not in the stored form"
             raise RefusedError(str(stream.name), "unsound", reason)
         number, version, sealed = self._connection.execute(
@@ -320,8 +325,7 @@ class Merge:
             rows = []
             for event in piece:
                 version, position = version + 1, position + 1
-                require_form(event, version)
-                refs.update(dict.fromkeys(read_data(event)[1]))
+                refs.update(dict.fromkeys(_refs_of_sound(event, version)))
                 head = event.hash_after(head, seal=stream.sealed and version == stream.version)
                 if head != event.hash:
                     message = f"event {version:,} does not match its hash"
@@ -459,4 +463,43 @@ def _checked(ref: str, salt: bytes | None, body: str | None) -> tuple[Any, ...]:
     if ref_of(salt, raw) != ref:
         message = f"the text {ref} does not match its reference"
         raise ValueError(message)
-    return ref, salt, digest_of(raw), body
+    return ref, salt, sha256(raw).digest(), body
+
+
+def _refs_of_sound(event: StoredEvent, version: int) -> list[str]:
+    """The texts that an event refers to, if it is one that an append would have stored.
+
+    Raises:
+        ValueError: It is not.
+    """
+    kinds = (type(event.id), type(event.schema), type(event.at), type(event.data), type(event.hash))
+    if (
+        kinds != (bytes, int, str, str, bytes)
+        or event.version != version
+        or len(event.id) != _UUID_BYTES
+        or not is_timestamp(event.at)
+    ):
+        message = f"event {version:,} is not in the stored form"
+        raise ValueError(message)
+    try:
+        submitted = json.loads(event.data, object_hook=_as_submitted)
+        new = NewEvent(event.type, submitted, event.schema, event.subject)
+        filled = new.fill(f'{{"$ref":"{ref}"}}' for ref in new.texts)
+    except (ValueError, RecursionError, TypeError) as error:
+        message = f"event {version:,}: {error}"
+        raise ValueError(message) from None
+    if filled != event.data:
+        message = f"event {version:,}: data is not in canonical form"
+        raise ValueError(message)
+    return new.texts
+
+
+def _as_submitted(members: dict[str, Any]) -> Any:
+    """Put a `Text` in the place of each reference: so a payload is checked as when submitted."""
+    if "$ref" not in members:
+        return members
+    ref = members["$ref"]
+    if len(members) != 1 or not isinstance(ref, str) or not _TEXT_REF.fullmatch(ref):
+        message = "$ref is no reference to a text"
+        raise ValueError(message)
+    return Text(ref)

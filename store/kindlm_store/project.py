@@ -252,9 +252,9 @@ class Projector:
         states = read_states(self._connection)
         behind: defaultdict[int, list[Projection]] = defaultdict(list)
         for projection in self.projections:
-            state = states.get(projection.name)
-            if state and not problem_of(projection, state) and state.checkpoint < last:
-                behind[state.checkpoint].append(projection)
+            version, checkpoint, error = states.get(projection.name) or (0, 0, None)
+            if version == projection.version and error is None and checkpoint < last:
+                behind[checkpoint].append(projection)
         for checkpoint, projections in behind.items():
             failed = self.advance(projections, checkpoint, last)
             for name, (reached, error) in failed.items():

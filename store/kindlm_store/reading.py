@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kindlm_store.canonical import event_hash, hash_text
-from kindlm_store.database import connect_reader, translated
+from kindlm_store.database import FORKED, connect_reader, forks, translated
 from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Head, RecordedEvent
 
@@ -123,6 +123,7 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._forks = forks.count
         self._connection = connect_reader(path)
         self._lock = Lock()
         self._closed = False
@@ -165,6 +166,9 @@ class Reader:
             StoreClosedError: It is closed.
             OpenError: The file is damaged, or cannot be read any more.
         """
+        # Before the lock, which another thread may have held when the process was forked.
+        if forks.count != self._forks:
+            raise StoreClosedError(FORKED)
         with self._lock:
             if self._closed:
                 message = "the event log is closed"
@@ -174,6 +178,8 @@ class Reader:
 
     def close(self) -> None:
         """Close the connection."""
+        if forks.count != self._forks:
+            return
         with self._lock:
             self._closed = True
             self._connection.close()

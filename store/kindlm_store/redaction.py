@@ -22,7 +22,7 @@ from bisect import bisect
 from typing import TYPE_CHECKING
 
 from kindlm_store.escapes import MIN_LENGTH, Form, cut_end, escaped_codes, matches, unescaped
-from kindlm_store.payload import scrub
+from kindlm_store.new_event import scrub
 from kindlm_store.pieces import covering, texts_in_pieces
 
 if TYPE_CHECKING:

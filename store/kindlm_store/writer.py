@@ -17,7 +17,7 @@ from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kindlm_store.append import Appender
-from kindlm_store.database import immediate, roll_back, truncate_wal
+from kindlm_store.database import FORKED, forks, immediate, roll_back, truncate_wal
 from kindlm_store.errors import ConflictError, StoreClosedError, WriteFailedError
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class Ticket(Future[Any]):
     Who waits may stop waiting; what was submitted is written all the same.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_running_or_notify_cancel()
+    def cancel(self) -> bool:
+        """Return False: what was submitted is not taken back."""
+        return False
 
     def __await__(self) -> Generator[object, None, Any]:
         return asyncio.wrap_future(self).__await__()
@@ -84,6 +84,7 @@ class Writer:
         self, connection: sqlite3.Connection, projector: Projector, guard: SchemaGuard
     ) -> None:
         self._connection = connection
+        self._forks = forks.count
         self._guard = guard
         self._appender = Appender(connection)
         self._projector = projector
@@ -117,9 +118,12 @@ class Writer:
         Raises:
             StoreClosedError: The log is closed.
         """
-        events = [event for append in submission for event in append.events]
-        size = sum([event.size for event in events])
-        return self._enqueue(_Submitted(submission, Ticket(), len(events), size))
+        events = size = 0
+        for append in submission:
+            events += len(append.events)
+            for event in append.events:
+                size += event.size
+        return self._enqueue(_Submitted(submission, Ticket(), events, size))
 
     def call(self, run: Callable[[sqlite3.Connection], Any]) -> Ticket:
         """Run something on the write connection, after all that was submitted before.
@@ -130,6 +134,9 @@ class Writer:
         return self._enqueue(_Command(run, Ticket()))
 
     def _enqueue(self, item: _Submitted | _Command) -> Ticket:
+        # Before the lock, which another thread may have held when the process was forked.
+        if forks.count != self._forks:
+            raise StoreClosedError(FORKED)
         with self._changed:
             if self._closing:
                 message = "the event log is closed"
@@ -154,6 +161,8 @@ class Writer:
     async def ready(self) -> None:
         """Return when the queue is below its bounds, in events and in size."""
         while self._is_full():
+            if forks.count != self._forks:
+                raise StoreClosedError(FORKED)
             with self._changed:
                 if not self._is_full():
                     return
@@ -162,6 +171,8 @@ class Writer:
 
     def close(self) -> None:
         """Write what is queued, end the thread and close the connection. Idempotent."""
+        if forks.count != self._forks:
+            return
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -271,8 +282,9 @@ class Writer:
         self, group: Sequence[_Submitted], outcomes: Sequence[ConflictError | None]
     ) -> None:
         with self._changed:
-            self._queued_events -= sum([item.events for item in group])
-            self._queued_size -= sum([item.size for item in group])
+            for item in group:
+                self._queued_events -= item.events
+                self._queued_size -= item.size
             room, self._room = (self._room, None) if not self._is_full() else (None, self._room)
         if room is not None:
             room.set_result(None)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
 from kindlm_store.escapes import MIN_LENGTH
-from kindlm_store.payload import redacted
+from kindlm_store.new_event import redacted
 
 secrets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40)
 ascii_secrets = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=40)

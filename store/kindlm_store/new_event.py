@@ -1,0 +1,263 @@
+"""A new event, in the form in which it is stored.
+
+The data of an event is encoded when the event is made, so that nothing the caller changes later is
+stored. Most data is encoded once, by the C encoder, and only looked over; data with something that
+a database cannot hold is copied string by string first. `Text` and `HeadOf` leave gaps in the JSON
+text, since only the writer knows what stands there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import threading
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kindlm_store.canonical import CanonicalEncoder
+from kindlm_store.events import HeadOf, Text, is_timestamp, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+MAX_DEPTH = 128
+"""Levels of nesting that data may have; SQLite's JSON functions and Python's parser bear more."""
+
+_MAX_BITS = 14_000
+"""Bits of the largest integer: above 4,300 digits Python refuses to read a number back."""
+
+_MARK = secrets.token_hex(16)
+"""Stands in a gap while data is encoded; nobody outside can guess it, so nobody can forge one."""
+
+
+class NewEvent:
+    """An event to append.
+
+    Args:
+        type: A stable dotted name, past tense.
+        data: JSON object; `Text` and `HeadOf` may stand in it anywhere.
+        schema: Version of the form of the data.
+        subject: What inside the stream the event is about; None for the stream itself.
+        id: Unique across machines; a new one if None.
+        at: UTC, ISO 8601, microseconds; now if None.
+
+    Raises:
+        ValueError: It cannot be stored; the message names the part.
+    """
+
+    __slots__ = ("at", "gaps", "parts", "raw_id", "schema", "size", "subject", "texts", "type")
+
+    parts: list[str]
+    """The data in canonical JSON, without what stands in the gaps between the parts."""
+    gaps: list[Text | HeadOf]
+    """What stands in the gaps, in order."""
+    texts: list[str]
+    """The bodies of the texts among them."""
+    size: int
+    """Characters to store: what the event weighs in the queue."""
+
+    def __init__(
+        self,
+        type: str,  # noqa: A002 - the name of the field
+        data: Mapping[str, Any],
+        schema: int = 1,
+        subject: str | None = None,
+        id: UUID | None = None,  # noqa: A002
+        at: str | None = None,
+    ) -> None:
+        self.raw_id, self.at = stamp()
+        if id is not None:
+            self.raw_id = id.bytes
+        if at is not None:
+            if not is_timestamp(at):
+                message = f"{at!r} is not a time in UTC, ISO 8601, with microseconds"
+                raise ValueError(message)
+            self.at = at
+        if schema < 1:
+            message = f"schema {schema} of {type}: must be 1 or more"
+            raise ValueError(message)
+        self.type, self.schema, self.subject = require_name("type", type), schema, subject
+        if subject is not None:
+            require_name("subject", subject)
+        self.gaps, self.texts = _encoder.gaps, _encoder.texts = [], []
+        try:
+            encoded = _encoder.encode(data)
+            together = "".join((encoded, *self.texts))
+            if not together.isascii():
+                # Raises for a lone surrogate.
+                together.encode()
+            is_fit = (
+                encoded[0] == "{"
+                and "\\u0000" not in encoded
+                and '"$ref":' not in encoded
+                and encoded.count("[") + encoded.count("{") < MAX_DEPTH
+                and "\0" not in together
+            )
+        except (TypeError, ValueError, RecursionError):
+            is_fit = False
+        if not is_fit:
+            self.gaps, self.texts = _encoder.gaps, _encoder.texts = [], []
+            encoded = _encoder.encode(cleaned(data, scrub))
+            together = "".join((encoded, *self.texts))
+        self.parts, self.size = encoded.split(f'"{_MARK}"'), len(together)
+
+    @property
+    def id(self) -> UUID:
+        """Its identity across files."""
+        return UUID(bytes=self.raw_id)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The data as it was given, with `Text` and `HeadOf` in their places."""
+        text = self.fill(f'{{"{_MARK}":{number}}}' for number in range(len(self.gaps)))
+
+        def original(members: dict[str, Any]) -> Any:
+            return self.gaps[members[_MARK]] if _MARK in members else members
+
+        data: dict[str, Any] = json.loads(text, object_hook=original)
+        return data
+
+    def fill(self, values: Iterable[str]) -> str:
+        """The data in canonical JSON, with JSON values in its gaps."""
+        return "".join(chain.from_iterable(zip_longest(self.parts, values, fillvalue="")))
+
+    def with_data(self, data: Mapping[str, Any]) -> NewEvent:
+        """The same event with other data."""
+        return NewEvent(self.type, data, self.schema, self.subject, self.id, self.at)
+
+
+def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequence[NewEvent]:
+    """Events without what `redact` takes out of a text.
+
+    It is asked about all of them at once, then about each event, and about each string and each
+    `Text` by itself only if that changed anything.
+    """
+    pieces: list[str] = []
+    # The events of a stream are lines: what stands before it is no part of its first one.
+    streams: list[str] = []
+    for event in events:
+        pieces += event.parts
+        for body in event.texts:
+            (streams if "\n" in body or "\r" in body else pieces).append(body)
+    # A quotation mark, since a secret that is cut off at the end of a text is found before it.
+    streams.append('"'.join(pieces))
+    if list(map(redact, streams)) == streams:
+        return events
+    if len(events) > 1:
+        return [each for event in events for each in redacted([event], redact)]
+    (event,) = events
+    return [event.with_data(cleaned(event.data, lambda text: scrub(redact(text))))]
+
+
+def scrub(text: str) -> str:
+    """The text without what UTF-8 or SQLite cannot hold: lone surrogates and NUL become U+FFFD."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+@lru_cache(maxsize=4_096)
+def require_name(what: str, name: object) -> str:
+    """A value that can be the name of a stream, a type or a subject.
+
+    Raises:
+        ValueError: It cannot; the message says so of `what`.
+    """
+    if not isinstance(name, str) or not name or scrub(name) != name:
+        message = f"{what} {name!r}: must be a text, not empty, without NUL or lone surrogates"
+        raise ValueError(message)
+    return name
+
+
+class _Encoder(threading.local):
+    """Encodes data, one after another in each thread, and collects what leaves a gap."""
+
+    gaps: list[Text | HeadOf]
+    texts: list[str]
+
+    def __init__(self) -> None:
+        self.encode = CanonicalEncoder(self._stand_in).encode
+
+    def _stand_in(self, value: object) -> object:
+        if isinstance(value, Text):
+            self.texts.append(value.body)
+        elif isinstance(value, Mapping):
+            return dict(value)
+        elif not isinstance(value, HeadOf):
+            raise TypeError
+        self.gaps.append(value)
+        return _MARK
+
+
+_encoder = _Encoder()
+
+
+def cleaned(
+    value: object, clean: Callable[[str], str], path: str = "data", depth: int = MAX_DEPTH
+) -> Any:
+    """A copy of data, every string in it cleaned.
+
+    Args:
+        value: The data, or a part of it.
+        clean: Gives what stands for a string.
+        path: Where the part stands, for messages.
+        depth: How many levels it may have.
+
+    Raises:
+        ValueError: Something in it cannot be stored; the message says where.
+    """
+    if not depth:
+        reason = f"is nested deeper than {MAX_DEPTH} levels"
+    elif depth == MAX_DEPTH and not isinstance(value, Mapping):
+        reason = f"is a {type(value).__name__}, not a mapping"
+    elif isinstance(value, str):
+        return clean(str.__str__(value))
+    elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        reason = "is an integer of more than 4,000 digits"
+    elif isinstance(value, float) and not math.isfinite(value):
+        reason = f"is {value}, which JSON cannot say"
+    elif value is None or isinstance(value, int | float | HeadOf):
+        return value
+    elif isinstance(value, Text):
+        return Text(clean(value.body))
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+        return [cleaned(item, clean, f"{path}[{index}]", depth - 1) for index, item in items]
+    elif isinstance(value, Mapping):
+        return _members(value, clean, path, depth)
+    else:
+        reason = f"is a {type(value).__name__}, which JSON cannot say"
+    message = f"{path} {reason}"
+    raise ValueError(message)
+
+
+def _members(
+    members: Mapping[Any, Any], clean: Callable[[str], str], path: str, depth: int
+) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, member in members.items():
+        place = f"{path}.{name}"
+        if not isinstance(name, str):
+            message = f"{place} is named by a {type(name).__name__}, not a string"
+            raise ValueError(message)  # noqa: TRY004 - what can be stored is a matter of values
+        if name == "$ref":
+            message = f"{place} is a reserved name: an authored document goes into a Text"
+            raise ValueError(message)
+        key = unused = clean(str.__str__(name))
+        copies = 1
+        # Cleaning made two names equal.
+        while unused in result:
+            copies += 1
+            unused = f"{key} ({copies})"
+        result[unused] = cleaned(member, clean, place, depth - 1)
+    return result
