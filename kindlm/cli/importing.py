@@ -17,7 +17,7 @@ from kindlm.cli.foreign_events import require_known_form
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import fail_to_open
 from kindlm.cli.search_index import forget_erased
-from kindlm.cli.spool_import import Imported, import_spool
+from kindlm.cli.unwritten_import import Imported, import_unwritten
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.recording import unwritten
@@ -140,7 +140,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
 
 
 _TAKERS: dict[str | None, _Take] = {
-    unwritten.FORMAT: import_spool,
+    unwritten.FORMAT: import_unwritten,
     export_file.FORMAT: _import_export,
 }
 

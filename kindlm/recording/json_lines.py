@@ -55,9 +55,12 @@ def json_line(value: Mapping[str, Any], default: Callable[[Any], Any] | None = N
 
 
 def numbered_lines(
-    file: BinaryIO, parse: Callable[[bytes], Any], *, may_end_early: bool
+    file: BinaryIO,
+    *,
+    may_end_early: bool,
+    object_hook: Callable[[dict[str, Any]], Any] | None = None,
 ) -> Iterator[tuple[int, Any]]:
-    """Yield numbered lines as `parse` reads them, which raises `ValueError` for what is no JSON.
+    """Yield numbered lines as the values that they are in JSON.
 
     With `may_end_early`, a last line that was not written whole is left out. Raises `LineError`.
     """
@@ -67,7 +70,7 @@ def numbered_lines(
         if len(raw) > _LONGEST_LINE:
             raise LineError(number, f"is longer than {_LONGEST_LINE:,} bytes")
         try:
-            value = parse(raw)
+            value = json.loads(raw.decode(), object_hook=object_hook)
         except (ValueError, RecursionError) as error:
             if may_end_early and number > 1 and not raw.endswith(b"\n"):
                 return

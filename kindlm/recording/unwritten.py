@@ -12,15 +12,13 @@ import json
 import os
 import shlex
 import sqlite3
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -48,7 +46,6 @@ from kindlm_store import (
     StoreError,
     Text,
 )
-from kindlm_store.events import is_timestamp
 
 __all__ = [
     "COULD_NOT_BE_WRITTEN",
@@ -69,8 +66,6 @@ COULD_NOT_BE_WRITTEN = "the history could not be written"
 """Why a run was interrupted whose events are kept in a file."""
 
 _HEADER_BYTES = 1_000_000
-
-_Number = TypeVar("_Number", int, float)
 
 
 class StreamEnd(LineModel):
@@ -197,13 +192,12 @@ def read_unwritten(file: BinaryIO) -> Unwritten:
     Raises:
         LineError: It is something else, or a line is not what it must be.
     """
-    lines = numbered_lines(file, _parsed, may_end_early=True)
+    lines = numbered_lines(file, may_end_early=True, object_hook=_from_reference)
     number, first = next(lines, (1, None))
     if first is None:
         raise LineError(number, "is empty")
     require_format(first, FORMAT, VERSION, "unwritten events")
     header = checked(_Header, first, number)
-    sealed: set[str] = set()
     appends = []
     for number, value in lines:
         line = checked(_EventLine, value, number)
@@ -211,14 +205,13 @@ def read_unwritten(file: BinaryIO) -> Unwritten:
             raise LineError(
                 number, f"is of the stream {line.stream!r}, which the header does not say"
             )
-        if line.stream in sealed:
-            raise LineError(number, "follows the event that sealed its stream")
-        if not is_timestamp(line.at):
-            raise LineError(number, "has no time in UTC, ISO 8601, with microseconds")
-        event = NewEvent(line.type, line.data, line.schema_, line.subject, UUID(line.id), line.at)
+        try:
+            event = NewEvent(
+                line.type, line.data, line.schema_, line.subject, UUID(line.id), line.at
+            )
+        except ValueError as error:
+            raise LineError(number, str(error)) from None
         appends.append(Append(line.stream, (event,), seal=line.seal))
-        if line.seal:
-            sealed.add(line.stream)
     return Unwritten(header.streams, appends, max(0, header.events - len(appends)))
 
 
@@ -290,15 +283,10 @@ def _failed(
 
 
 def _as_reference(value: object) -> object:
-    match value:
-        case Text(body):
-            return {"$ref": {"text": body}}
-        case HeadOf(stream):
-            return {"$ref": {"headOf": stream}}
-        case Mapping():
-            return dict(value)
-        case _:
-            raise TypeError
+    if isinstance(value, Text):
+        return {"$ref": {"text": value.body}}
+    assert isinstance(value, HeadOf)
+    return {"$ref": {"headOf": value.stream}}
 
 
 def _from_reference(members: dict[str, Any]) -> Any:
@@ -311,22 +299,3 @@ def _from_reference(members: dict[str, Any]) -> Any:
             message = "$ref is neither a text nor the head of a stream"
             raise ValueError(message)
     return members
-
-
-def _parsed(raw: bytes) -> Any:
-    number = partial(_number, float, sys.float_info.max)
-    return json.loads(
-        raw.decode(),
-        object_hook=_from_reference,
-        parse_int=partial(_number, int, 2**63 - 1),  # what SQLite can hold in a column
-        parse_float=number,
-        parse_constant=number,
-    )
-
-
-def _number(kind: type[_Number], most: _Number, digits: str) -> _Number:
-    value = kind(digits)
-    if not -most <= value <= most:  # nor is NaN
-        message = "a number is too large"
-        raise ValueError(message)
-    return value

@@ -38,8 +38,8 @@ def end_of(database: Path, stream: str = RUN) -> StreamEnd:
     return StreamEnd(version=head.version, hash=head.hash) if head else StreamEnd()
 
 
-def spooled(folder: Path, *appends: Append, **ends: StreamEnd | None) -> Path:
-    """A spool as `kindlm test` writes it; `ends` for all streams is `end` if there is one."""
+def written(folder: Path, *appends: Append, **ends: StreamEnd | None) -> Path:
+    """A recovery file as `kindlm test` writes it; `ends` for all streams is `end` if there is one."""
     file = folder / "unwritten.jsonl"
     with file.open("wb") as out:
         write_unwritten(out, appends, {append.stream: ends["end"] for append in appends})
@@ -54,12 +54,12 @@ def events_in(database: Path) -> list[tuple[Any, ...]]:
 
 
 def the_rest(database: Path, folder: Path) -> tuple[list[NewEvent], Path]:
-    """Two events that the history has not, and their spool."""
+    """Two events that the history has not, and a file with them."""
     events = [
         new_event(ANSWER, subject="1.1"),
         new_event(RunInterrupted(reason="the disk was full")),
     ]
-    return events, spooled(folder, Append(RUN, events), end=end_of(database))
+    return events, written(folder, Append(RUN, events), end=end_of(database))
 
 
 def lines_of(file: Path) -> list[Any]:
@@ -133,7 +133,7 @@ def test_events_of_an_unknown_type_are_kept_as_they_are(
     kindlm: Any, database: Path, here: Path
 ) -> None:
     event = NewEvent("run.dreamt", {"of": ["sheep", {"electric": True}], "n": 1.5}, schema=7)
-    file = spooled(here, Append(RUN, [event]), end=end_of(database))
+    file = written(here, Append(RUN, [event]), end=end_of(database))
     assert kindlm("import", file, "--db", database).code == 0
     with EventLog.open(database) as log:
         kept = list(log.read())[-1]
@@ -141,7 +141,7 @@ def test_events_of_an_unknown_type_are_kept_as_they_are(
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_run_that_went_on_refuses_the_spool(
+def test_a_run_that_went_on_refuses_the_file(
     kindlm: Any, database: Path, here: Path, known: bool
 ) -> None:
     events, _ = the_rest(database, here)
@@ -149,7 +149,7 @@ def test_a_run_that_went_on_refuses_the_spool(
     with EventLog.open(database, projections=PROJECTIONS) as log:
         log.append(RUN, [*(() if known else events[:1]), new_event(RunInterrupted(reason="other"))])
     before = events_in(database)
-    outcome = kindlm("import", spooled(here, Append(RUN, events), end=end), "--db", database)
+    outcome = kindlm("import", written(here, Append(RUN, events), end=end), "--db", database)
     assert outcome.code == 1
     assert "went on since then" in outcome.err
     assert events_in(database) == before
@@ -199,7 +199,7 @@ def test_an_event_that_is_recorded_elsewhere_is_refused(
 
 
 @pytest.mark.parametrize("kept", [2, 30])
-def test_a_spool_that_was_cut_off_brings_in_what_it_has(
+def test_a_file_that_was_cut_off_brings_in_what_it_has(
     kindlm: Any, database: Path, here: Path, kept: int
 ) -> None:
     events, file = the_rest(database, here)
@@ -226,6 +226,8 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"data": {"text": {"$ref": "AAAA"}}}, "ref"),
     ({"data": {"text": {"$ref": {"text": "a", "more": 1}}}}, "ref"),
     ({"data": {"call": 2**70}}, "too large"),
+    ({"data": {"call": float("nan")}}, "nan"),
+    ({"data": json.loads('{"a":' * 200 + "1" + "}" * 200)}, "nested"),
     ({"surprise": 1}, "surprise"),
 ]
 
@@ -308,13 +310,13 @@ def test_what_is_written_is_read_back(data: dict[str, Any]) -> None:
     file = BytesIO()
     write_unwritten(file, [Append(RUN, [event])], {RUN: StreamEnd()})
     file.seek(0)
-    spool = read_unwritten(file)
-    ((read,),) = (append.events for append in spool.appends)
+    unwritten = read_unwritten(file)
+    ((read,),) = (append.events for append in unwritten.appends)
     assert (read.id, read.at, read.type, read.data) == (event.id, event.at, "t", event.data)
-    assert spool.missing == 0
+    assert unwritten.missing == 0
 
 
 @given(st.binary())
-def test_no_bytes_at_all_are_anything_but_a_spool_or_refused(content: bytes) -> None:
+def test_no_bytes_at_all_are_anything_but_a_recovery_file_or_refused(content: bytes) -> None:
     with pytest.raises(LineError):
         read_unwritten(BytesIO(content))

@@ -62,19 +62,19 @@ def kept_in(stderr: str) -> Path:
     return Path(shlex.split(line.partition("kindlm import")[2])[0])
 
 
-def events_of(spool: Path) -> list[dict[str, Any]]:
-    header, *events = map(json.loads, spool.read_text("utf-8").splitlines())
+def events_of(file: Path) -> list[dict[str, Any]]:
+    header, *events = map(json.loads, file.read_text("utf-8").splitlines())
     assert header["events"] == len(events)
     return events
 
 
-def assert_imported(workspace: Any, spool: Path, *where: str) -> None:
+def assert_imported(workspace: Any, file: Path, *where: str) -> None:
     """Once brings everything in, twice changes nothing, and the run is there to be looked at."""
-    events = events_of(spool)
-    imported = workspace.run("import", str(spool), *where)
+    events = events_of(file)
+    imported = workspace.run("import", str(file), *where)
     assert imported.returncode == 0, imported.stderr
     assert f"{len(events)} events imported" in imported.stderr
-    again = workspace.run("import", str(spool), *where)
+    again = workspace.run("import", str(file), *where)
     assert again.returncode == 0
     assert f"0 events imported; {len(events)} were there already" in again.stderr
     verified = workspace.run("verify", *where)
@@ -96,13 +96,13 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     assert "database or disk is full" in done.stderr
     assert "itself failed" not in done.stderr
     assert "Totals" in done.stdout
-    spool = kept_in(done.stderr)
-    assert spool.parent == temporary
-    assert spool.stat().st_mode & 0o777 == 0o600
-    assert workspace.env["OPENAI_API_KEY"] not in spool.read_text("utf-8")
-    assert events_of(spool)[-1]["type"] == "run.interrupted"
+    file = kept_in(done.stderr)
+    assert file.parent == temporary
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert workspace.env["OPENAI_API_KEY"] not in file.read_text("utf-8")
+    assert events_of(file)[-1]["type"] == "run.interrupted"
 
-    assert f"Next       kindlm import {spool}" in done.stdout
+    assert f"Next       kindlm import {file}" in done.stdout
     assert "INTERRUPTED: the history could not be written" in done.stdout
     assert "before it could say why" not in done.stdout
 
@@ -113,7 +113,7 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
             out.flush()
     for path in small_disk.glob("*.lock"):
         path.unlink()
-    refused = workspace.run("import", str(spool), *where)
+    refused = workspace.run("import", str(file), *where)
     assert refused.returncode == 1
     assert "No space left" in refused.stderr or "no space left" in refused.stderr
     assert "Name a file" not in refused.stderr
@@ -122,8 +122,8 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     make_room(small_disk)
     too_early = workspace.run("test", "--resume", *where, TMPDIR=str(temporary))
     assert too_early.returncode == 1
-    assert f"kindlm import {spool}" in " ".join(too_early.stderr.split())
-    assert_imported(workspace, spool, *where)
+    assert f"kindlm import {file}" in " ".join(too_early.stderr.split())
+    assert_imported(workspace, file, *where)
     report = json.loads(workspace.run("report", "latest", "--format", "json", *where).stdout)
     told = len(re.findall("passed", done.stderr.partition("\n✗")[0]))
     assert report["run"]["status"] == "interrupted"
@@ -141,9 +141,9 @@ def test_what_is_refused_for_its_size_is_kept_beside_the_database(
     process = workspace.start("test", preexec_fn=no_larger_files(300_000))
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 1
-    spool = kept_in(stderr)
-    assert spool.parent == workspace.database.parent
-    assert_imported(workspace, spool)
+    file = kept_in(stderr)
+    assert file.parent == workspace.database.parent
+    assert_imported(workspace, file)
 
 
 def test_a_run_that_could_record_next_to_nothing_is_imported_as_a_whole(
@@ -153,10 +153,10 @@ def test_a_run_that_could_record_next_to_nothing_is_imported_as_a_whole(
     where = ("--db", str(small_disk / "history.db"))
     done = workspace.run("test", *where, TMPDIR=str(tmp_path))
     assert done.returncode == 1
-    spool = kept_in(done.stderr)
-    assert events_of(spool)[0]["type"] in ("run.started", "suite.started")
+    file = kept_in(done.stderr)
+    assert events_of(file)[0]["type"] in ("run.started", "suite.started")
     make_room(small_disk)
-    assert_imported(workspace, spool, *where)
+    assert_imported(workspace, file, *where)
 
 
 def test_what_nothing_takes_is_said_to_be_lost(workspace: Any, server: LoopbackServer) -> None:
