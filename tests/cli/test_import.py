@@ -39,7 +39,7 @@ def end_of(database: Path, stream: str = RUN) -> StreamEnd:
 
 
 def written(folder: Path, *appends: Append, **ends: StreamEnd | None) -> Path:
-    """A recovery file as `kindlm test` writes it; `ends` for all streams is `end` if there is one."""
+    """A file as `kindlm test` writes it; `ends` for all streams is `end` if there is one."""
     file = folder / "unwritten.jsonl"
     with file.open("wb") as out:
         write_unwritten(out, appends, {append.stream: ends["end"] for append in appends})
