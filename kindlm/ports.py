@@ -22,7 +22,6 @@ from kindlm.suite import (
     Expectation,
     ModelParams,
     ProviderSettings,
-    SimulatedTool,
     Suite,
 )
 from kindlm.transcript import (
@@ -30,7 +29,6 @@ from kindlm.transcript import (
     FinishReason,
     Message,
     ToolCall,
-    ToolProblem,
     ToolUse,
     Transcript,
     Usage,
@@ -47,7 +45,7 @@ __all__ = [
     "Aside",
     "Ask",
     "Asked",
-    "BaselineLookup",
+    "BaselineTexts",
     "CheckContext",
     "Checker",
     "ClientFactory",
@@ -61,7 +59,6 @@ __all__ = [
     "ModelClient",
     "ModelReply",
     "ModelRequest",
-    "NothingHeld",
     "Pricing",
     "Provenance",
     "Purpose",
@@ -70,12 +67,10 @@ __all__ = [
     "RecordedAnswers",
     "Recorder",
     "ResponseSchema",
-    "SimulatedAnswer",
-    "SimulatorFactory",
     "Stage",
     "ToolDefinition",
-    "ToolSimulator",
     "TranscriptSource",
+    "here",
 ]
 
 T = TypeVar("T")
@@ -276,40 +271,6 @@ EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedAnswer:
-    """What a simulated tool answers, and which rule said so.
-
-    `delay_s` is how long it takes. `text` is what the model gets to read instead of the response:
-    an answer that is no JSON. `problems` are what was wrong with the call.
-    """
-
-    response: Any
-    rule: str
-    delay_s: float = 0.0
-    text: str | None = None
-    problems: tuple[ToolProblem, ...] = ()
-
-
-class ToolSimulator(Protocol):
-    """Answers the tool calls of one execution; may keep state for as long as it lasts."""
-
-    @property
-    def definitions(self) -> tuple[ToolDefinition, ...]:
-        """The tools as the model is told of them."""
-        ...
-
-    async def answer(self, call: ToolCall) -> SimulatedAnswer:
-        """Answer one call once the one before is answered.
-
-        An unknown tool gets an error object, never an exception.
-        """
-        ...
-
-
-SimulatorFactory = Callable[[Sequence[SimulatedTool]], ToolSimulator]
-
-
-@dataclass(frozen=True, slots=True)
 class AnsweredCall:
     """A tool call that was answered, and what whoever called the tool gets to read as the answer.
 
@@ -430,16 +391,10 @@ Embed = Callable[[Sequence[str]], Awaitable[Result[tuple[Embedding, str]]]]
 """Embeds texts on behalf of a check; returns the vectors and the name of the model."""
 
 
-class BaselineLookup(Protocol):
-    """Knows the active baseline of each suite."""
+BaselineTexts = Callable[[Execution], Result[str | None]]
+"""Finds the final text of the same test and target in the active baseline of the suite.
 
-    def run(self, project: str, suite: str) -> Result[str | None]:
-        """Return the run that is the baseline, None if there is none; 5xx if it is unusable."""
-        ...
-
-    def output(self, run: str, suite: str, test: str, target: str) -> str | None:
-        """Return the final text of the first passed repeat there, else of the first one."""
-        ...
+None without one; a 5xx error if it is unusable."""
 
 
 class Aside(Protocol):
@@ -450,7 +405,8 @@ class Aside(Protocol):
         ...
 
 
-async def _here(compute: Callable[[], T]) -> T:
+async def here(compute: Callable[[], T]) -> T:
+    """Run something where it is asked for; implements `Aside`."""
     return compute()
 
 
@@ -470,7 +426,7 @@ class CheckContext:
     baseline_error: KindlmError | None = None
     earlier: Sequence[CheckResult] = ()
     turn: int | None = None
-    aside: Aside = _here
+    aside: Aside = here
 
 
 class Checker(Protocol):
@@ -537,19 +493,10 @@ class HeldConversation:
     bodies: tuple[str | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NothingHeld:
-    """That an earlier run holds no conversation for an execution, and why."""
+TranscriptSource = Callable[[Execution], HeldConversation | str]
+"""Finds the conversation of an earlier run for the same test, target and repeat.
 
-    reason: str
-
-
-class TranscriptSource(Protocol):
-    """Knows the conversations of an earlier run."""
-
-    def find(self, execution: Execution) -> HeldConversation | NothingHeld:
-        """Return the conversation of the same test, target and repeat."""
-        ...
+A text says why there is none."""
 
 
 class Stage(Protocol):

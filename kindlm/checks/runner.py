@@ -65,7 +65,7 @@ class CheckRunner:
             if _lacks_a_secret(check.reads, seen):
                 found = undecided(_TAKEN_OUT)
             elif isinstance(check, AskingCheck):
-                found = check.evaluate(seen, replace(context, aside=self._aside))
+                found = check.evaluate(seen, replace(context, aside=self.aside))
             elif not check.is_slow(seen):
                 found = check.evaluate(seen, context)
             elif now:
@@ -73,14 +73,14 @@ class CheckRunner:
                     found = check.evaluate(seen, context)
             else:
                 compute: Callable[[], Any] = partial(check.evaluate, seen, context)
-                found = self._aside(compute)
+                found = self.aside(compute)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
             found = _without_result(error)
         if isinstance(found, CheckResult):
             return _placed(expectation, transcript, seen, found)
         return _awaited(expectation, transcript, seen, found)
 
-    async def _aside(self, compute: Callable[[], T]) -> T:
+    async def aside(self, compute: Callable[[], T]) -> T:
         """Run what can take long in the thread of checks; implements `ports.Aside`.
 
         When nobody waits for it any more, its validation of JSON ends, and so does the thread.

@@ -16,6 +16,7 @@ from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.engine.log import FieldLog, name_execution
 from kindlm.engine.pace import Callee, Turn
 from kindlm.engine.resources import Run
+from kindlm.engine.simulation import SimulatedTools
 from kindlm.engine.stop import Deadline
 from kindlm.engine.talk import AgentTalk, HeldTalk, ModelTalk, Talk, first_messages
 from kindlm.engine.tools import Tools
@@ -29,7 +30,6 @@ from kindlm.ports import (
     CheckContext,
     Embedding,
     HeldConversation,
-    NothingHeld,
     RecordedAnswers,
     Recorder,
 )
@@ -145,12 +145,12 @@ async def run_execution(
     transcripts, source = run.ports.transcripts, run.ports.answers
     subject, case, target = execution.subject(attempt), execution.case, execution.target
     try:
-        held = None if transcripts is None else transcripts.find(execution)
+        held = None if transcripts is None else transcripts(execution)
         answers = None if source is None else source(execution)
     except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
         return end_unrun(execution, run.ports.recorder, attempt, _crashed(crash))
-    if isinstance(held, NothingHeld):
-        return end_unrun(execution, run.ports.recorder, attempt, reason=held.reason)
+    if isinstance(held, str):
+        return end_unrun(execution, run.ports.recorder, attempt, reason=held)
     if held is not None:
         past, agent = held.transcript.from_record(), _agent(execution)
         # What the suite says of the agent now counts: that is no answer of its own.
@@ -309,7 +309,7 @@ class _Attempt:
         model = self._suite.models.get(target)
         if case.script is not None and case.agent is None and model is not None:
             return Ok(Talk())  # the script of a model only asks questions
-        tools = Tools(ports.simulators(case.tools), self._recorder, ports.clock)
+        tools = Tools(SimulatedTools(case.tools, ports.aside), self._recorder, ports.clock)
         if case.script is None and case.command is None and model is not None:
             return Ok(
                 ModelTalk(
@@ -383,14 +383,10 @@ class _Attempt:
 
     def _drift_context(self) -> CheckContext:
         """Return what checks may use where drift is checked: embeddings, and the baseline."""
-        ask, lookup, suite = self._calls.ask, self._ports.baselines, self._suite
-        run = lookup.run(suite.project, suite.name)
-        if isinstance(run, Err):
-            return CheckContext(ask, self._embed, baseline_error=run.error)
-        if run.value is None:
-            return CheckContext(ask, self._embed)
-        text = lookup.output(run.value, suite.name, self._case.name, self._execution.target)
-        return CheckContext(ask, self._embed, baseline=text)
+        ask, found = self._calls.ask, self._ports.baselines(self._execution)
+        if isinstance(found, Err):
+            return CheckContext(ask, self._embed, baseline_error=found.error)
+        return CheckContext(ask, self._embed, baseline=found.value)
 
     async def _embed(self, texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
         ordinal, target = self._execution.suite.ordinal, self._execution.target

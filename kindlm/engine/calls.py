@@ -274,7 +274,7 @@ class Calls:
             complete = None if recorded is None else partial(_given, recorded)
         if complete is None:
             callee = self.suite.providers[provider]
-            client = self.run.client(callee)
+            client = self.run.clients.get(callee)
             if isinstance(client, Err):
                 return client
             complete = partial(client.value.complete, request)

@@ -38,6 +38,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kindlm.events import ProviderPaced
 from kindlm.ports import Clock, Quota
 from kindlm.suite import AgentTarget, ProviderSettings
 
@@ -45,8 +46,6 @@ __all__ = [
     "MAX_RETRY_AFTER_S",
     "Callee",
     "Pace",
-    "PaceChange",
-    "Paces",
     "Turn",
 ]
 
@@ -114,19 +113,6 @@ QUOTA_NOTICE_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class PaceChange:
-    """A change worth an event. `calls_per_minute` is None while only the window limits calls.
-
-    `pause_s` is the length of the cooldown.
-    """
-
-    reason: Literal["refused", "quota", "recovered"]
-    calls_per_minute: float | None
-    in_flight: int
-    pause_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Turn:
     """Permission of a `pace` for one call, which starts now.
 
@@ -137,7 +123,6 @@ class Turn:
     pace: Pace
     number: int
     started_at: float
-    waited_s: float
     in_flight: int
     rate: float | None
 
@@ -255,10 +240,6 @@ class _SpuriousDetector:
         self.good = 0
         self.refusals_below_limit = 0
 
-    @property
-    def saw_refusal(self) -> bool:
-        return self._left < self._granted or self._granted > FREE_SPURIOUS
-
     def should_test(self, known: _Climb | None) -> bool:
         """Count the first refusal of an epoch, and return whether to test it."""
         if known is None:
@@ -303,56 +284,11 @@ class _SpuriousDetector:
         return None
 
 
-class _RequestQuota:
-    """The requests that the provider reports as left, less those started since."""
-
-    def __init__(self) -> None:
-        self._sent = 0
-        self._starts: deque[float] = deque()
-        self._report: tuple[Turn, Quota, float] | None = None
-
-    def started(self, now: float) -> None:
-        self._sent += 1
-        self._starts.append(now)
-        while self._starts[0] <= now - 2 * MINUTE_S:
-            self._starts.popleft()
-
-    def update(self, turn: Turn, quota: Quota, reset_at: float) -> None:
-        """Take in what was left when a call started."""
-        if self._report is None or turn.number >= self._report[0].number:
-            self._report = turn, quota, reset_at
-
-    def blocked_until(self, now: float) -> float:
-        """Return the time before which no call should start."""
-        if self._report is None or now >= self._report[2]:
-            return -math.inf
-        turn, quota, reset_at = self._report
-        limit, sent_since, at = quota.limit or 0, self._sent - turn.number, turn.started_at
-        # A bucket or a sliding window refills steadily. A fixed window does not: assume no more
-        # than the whole limit per minute.
-        refill = 0.0
-        if limit and quota.reset_s:
-            refill = min(max(0, limit - quota.left) / quota.reset_s, limit / MINUTE_S)
-        left = quota.left - max(0.0, sent_since - refill * (now - at))
-        if left > (limit * LAST_OF_QUOTA if limit else START_WINDOW):
-            return -math.inf
-        # A sliding window has room again once the oldest call that counts is a minute old. If
-        # other clients used a part of the quota, kindlm cannot know when that is.
-        until = reset_at
-        used = limit - quota.left + sent_since
-        if limit and 0 < used <= len(self._starts):
-            oldest, newest = self._starts[-used], self._starts[-1]
-            if oldest > at - MINUTE_S:
-                until = min(until, max(oldest + MINUTE_S, newest + MINUTE_S / limit))
-        if left < 1 or not self._starts:
-            return until
-        return min(until, self._starts[-1] + (reset_at - now) / left)
-
-
 class Pace:
-    """Decides when calls to one provider start. Use it from one event loop.
+    """Decides when calls to one provider or agent start. Use it from one event loop.
 
     Args:
+        callee: its name, for the record.
         clock: measures time and sleeps.
         changed: receives the changes worth an event.
         max_rpm: a fixed limit in calls per minute; the actual pace may be lower.
@@ -361,12 +297,14 @@ class Pace:
 
     def __init__(
         self,
+        callee: str,
         clock: Clock,
-        changed: Callable[[PaceChange], None],
+        changed: Callable[[ProviderPaced], None],
         *,
         max_rpm: float | None = None,
         most: int,
     ) -> None:
+        self._callee = callee
         self._clock = clock
         self._changed = changed
         self._max_rate = math.inf if max_rpm is None else max_rpm / 60
@@ -387,7 +325,8 @@ class Pace:
         self._climb: _Climb | None = None
         self._detector = _SpuriousDetector()
         self._suspect: _Suspect | None = None
-        self._quota = _RequestQuota()
+        self._starts: deque[float] = deque()  # of the calls of the last two minutes
+        self._told: tuple[Turn, Quota, float] | None = None  # the last quota, until when it holds
         self._notified_rate = math.inf
         self._quota_notified_at = -math.inf
 
@@ -397,13 +336,12 @@ class Pace:
         Report its outcome with exactly one of `answered`, `refused` and `ended`. Once the pace is
         closed, nobody waits, and no call may be made.
         """
-        arrived = self._clock.monotonic()
         self._in_line += 1
         try:
             async with self._queue:
                 while (delay := self._delay()) > 0:
                     await self._wait(delay)
-                return self._start(arrived)
+                return self._start()
         finally:
             self._in_line -= 1
             self._wake()
@@ -412,7 +350,7 @@ class Pace:
         """Return a turn if there is room for one more call and nobody waits for it, else None."""
         if self._in_line or self._delay() > 0:
             return None
-        return self._start(self._clock.monotonic())
+        return self._start()
 
     async def room(self) -> None:
         """Wait until there is room, without reserving it."""
@@ -420,7 +358,7 @@ class Pace:
             await self._wait(delay)
 
     def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:
-        """Record a good answer."""
+        """Record a good answer; in this epoch, it widens the window and raises the rate."""
         if quotas:
             self._heed(quotas, turn)
         self._detector.good += 1
@@ -428,7 +366,19 @@ class Pace:
             self._suspect.good += 1
             self._decide(self._suspect, turn)
         elif turn.number > self._epoch:
-            self._grow(turn)
+            self._congestion = None
+            self._probing = False
+            self._backoffs = 0
+            climb = self._climb
+            if climb is not None:
+                growth = GROWTH_AT_A_RATE
+            else:
+                growth = GROWTH_AFTER_SPURIOUS if self._epoch else GROWTH_IN_SLOW_START
+            self._window = min(self._most, self._window + growth)
+            if climb is not None and turn.rate is not None:
+                climb.good += climb.rate <= turn.rate * MAX_GROWTH_PER_ROUND
+                if climb.rate >= self._notified_rate * NOTABLE_GROWTH:
+                    self._notify("recovered")
         self._finish(turn)
 
     def refused(
@@ -477,9 +427,38 @@ class Pace:
             return math.inf
         now = self._clock.monotonic()
         slot = self._last_slot + 1 / self._rate
-        return max(self._cooldown_until, slot, self._quota.blocked_until(now)) - now
+        until = max(self._cooldown_until, slot)
+        if self._told is not None and now < self._told[2]:
+            until = max(until, self._quota_blocks_until(now, *self._told))
+        return until - now
 
-    def _start(self, arrived: float) -> Turn:
+    def _quota_blocks_until(self, now: float, turn: Turn, quota: Quota, reset_at: float) -> float:
+        """Return the time before which no call should start.
+
+        Left are the requests that the provider reported, less those started since.
+        """
+        limit, sent_since, at = quota.limit or 0, self._sent - turn.number, turn.started_at
+        # A bucket or a sliding window refills steadily. A fixed window does not: assume no more
+        # than the whole limit per minute.
+        refill = 0.0
+        if limit and quota.reset_s:
+            refill = min(max(0, limit - quota.left) / quota.reset_s, limit / MINUTE_S)
+        left = quota.left - max(0.0, sent_since - refill * (now - at))
+        if left > (limit * LAST_OF_QUOTA if limit else START_WINDOW):
+            return -math.inf
+        # A sliding window has room again once the oldest call that counts is a minute old. If
+        # other clients used a part of the quota, kindlm cannot know when that is.
+        until = reset_at
+        used = limit - quota.left + sent_since
+        if limit and 0 < used <= len(self._starts):
+            oldest, newest = self._starts[-used], self._starts[-1]
+            if oldest > at - MINUTE_S:
+                until = min(until, max(oldest + MINUTE_S, newest + MINUTE_S / limit))
+        if left < 1 or not self._starts:
+            return until
+        return min(until, self._starts[-1] + (reset_at - now) / left)
+
+    def _start(self) -> Turn:
         now, rate = self._clock.monotonic(), self._rate
         slot = self._last_slot + 1 / rate
         was_held = rate < math.inf and now < slot + max(1 / rate, SLACK_S)
@@ -487,29 +466,14 @@ class Pace:
         due = max(slot, self._cooldown_until)
         self._last_slot = due if now <= due + SLACK_S else now
         self._sent += 1
-        self._quota.started(now)
+        self._starts.append(now)
+        while self._starts[0] <= now - 2 * MINUTE_S:
+            self._starts.popleft()
         self._in_flight.add(self._sent)
         if self._cycle is None:
             self._cycle = _Cycle(self._sent, now)
         in_flight = len(self._in_flight)
-        return Turn(self, self._sent, now, now - arrived, in_flight, rate if was_held else None)
-
-    def _grow(self, turn: Turn) -> None:
-        """Widen the window, and raise the rate, after a good answer in this epoch."""
-        self._congestion = None
-        self._probing = False
-        self._backoffs = 0
-        climb = self._climb
-        if climb is not None:
-            growth = GROWTH_AT_A_RATE
-        else:
-            after_spurious = self._detector.saw_refusal
-            growth = GROWTH_AFTER_SPURIOUS if after_spurious else GROWTH_IN_SLOW_START
-        self._window = min(self._most, self._window + growth)
-        if climb is not None and turn.rate is not None:
-            climb.good += climb.rate <= turn.rate * MAX_GROWTH_PER_ROUND
-            if climb.rate >= self._notified_rate * NOTABLE_GROWTH:
-                self._notify("recovered")
+        return Turn(self, self._sent, now, in_flight, rate if was_held else None)
 
     def _begin_epoch(self, turn: Turn, now: float, *, asked: bool) -> None:
         """Halve the window; then test whether the refusal is spurious, or back off."""
@@ -590,7 +554,8 @@ class Pace:
                 continue
             reset_at = turn.started_at + min(quota.reset_s, LONGEST_COOLDOWN_S)
             if quota.kind == "requests":
-                self._quota.update(turn, quota, reset_at)
+                if self._told is None or turn.number >= self._told[0].number:
+                    self._told = turn, quota, reset_at
             elif quota.left == 0:
                 self._cooldown_until = max(self._cooldown_until, reset_at)
             now = self._clock.monotonic()
@@ -609,8 +574,15 @@ class Pace:
         self, reason: Literal["refused", "quota", "recovered"], pause_s: float = 0.0
     ) -> None:
         rate = self._notified_rate = self._rate
-        per_minute = None if rate == math.inf else rate * 60
-        self._changed(PaceChange(reason, per_minute, int(self._window), pause_s))
+        self._changed(
+            ProviderPaced(
+                callee=self._callee,
+                reason=reason,
+                calls_per_minute=None if rate == math.inf else round(rate * 60, 1),
+                in_flight=int(self._window),
+                pause_s=round(pause_s, 3),
+            )
+        )
 
     def _wake(self) -> None:
         for waiter in self._waiters:
@@ -633,20 +605,3 @@ class Pace:
 
 Callee = ProviderSettings | AgentTarget
 """What is called, and may refuse calls."""
-
-
-class Paces:
-    """One pace for each provider and agent of a run, whichever suite calls it."""
-
-    def __init__(self, make: Callable[[Callee], Pace]) -> None:
-        self._make = make
-        self._made: list[tuple[Callee, Pace]] = []
-
-    def get(self, callee: Callee) -> Pace:
-        """Return the pace of a callee."""
-        for known, pace in self._made:
-            if known is callee or known == callee:
-                return pace
-        pace = self._make(callee)
-        self._made.append((callee, pace))
-        return pace

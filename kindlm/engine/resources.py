@@ -6,8 +6,9 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from kindlm.engine.pace import Callee, Pace, PaceChange, Paces
+from kindlm.engine.pace import Callee, Pace
 from kindlm.engine.stop import Budget, Permits, Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderPaced
@@ -15,7 +16,8 @@ from kindlm.plan import Earlier, Plan
 from kindlm.ports import (
     AgentFactory,
     AnswerSource,
-    BaselineLookup,
+    Aside,
+    BaselineTexts,
     Checker,
     ClientFactory,
     Clock,
@@ -24,13 +26,15 @@ from kindlm.ports import (
     ModelClient,
     Pricing,
     Recorder,
-    SimulatorFactory,
     TranscriptSource,
 )
 from kindlm.suite import AgentTarget, Price, ProviderSettings, Suite
 from kindlm.transcript import Usage
 
-__all__ = ["USED_UP", "Limits", "Ports", "Run"]
+__all__ = ["USED_UP", "Limits", "OneForEach", "Ports", "Run"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 USED_UP = "the limit of costs is passed"
 """Why a run winds down; the final amount is known once what is in flight has ended."""
@@ -50,10 +54,10 @@ class Ports:
 
     clients: ClientFactory
     pricing: Callable[[Mapping[str, Price]], Pricing]
-    simulators: SimulatorFactory
     agents: AgentFactory
     checker: Checker
-    baselines: BaselineLookup
+    aside: Aside
+    baselines: BaselineTexts
     embedders: EmbedderFactory
     recorder: Recorder
     clock: Clock
@@ -69,6 +73,23 @@ class Limits:
     max_cost_usd: float | None = None
     max_time_s: float | None = None
     max_rpm: float | None = None
+
+
+class OneForEach(Generic[K, V]):
+    """What is made once for each key; keys are compared, as settings with mappings have no hash."""
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        self._make = make
+        self.made: list[tuple[K, V]] = []
+
+    def get(self, key: K) -> V:
+        """Return what there is for a key, and make it if it is the first time."""
+        for known, value in self.made:
+            if known is key or known == key:
+                return value
+        value = self._make(key)
+        self.made.append((key, value))
+        return value
 
 
 class Run:
@@ -112,9 +133,9 @@ class Run:
             unpriced=unpriced,
         )
         self.permits = Permits(self.budget, stop)
-        self.paces = Paces(self._make_pace)
+        self.paces = OneForEach(self._make_pace)
         self.pricing = {each.ordinal: ports.pricing(each.suite.prices) for each in plan.suites}
-        self._clients: list[tuple[ProviderSettings, Result[ModelClient]]] = []
+        self.clients = OneForEach(self._make_client)
         self._embedders: dict[tuple[int, str], Result[Embedder]] = {}
 
     def look_at_limits(self) -> None:
@@ -138,24 +159,21 @@ class Run:
                 target = suite.models.get(model)
                 if target is None:
                     continue  # an agent: it has a connection of its own for each conversation
-                self.client(suite.providers[target.provider])
+                self.clients.get(suite.providers[target.provider])
                 pricing = self.pricing[planned.ordinal]
                 priced = pricing.cost(target.provider, target.model, Usage(0, 0))
                 self.budget.spend(planned.ordinal, target.model, priced)
 
-    def client(self, settings: ProviderSettings) -> Result[ModelClient]:
+    def _make_client(self, settings: ProviderSettings) -> Result[ModelClient]:
         """Return the client of a provider, or the reason why there is none.
 
         It is made when first needed: building an SDK client is slow (it loads certificates), and
         only a provider that is really called needs its key.
         """
-        for known, client in self._clients:
-            if known is settings or known == settings:
-                return client
         try:
-            client = self.ports.clients(settings)
+            return self.ports.clients(settings)
         except Exception as crash:  # noqa: BLE001 - each execution that needs it meets the error
-            client = Err(
+            return Err(
                 KindlmError(
                     ErrorCode.UNKNOWN_ERROR,
                     f"The provider {settings.name!r} could not be set up:"
@@ -164,8 +182,6 @@ class Run:
                     trace="".join(traceback.format_exception(crash)),
                 )
             )
-        self._clients.append((settings, client))
-        return client
 
     def embedder(self, ordinal: int, suite: Suite, target: str) -> Result[Embedder]:
         """Return the embedder for a target of the suite at a position, or why there is none."""
@@ -177,25 +193,17 @@ class Run:
     async def aclose(self) -> None:
         """Close all clients, also if one of them cannot be closed; raise what it raised."""
         async with AsyncExitStack() as stack:
-            for made in (*(client for _, client in self._clients), *self._embedders.values()):
+            for made in (*(client for _, client in self.clients.made), *self._embedders.values()):
                 if isinstance(made, Ok):
                     stack.push_async_callback(made.value.aclose)
 
     def _make_pace(self, callee: Callee) -> Pace:
         name = callee.id if isinstance(callee, AgentTarget) else callee.name
 
-        def changed(change: PaceChange) -> None:
-            rate = change.calls_per_minute
-            paced = ProviderPaced(
-                callee=name,
-                reason=change.reason,
-                calls_per_minute=None if rate is None else round(rate, 1),
-                in_flight=change.in_flight,
-                pause_s=round(change.pause_s, 3),
-            )
+        def changed(paced: ProviderPaced) -> None:
             self.ports.recorder.record(paced)
-            if change.pause_s >= _LONG_PAUSE_S:
-                self._held_up(name, change.pause_s)
+            if paced.pause_s >= _LONG_PAUSE_S:
+                self._held_up(name, paced.pause_s)
 
         most = max((planned.suite.concurrency for planned in self._plan.suites), default=1)
-        return Pace(self.ports.clock, changed, max_rpm=self._max_rpm, most=most)
+        return Pace(name, self.ports.clock, changed, max_rpm=self._max_rpm, most=most)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kindlm.engine.attempt import Finished, callee, end_unrun, run_execution
-from kindlm.engine.pace import Callee, Pace, Paces, Turn
+from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import USED_UP, Limits, Ports, Run
 from kindlm.engine.stop import Stop
 from kindlm.outcome import Status
@@ -73,7 +73,7 @@ async def run_plan(
         complete = True
         async for part in parts or _whole(plan):
             done = await run_pool(
-                part, earlier.finished, runner.calls, runner.work, run.paces, stop
+                part, earlier.finished, runner.calls, runner.work, run.paces.get, stop
             )
             complete = complete and done
         return complete
@@ -158,13 +158,18 @@ class _Runner:
 
 
 async def run_pool(
-    plan: Plan, done: Collection[str], calls: Calls, work: Work, paces: Paces, stop: Stop
+    plan: Plan,
+    done: Collection[str],
+    calls: Calls,
+    work: Work,
+    pace_of: Callable[[Callee], Pace],
+    stop: Stop,
 ) -> bool:
     """Do the executions of a plan that are not `done`; return whether none remained undone.
 
     Raises the first exception that `work` raises, when everything else was cancelled.
     """
-    pool = _Pool(plan, done, calls, work, paces, stop)
+    pool = _Pool(plan, done, calls, work, pace_of, stop)
     running = asyncio.create_task(pool.run())
     over = asyncio.create_task(stop.grace_over())
     winding_down = asyncio.create_task(stop.winding_down())
@@ -190,7 +195,7 @@ class _Pool:
         done: Collection[str],
         calls: Calls,
         work: Work,
-        paces: Paces,
+        pace_of: Callable[[Callee], Pace],
         stop: Stop,
     ) -> None:
         self._calls = calls
@@ -199,7 +204,7 @@ class _Pool:
         suites = {suite.ordinal: suite.suite.concurrency for suite in plan.suites}
         self._places = asyncio.Semaphore(max(suites.values(), default=1))
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
-        self._lanes = list(_lanes(plan, done, paces))
+        self._lanes = list(_lanes(plan, done, pace_of))
         self._starting: list[asyncio.Task[None]] = []
         self._all_done = True
 
@@ -269,7 +274,7 @@ class _Lane:
     waiting: Iterator[Execution]
 
 
-def _lanes(plan: Plan, done: Collection[str], paces: Paces) -> Iterator[_Lane]:
+def _lanes(plan: Plan, done: Collection[str], pace_of: Callable[[Callee], Pace]) -> Iterator[_Lane]:
     callees: list[Callee | None] = []
     lanes: dict[tuple[int, str, bool], int] = {}
     for suite in plan.suites:
@@ -291,4 +296,4 @@ def _lanes(plan: Plan, done: Collection[str], paces: Paces) -> Iterator[_Lane]:
 
     for lane, called in enumerate(callees):
         left = waiting(lane)
-        yield _Lane(None if called is None else paces.get(called), next(left, None), left)
+        yield _Lane(None if called is None else pace_of(called), next(left, None), left)

@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from kindlm.engine.simulation import SimulatedTools
 from kindlm.events import AgentToolUse, ToolCalled, ToolSimulated
-from kindlm.ports import AnsweredCall, Clock, Recorder, ToolSimulator
+from kindlm.ports import AnsweredCall, Clock, Recorder
 from kindlm.transcript import ToolCall, ToolUse, storable_json
 
 __all__ = ["Tools"]
@@ -22,7 +23,7 @@ class Tools:
     `definitions` are sent to the model.
     """
 
-    def __init__(self, simulator: ToolSimulator, recorder: Recorder, clock: Clock) -> None:
+    def __init__(self, simulator: SimulatedTools, recorder: Recorder, clock: Clock) -> None:
         self._simulator = simulator
         self._recorder = recorder
         self._clock = clock

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.rows import value_of
+from kindlm.plan import Execution
 
 __all__ = [
     "Baseline",
@@ -177,7 +178,7 @@ def output_of(db: sqlite3.Connection, run: str, suite: str, test: str, target: s
 
 
 class RecordedBaselines:
-    """Looks baselines up in a history; implements `ports.BaselineLookup`.
+    """Looks baselines up in a history; its `text` is a `ports.BaselineTexts`.
 
     `db` is a read-only connection. Which run is the baseline is found out once, so that it stays
     the same for a whole run whatever others do meanwhile. `chosen` is what was found out by an
@@ -201,9 +202,14 @@ class RecordedBaselines:
             self._runs[key] = self._find(project, suite)
         return self._runs[key]
 
-    def output(self, run: str, suite: str, test: str, target: str) -> str | None:
+    def text(self, execution: Execution) -> Result[str | None]:
         """Return the text that the output of a test is compared with."""
-        return output_of(self._db, run, suite, test, target)
+        suite = execution.suite.suite
+        run = self.run(suite.project, suite.name)
+        if isinstance(run, Err) or run.value is None:
+            return run
+        test = (suite.name, execution.case.name, execution.target)
+        return Ok(output_of(self._db, run.value, *test))
 
     def _find(self, project: str, suite: str) -> Result[str | None]:
         chosen = self._chosen.get((project, suite))

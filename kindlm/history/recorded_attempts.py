@@ -32,7 +32,7 @@ from kindlm.events import (
     read,
 )
 from kindlm.plan import Execution
-from kindlm.ports import HeldConversation, NothingHeld, Purpose
+from kindlm.ports import HeldConversation, Purpose
 from kindlm.transcript import Message, Role, ToolUse, Transcript
 
 __all__ = [
@@ -273,7 +273,7 @@ class RecordedTranscripts:
         self._db = db
         self._run = run
 
-    def find(self, execution: Execution) -> HeldConversation | NothingHeld:
+    def __call__(self, execution: Execution) -> HeldConversation | str:
         """Return the conversation of the same test, target and repeat, as its last attempt left it.
 
         If texts of it were purged, or the run that held it is not here, that is its error.
@@ -288,9 +288,9 @@ class RecordedTranscripts:
             why = "skipped it"
         else:
             return self._held(found, execution)
-        return NothingHeld(f"run {self._run} {why}; run it: kindlm test")
+        return f"run {self._run} {why}; run it: kindlm test"
 
-    def _held(self, row: sqlite3.Row, execution: Execution) -> HeldConversation | NothingHeld:
+    def _held(self, row: sqlite3.Row, execution: Execution) -> HeldConversation | str:
         ended = RecordedAttempt(self._db, row["id"], row["attempt"])
         said = RecordedAttempt(self._db, row["source"], row["source_attempt"])
         nothing = HeldConversation(said.id, Transcript(), (), calls=said.last_call)
@@ -304,7 +304,7 @@ class RecordedTranscripts:
         is_scripted = execution.case.script is not None
         now, then = 1 + len(execution.case.follow_ups), len(transcript.turns)
         if not is_scripted and error is None and now != then:
-            return NothingHeld(
+            return (
                 f"its conversation has another length now ({then} → {now} messages of the user);"
                 " run it: kindlm test"
             )

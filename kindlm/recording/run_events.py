@@ -27,10 +27,10 @@ from kindlm.events import (
     SuiteStarted,
     new_event,
 )
+from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.plan import Plan, PlannedSuite
-from kindlm.ports import BaselineLookup
 from kindlm.recording.git import ci_service, git_state
 from kindlm.recording.journal import new_journal
 from kindlm.recording.request import RunRequest, SkippedSuite
@@ -45,7 +45,7 @@ _USUAL_CONFIDENCE = 0.95
 
 
 def session_started(
-    served: Served, request: RunRequest, baselines: BaselineLookup
+    served: Served, request: RunRequest, baselines: RecordedBaselines
 ) -> Iterator[Payload]:
     """Yield the events that a session begins with: those of the run, then those of its suites.
 
@@ -145,7 +145,7 @@ def _run_started(plan: Plan, request: RunRequest) -> RunStarted:
     )
 
 
-def _suite_started(planned: PlannedSuite, baselines: BaselineLookup, root: Path) -> SuiteStarted:
+def _suite_started(planned: PlannedSuite, baselines: RecordedBaselines, root: Path) -> SuiteStarted:
     suite = planned.suite
     baseline = baselines.run(suite.project, suite.name)
     return SuiteStarted(

@@ -1,7 +1,7 @@
 """One recorded run: open the log, start what is served, run the plan, tell the verdict.
 
-Here the rooms are wired together: the engine is handed the providers, the simulator, the checks
-and the recorder, and the verdict is computed from the read models that the recorder filled.
+Here the rooms are wired together: the engine is handed the providers, the checks and the recorder,
+and the verdict is computed from the read models that the recorder filled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +26,7 @@ from kindlm.events import DealtTest, RunAborted, RunExtended, RunInterrupted
 from kindlm.guard import Lost, guard
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.plan import Earlier, Execution, Plan, numbered, undealt
-from kindlm.ports import Agent, AgentFactory, BaselineLookup, Embedder
+from kindlm.ports import Agent, AgentFactory, Embedder
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
@@ -37,7 +36,6 @@ from kindlm.recording.resumption import Unfinished, lost_suite, read_earlier, re
 from kindlm.recording.run_events import finish_run, run_resumed, session_started
 from kindlm.recording.secrets import suite_secrets
 from kindlm.recording.serving import Served, serve_suites, unsandboxed
-from kindlm.simulation import SimulatedTools
 from kindlm.suite import AgentTarget, Command, Suite
 from kindlm.wording import shown
 from kindlm_store import EventLog, Redactor, StreamLock
@@ -150,7 +148,7 @@ class _Session:
                 complete = await self._run_once(served.work, ports)
         return complete and not served.ended
 
-    async def _begin(self, served: Served, baselines: BaselineLookup) -> None:
+    async def _begin(self, served: Served, baselines: RecordedBaselines) -> None:
         """Record what the session starts with; stop it if it can not go on from there."""
         request, before = self.request, self.before
         lost = None if before is None else lost_suite(served, request, before)
@@ -324,10 +322,9 @@ class _Session:
         error = KindlmError(code, message, hint)
         self.watcher.tell(Diagnostic(error, "warning", place, None))
 
-    def _ports(self, baselines: BaselineLookup, agents: AgentFactory) -> Ports:
+    def _ports(self, baselines: RecordedBaselines, agents: AgentFactory) -> Ports:
         request = self.request
-        # One for all patterns and schemas of the user: side by side they would share a time limit.
-        thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
+        checker = CheckRunner()
 
         def embedders(suite: Suite, target: str) -> Result[Embedder]:
             from kindlm.recording.recorded_sources import embedder
@@ -342,11 +339,12 @@ class _Session:
         return Ports(
             clients=partial(make_client, environ=request.environ),
             pricing=PriceTable,
-            simulators=partial(SimulatedTools, thread=thread),
             agents=agents,
-            baselines=baselines,
+            baselines=baselines.text,
             embedders=embedders,
-            checker=CheckRunner(thread=thread),
+            checker=checker,
+            # The same thread: patterns and schemas side by side would share a time limit.
+            aside=checker.aside,
             recorder=self.recorder,
             clock=SystemClock(),
             transcripts=transcripts,

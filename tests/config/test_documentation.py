@@ -21,7 +21,7 @@ from kindlm.agents.subprocess_options import _OPTIONS as PROGRAM_OPTIONS
 from kindlm.config import json_schema
 from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.schema import KindlmConfig
-from kindlm.simulation import MissingValueError, fill
+from kindlm.engine.simulation import MissingValueError, fill
 from kindlm.suite import TOOL_PLACEHOLDER
 
 ROOT = Path(__file__).parents[2]

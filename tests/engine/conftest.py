@@ -21,7 +21,6 @@ from kindlm.plan import Earlier, make_plan
 from kindlm.ports import (
     AgentReply,
     AgentRequest,
-    BaselineLookup,
     Checker,
     Embedder,
     ModelReply,
@@ -30,7 +29,6 @@ from kindlm.ports import (
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.recording.recorder import RunRecorder
-from kindlm.simulation import SimulatedTools
 from kindlm.suite import (
     Case,
     Expectation,
@@ -98,16 +96,6 @@ class QueueClient:
 
     async def aclose(self) -> None:
         self.closed = True
-
-
-class NoBaselines:
-    """No suite has a baseline."""
-
-    def run(self, project: str, suite: str) -> Result[str | None]:
-        return Ok(None)
-
-    def output(self, run: str, suite: str, test: str, target: str) -> str | None:
-        raise AssertionError
 
 
 class QueueAgent:
@@ -196,7 +184,6 @@ class Bench:
         self.log = log
         self.client = QueueClient()
         self.agent = QueueAgent()
-        self.baselines: BaselineLookup = NoBaselines()
         self.embedder: Embedder | None = None
         self.checker: Checker = CheckRunner()
         self.clock = HeldClock()
@@ -255,10 +242,10 @@ class Bench:
         return Ports(
             clients=lambda settings: Ok(self.client),
             pricing=PriceTable,
-            simulators=SimulatedTools,
             agents=lambda target: Ok(self.agent),
             checker=checker,
-            baselines=self.baselines,
+            aside=CheckRunner().aside,
+            baselines=lambda execution: Ok(None),
             embedders=self._embedders,
             recorder=RunRecorder(self.log, "run/r"),
             clock=self.clock,

@@ -100,7 +100,7 @@ def test_who_is_cancelled_while_time_stands_still_is_cancelled() -> None:
 def test_waiting_for_a_turn_takes_none_of_the_time_of_an_execution() -> None:
     async def whole() -> None:
         clock = LoopClock()
-        pace = Pace(clock, lambda change: None, most=1)
+        pace = Pace("p", clock, lambda change: None, most=1)
         first = await pace.turn()
         deadline = Deadline(TIME_S, clock)
         calls = make_calls(clock, deadline)

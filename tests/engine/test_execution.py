@@ -15,7 +15,6 @@ from kindlm.engine.calls import MAX_RESENDS, fingerprint
 from kindlm.errors import ErrorCode
 from kindlm.events import Payload, new_event
 from kindlm.outcome import Status
-from kindlm.ports import NothingHeld
 from kindlm.providers import openai_wire
 from kindlm.providers.client import HttpAnswer, WireClient
 from kindlm.providers.failures import Endpoint
@@ -212,10 +211,10 @@ def test_a_record_that_can_not_be_read_marks_its_execution_alone(bench, make, mo
     def read(execution):
         if execution.case.name == "broken":
             raise TypeError("no such row")
-        return NothingHeld("not held") if port == "transcripts" else nothing
+        return "not held" if port == "transcripts" else nothing
 
-    ports, source = bench._ports, SimpleNamespace(find=read) if port == "transcripts" else read
-    monkeypatch.setattr(bench, "_ports", lambda each: replace(ports(each), **{port: source}))
+    ports = bench._ports
+    monkeypatch.setattr(bench, "_ports", lambda each: replace(ports(each), **{port: read}))
     cases = [make.case(name, expectations=(make.contains("Hello"),)) for name in ("broken", "fine")]
     assert asyncio.run(bench.run([make.suite(*cases)]))
     ended = {event.subject: event.data for event in bench.events("execution.finished")}

@@ -10,8 +10,8 @@ import pytest
 from kindlm.config import bind_suite
 from kindlm.config.interpolation import render
 from kindlm.engine.calls import fingerprint
+from kindlm.engine.simulation import SimulatedTools
 from kindlm.errors import Ok
-from kindlm.simulation import SimulatedTools
 from kindlm.suite import Prompt, Suite
 
 

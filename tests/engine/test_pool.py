@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
-from kindlm.engine.pace import Callee, Pace, Paces, Turn
+from kindlm.engine.pace import Callee, Pace, Turn
+from kindlm.engine.resources import OneForEach
 from kindlm.engine.runner import run_pool
 from kindlm.engine.stop import Stop, SystemClock
 from kindlm.plan import Execution, Plan, make_plan
@@ -42,7 +43,7 @@ class Hall:
     def __init__(self, plan: Plan, *, is_open: bool = True) -> None:
         self.plan = plan
         self.stop = Stop(grace_s=3_600)
-        self.paces = Paces(self._pace)
+        self.paces = OneForEach(self._pace)
         self.made: list[tuple[Callee, Pace]] = []
         self.started: list[str] = []
         self.inside: dict[str, asyncio.Event] = {}
@@ -55,7 +56,7 @@ class Hall:
         self._now = Counter[int | str]()
 
     def _pace(self, callee: Callee) -> Pace:
-        pace = Pace(SystemClock(), lambda change: None, most=100)
+        pace = Pace("p", SystemClock(), lambda change: None, most=100)
         self.made.append((callee, pace))
         return pace
 
@@ -83,7 +84,7 @@ class Hall:
 
     def run(self, done: Sequence[str] = ()) -> asyncio.Task[bool]:
         return asyncio.create_task(
-            run_pool(self.plan, done, self.calls, self.work, self.paces, self.stop)
+            run_pool(self.plan, done, self.calls, self.work, self.paces.get, self.stop)
         )
 
     async def fills(self, *names: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -228,11 +229,11 @@ class TestOutput:
                     output = f"{run} {suite} {test.name} {test.target}"
                     writer.execution(test.name, test.target, suite=ordinal, output=output)
             writer.finish()
-        baselines = lookup(history)
+        output_here = partial(output_of, history.reader())
 
-        assert baselines.output("run2", "sales", "b", "x") == "run2 sales b x"
-        assert baselines.output("run2", "sales", "b", "z") is None
-        assert baselines.output("run3", "sales", "b", "x") is None
+        assert output_here("run2", "sales", "b", "x") == "run2 sales b x"
+        assert output_here("run2", "sales", "b", "z") is None
+        assert output_here("run3", "sales", "b", "x") is None
 
     def test_the_last_attempt_counts(self, history: Any, make: Any) -> None:
         writer = history.run("run1")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kindlm.ports import SimulatedAnswer, ToolSimulator
-from kindlm.simulation import SimulatedTools
+from kindlm.checks import CheckRunner
+from kindlm.engine.simulation import SimulatedAnswer, SimulatedTools
 from kindlm.suite import Fault, RecordedAnswer, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
 
@@ -22,7 +22,7 @@ PARAMETERS = {
 RESULT = {"type": "object", "required": ["ok"], "properties": {"ok": {"type": "boolean"}}}
 
 
-def ask(tools: ToolSimulator, call: ToolCall) -> SimulatedAnswer:
+def ask(tools: SimulatedTools, call: ToolCall) -> SimulatedAnswer:
     return asyncio.run(tools.answer(call))
 
 
@@ -195,7 +195,9 @@ def test_the_loop_turns_while_a_slow_schema_is_validated(
         finished.append("other")
 
     async def answering() -> None:
-        answer = await SimulatedTools([tool]).answer(ToolCall("c", "t", arguments))
+        answer = await SimulatedTools([tool], CheckRunner().aside).answer(
+            ToolCall("c", "t", arguments)
+        )
         finished.append("answer")
         assert len(answer.problems) == 1
 

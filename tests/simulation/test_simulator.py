@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from kindlm.ports import SimulatedAnswer, SimulatorFactory, ToolDefinition, ToolSimulator
-from kindlm.simulation import SimulatedTools
+from kindlm.engine.simulation import SimulatedAnswer, SimulatedTools
+from kindlm.ports import ToolDefinition
 from kindlm.suite import SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
 
-FACTORY: SimulatorFactory = SimulatedTools
 
-
-def ask(tools: ToolSimulator, call: ToolCall) -> SimulatedAnswer:
+def ask(tools: SimulatedTools, call: ToolCall) -> SimulatedAnswer:
     return asyncio.run(tools.answer(call))
 
 
@@ -33,7 +31,7 @@ def lookup(**more: Any) -> SimulatedTool:
 
 
 def test_the_first_answer_that_matches_wins() -> None:
-    tools = FACTORY([lookup()])
+    tools = SimulatedTools([lookup()])
 
     answer = ask(tools, call("lookup", {"id": "A1", "fresh": True}))
 
@@ -41,20 +39,20 @@ def test_the_first_answer_that_matches_wins() -> None:
 
 
 def test_null_is_an_answer() -> None:
-    assert ask(FACTORY([lookup()]), call("lookup", {"id": "B2"})) == SimulatedAnswer(
+    assert ask(SimulatedTools([lookup()]), call("lookup", {"id": "B2"})) == SimulatedAnswer(
         None, "responses[2]"
     )
 
 
 @pytest.mark.parametrize("default", [None, 0, "", False, [], {"ok": True}, "{{args.id}}"])
 def test_every_value_can_be_the_default_and_is_given_as_it_stands(default: Any) -> None:
-    tools = FACTORY([lookup(default=default, has_default=True)])
+    tools = SimulatedTools([lookup(default=default, has_default=True)])
 
     assert ask(tools, call("lookup", {"id": "?"})) == SimulatedAnswer(default, "defaultResponse")
 
 
 def test_an_answer_without_when_matches_all() -> None:
-    tools = FACTORY(
+    tools = SimulatedTools(
         [SimulatedTool("t", answers=(ToolAnswer({"a": 1}, "one"), ToolAnswer(None, 2)))]
     )
 
@@ -75,7 +73,7 @@ def test_an_answer_without_when_matches_all() -> None:
 def test_a_call_without_an_answer_gets_an_error_object_naming_the_tool_and_is_a_problem(
     asked: ToolCall, rule: str
 ) -> None:
-    answer = ask(FACTORY([lookup()]), asked)
+    answer = ask(SimulatedTools([lookup()]), asked)
 
     assert answer.rule == rule
     assert answer.response["tool"] == asked.name
@@ -86,7 +84,7 @@ def test_a_call_without_an_answer_gets_an_error_object_naming_the_tool_and_is_a_
 
 
 def test_malformed_arguments_never_meet_the_default() -> None:
-    tools = FACTORY([lookup(default="fine", has_default=True)])
+    tools = SimulatedTools([lookup(default="fine", has_default=True)])
 
     answer = ask(tools, call("lookup", malformed="[1, 2]"))
 
@@ -95,7 +93,7 @@ def test_malformed_arguments_never_meet_the_default() -> None:
 
 def test_definitions_keep_the_order_and_default_to_no_properties() -> None:
     schema = {"type": "object", "properties": {"id": {"type": "string"}}}
-    tools = FACTORY([SimulatedTool("b", "does b", schema), SimulatedTool("a")])
+    tools = SimulatedTools([SimulatedTool("b", "does b", schema), SimulatedTool("a")])
 
     assert tools.definitions == (
         ToolDefinition("b", "does b", schema),

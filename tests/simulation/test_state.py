@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.ports import SimulatedAnswer, ToolSimulator
-from kindlm.simulation import MissingValueError, SimulatedTools, fill, state_matches
+from kindlm.engine.simulation import (
+    MissingValueError,
+    SimulatedAnswer,
+    SimulatedTools,
+    fill,
+    state_matches,
+)
 from kindlm.suite import RecordedAnswer, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
 
@@ -37,7 +42,7 @@ LOOKUP = SimulatedTool(
 )
 
 
-def ask(tools: ToolSimulator, call: ToolCall) -> SimulatedAnswer:
+def ask(tools: SimulatedTools, call: ToolCall) -> SimulatedAnswer:
     return asyncio.run(tools.answer(call))
 
 

@@ -16,12 +16,12 @@ from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks import CheckRunner
 from kindlm.checks.judge import judgement
+from kindlm.engine.simulation import SimulatedTools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.personal_data import DEFAULT_PATTERNS
 from kindlm.ports import CheckContext, ModelReply, Question
-from kindlm.simulation import SimulatedTools
 from kindlm.suite import Expectation, SimulatedTool, ToolAnswer
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn
 

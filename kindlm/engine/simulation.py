@@ -9,25 +9,24 @@ JSON. What is put in is not looked at again, and what looks like a placeholder b
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.matching import equal, matches
-from kindlm.ports import SimulatedAnswer, ToolDefinition
+from kindlm.ports import Aside, ToolDefinition, here
 from kindlm.stored_form import bounded
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind
 from kindlm.wording import listed, shown
 
-__all__ = ["MissingValueError", "SimulatedTools", "fill", "state_matches"]
+__all__ = ["MissingValueError", "SimulatedAnswer", "SimulatedTools", "fill", "state_matches"]
 
 _Problems: TypeAlias = tuple[ToolProblem, ...]
 
@@ -39,6 +38,21 @@ _MAX_LISTED = 5
 
 _MALFORMED = '{"status": "ok", "result": {"items": ['
 """The beginning of an answer that was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAnswer:
+    """What a simulated tool answers, and which rule said so.
+
+    `delay_s` is how long it takes. `text` is what the model gets to read instead of the response:
+    an answer that is no JSON. `problems` are what was wrong with the call.
+    """
+
+    response: Any
+    rule: str
+    delay_s: float = 0.0
+    text: str | None = None
+    problems: _Problems = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +69,7 @@ class _Chosen:
 
 
 class SimulatedTools:
-    """The simulated tools of one execution; the class is itself a `SimulatorFactory`.
+    """The simulated tools of one execution.
 
     A call is answered by the first of a tool's answers that matches its arguments and the state,
     else by what was recorded for equal arguments, else by the default. One that has no answer gets
@@ -64,18 +78,19 @@ class SimulatedTools:
 
     State and counts last as long as the execution, and all its tools share the state. Calls are
     answered in the order they are given, so that parallel calls see what those before them set.
-
-    Schemas that can take long are validated in `thread`, so that they hold up no other execution;
-    without one, in one of its own. It is the thread of the checks for the reason they share one:
-    time limits of patterns count the processor time of all threads.
+    Schemas that can take long are validated `aside`. `definitions` are the tools as a model is told
+    of them.
     """
 
-    def __init__(
-        self, tools: Sequence[SimulatedTool], thread: ThreadPoolExecutor | None = None
-    ) -> None:
-        self._tools = {tool.name: tool for tool in tools}
-        self.definitions = tuple([_definition(tool) for tool in self._tools.values()])
-        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kindlm-tools")
+    def __init__(self, tools: Sequence[SimulatedTool], aside: Aside = here) -> None:
+        self._tools: dict[str, SimulatedTool] = {}
+        told: dict[str, ToolDefinition] = {}
+        for tool in tools:
+            self._tools[tool.name] = tool
+            parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
+            told[tool.name] = ToolDefinition(tool.name, tool.description, parameters)
+        self.definitions = tuple(told.values())
+        self._aside = aside
         self._state: dict[str, Any] = {}
         self._answered: Counter[Hashable] = Counter()
 
@@ -100,83 +115,14 @@ class SimulatedTools:
         chosen = self._choose(tool, call.arguments)
         if chosen is None:
             return _unmatched(call, "no response", _no_response(tool), problems)
-        return await self._given(tool, call, chosen, problems)
-
-    async def _checked(
-        self, kind: ToolProblemKind, tool: SimulatedTool, schema: Mapping[str, Any], value: Any
-    ) -> _Problems:
-        """Return what is wrong with the arguments or the result of a call by the tool's schema."""
-        if not _is_slow(schema, value):
-            return _problems(kind, tool, schema, value)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, _problems, kind, tool, schema, value)
-
-    def _choose(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
-        for index, answer in enumerate(tool.answers):
-            is_meant = answer.when is None or matches(answer.when, arguments)
-            if is_meant and (
-                answer.when_state is None or state_matches(answer.when_state, self._state)
-            ):
-                return self._in_turn(tool, index, answer)
-        recorded = self._recorded(tool, arguments)
-        if recorded is not None:
-            return recorded
-        if tool.has_default:
-            return _Chosen(ToolAnswer(then=tool.default), "defaultResponse")
-        return None
-
-    def _in_turn(self, tool: SimulatedTool, index: int, answer: ToolAnswer) -> _Chosen:
-        """Return the answer itself, or that of its sequence whose turn it is; the last one stays.
-
-        What the answer says beside its sequence holds for each of it.
-        """
-        rule = f"responses[{index}]"
-        if not answer.sequence:
-            return _Chosen(answer, rule, is_template=True)
-        turn = self._turn((tool.name, index), len(answer.sequence))
-        one = answer.sequence[turn]
-        one = ToolAnswer(
-            then=one.then,
-            set_state={**answer.set_state, **one.set_state},
-            fault=one.fault or answer.fault,
-            delay_ms=one.delay_ms or answer.delay_ms,
-        )
-        return _Chosen(one, f"{rule}.sequence[{turn}]", is_template=True)
-
-    def _recorded(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
-        """Return what equal arguments got in the recorded run, in turn; the last one stays."""
-        same = [
-            index
-            for index, recorded in enumerate(tool.recorded)
-            if equal(recorded.arguments, arguments)
-        ]
-        if not same:
-            return None
-        turn = self._turn((tool.name, "cassette", same[0]), len(same))
-        return _Chosen(ToolAnswer(then=tool.recorded[same[turn]].response), "cassette")
-
-    def _turn(self, key: Hashable, length: int) -> int:
-        """Return whose turn it is among `length` answers, and count this one."""
-        turn = self._answered[key]
-        self._answered[key] += 1
-        return min(turn, length - 1)
-
-    async def _given(
-        self,
-        tool: SimulatedTool,
-        call: ToolCall,
-        chosen: _Chosen,
-        problems: _Problems,
-    ) -> SimulatedAnswer:
         answer, delay_s = chosen.answer, chosen.answer.delay_ms / 1000
         scope = {"args": call.arguments, "state": self._state}
         try:
             response = fill(answer.then, scope) if chosen.is_template else answer.then
-            changes = fill(answer.set_state, scope)
+            self._state.update(fill(answer.set_state, scope))
         except MissingValueError as missing:
             message = f"{call.name!r} can not answer: there is no {missing}."
             return _unmatched(call, chosen.rule, message, problems, delay_s)
-        self._state.update(changes)
         if answer.fault is not None:
             response = _fault_object(call.name, answer.fault)
             text = response if answer.fault is Fault.MALFORMED else None
@@ -187,6 +133,46 @@ class SimulatedTools:
             wrong = await self._checked(ToolProblemKind.RESULT, tool, tool.result_schema, response)
             problems = (*problems, *wrong)
         return SimulatedAnswer(response, chosen.rule, delay_s, problems=problems)
+
+    async def _checked(
+        self, kind: ToolProblemKind, tool: SimulatedTool, schema: Mapping[str, Any], value: Any
+    ) -> _Problems:
+        """Return what is wrong with the arguments or the result of a call by the tool's schema."""
+        find = partial(_problems, kind, tool, schema, value)
+        return await self._aside(find) if _is_slow(schema, value) else find()
+
+    def _choose(self, tool: SimulatedTool, arguments: Mapping[str, Any]) -> _Chosen | None:
+        for index, answer in enumerate(tool.answers):
+            if answer.when is not None and not matches(answer.when, arguments):
+                continue
+            if answer.when_state is not None and not state_matches(answer.when_state, self._state):
+                continue
+            rule = f"responses[{index}]"
+            if not answer.sequence:
+                return _Chosen(answer, rule, is_template=True)
+            turn = self._turn((tool.name, index), len(answer.sequence))
+            one = answer.sequence[turn]
+            # What the answer says beside its sequence holds for each of it.
+            one = ToolAnswer(
+                then=one.then,
+                set_state={**answer.set_state, **one.set_state},
+                fault=one.fault or answer.fault,
+                delay_ms=one.delay_ms or answer.delay_ms,
+            )
+            return _Chosen(one, f"{rule}.sequence[{turn}]", is_template=True)
+        same = [i for i, each in enumerate(tool.recorded) if equal(each.arguments, arguments)]
+        if same:
+            turn = self._turn((tool.name, "cassette", same[0]), len(same))
+            return _Chosen(ToolAnswer(then=tool.recorded[same[turn]].response), "cassette")
+        return (
+            _Chosen(ToolAnswer(then=tool.default), "defaultResponse") if tool.has_default else None
+        )
+
+    def _turn(self, key: Hashable, length: int) -> int:
+        """Return whose turn it is among `length` answers, and count this one; the last stays."""
+        turn = self._answered[key]
+        self._answered[key] += 1
+        return min(turn, length - 1)
 
 
 def state_matches(wanted: Mapping[str, Any], state: Any) -> bool:
@@ -251,11 +237,6 @@ def _problems(
     return (ToolProblem(kind, message),)
 
 
-def _definition(tool: SimulatedTool) -> ToolDefinition:
-    parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
-    return ToolDefinition(tool.name, tool.description, parameters)
-
-
 def _no_response(tool: SimulatedTool) -> str:
     message = f"{tool.name!r} has no response for these arguments."
     if tool.cassette is None:
@@ -275,24 +256,16 @@ def _unmatched(
 ) -> SimulatedAnswer:
     """Return the answer to a call that no answer was meant for: an error object, and a problem."""
     unmatched = ToolProblem(ToolProblemKind.UNMATCHED, message)
-    response = _error_object(bounded(call.name), message)
+    response = {"error": message, "tool": bounded(call.name)}
     return SimulatedAnswer(response, rule, delay_s, problems=(*problems, unmatched))
-
-
-def _error_object(tool: str, message: str) -> dict[str, Any]:
-    """Return a tool's answer that says it failed, as real tools do."""
-    return {"error": message, "tool": tool}
 
 
 def _fault_object(tool: str, fault: Fault) -> Any:
     """Return the answer of a tool with a fault: an error object, or a text that is no JSON."""
-    match fault:
-        case Fault.TIMEOUT:
-            return _error_object(tool, f"The tool {shown(tool)} timed out.")
-        case Fault.ERROR:
-            return _error_object(tool, f"The tool {shown(tool)} failed with an internal error.")
-        case Fault.MALFORMED:
-            return _MALFORMED
+    if fault is Fault.MALFORMED:
+        return _MALFORMED
+    failed = "timed out" if fault is Fault.TIMEOUT else "failed with an internal error"
+    return {"error": f"The tool {shown(tool)} {failed}.", "tool": tool}
 
 
 _PART = re.compile(r"\.([\w-]+)|\[([0-9]+)\]")
@@ -310,20 +283,16 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
     """
     match template:
         case str():
-            return _filled(template, scope)
+            whole = TOOL_PLACEHOLDER.fullmatch(template)
+            if whole is not None:
+                return _value(whole[1], scope)
+            return TOOL_PLACEHOLDER.sub(lambda found: _as_text(_value(found[1], scope)), template)
         case Mapping():
             return {key: fill(item, scope) for key, item in template.items()}
         case list() | tuple():
             return [fill(item, scope) for item in template]
         case _:
             return template
-
-
-def _filled(template: str, scope: Mapping[str, Any]) -> Any:
-    whole = TOOL_PLACEHOLDER.fullmatch(template)
-    if whole is not None:
-        return _value(whole[1], scope)
-    return TOOL_PLACEHOLDER.sub(lambda found: _as_text(_value(found[1], scope)), template)
 
 
 def _value(path: str, scope: Mapping[str, Any]) -> Any:
