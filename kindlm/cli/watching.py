@@ -1,27 +1,34 @@
-"""`kindlm watch`: run the tests, and again whenever a file changes that matters to them."""
+"""`kindlm watch`: run the tests, and again whenever a file changes that matters to them.
+
+Each round is `kindlm test`, in a process of its own. So it does what that command does, to its exit
+code, and Python agents are loaded anew.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, set_verbose, show
 from kindlm.cli.history import or_fail
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions
-from kindlm.cli.rounds import Rounds
 from kindlm.config import Diagnostic
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok
+from kindlm.guard import guard
 from kindlm.recording.loading import default_paths, load_paths
 from kindlm.recording.project import find_project
 from kindlm.recording.watched_files import Stamps, WatchedFiles, changed, watched_files
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = ["Watch", "Watched", "settled", "watch_tests"]
+__all__ = ["Problem", "Watch", "look", "watch_tests"]
 
 _LOOK_EVERY_S = 0.3
 _QUIET_S = 0.2
@@ -29,15 +36,12 @@ _QUIET_S = 0.2
 
 _SHOWN_NAMES = 3
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+# `-P`: a file of the current folder must not take the place of a standard module.
+_KINDLM = (sys.executable, "-P", "-m", "kindlm")
+
 Problem = KindlmError | Diagnostic
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What is watched, and the errors for which it can not be tested."""
-
-    files: WatchedFiles
-    errors: tuple[Problem, ...] = ()
 
 
 def watch_tests(options: TestOptions, arguments: Sequence[str]) -> int:
@@ -54,56 +58,29 @@ def watch_tests(options: TestOptions, arguments: Sequence[str]) -> int:
     paths = options.paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(paths, project.root, strict=options.strict))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    rounds = Rounds(arguments)
-    watch = Watch(
-        look=lambda: look(options),
-        run_round=rounds.run,
-        tell=note if options.warnings else lambda _line: None,
-        show=show,
-    )
-    return asyncio.run(_watch(watch, rounds))
+    tell = note if options.warnings else lambda _line: None
+
+    async def watch() -> int:
+        rounds = _Rounds(arguments)
+        with rounds.ended_by_signals():
+            return await Watch(lambda: look(options), rounds.run, tell, show).until(rounds.stop)
+
+    return asyncio.run(watch())
 
 
-async def _watch(watch: Watch, rounds: Rounds) -> int:
-    with rounds.ended_by_signals():
-        return await watch.until(rounds.stop)
-
-
-def look(options: TestOptions) -> Watched:
-    """Return what matters to the tests now, and what is wrong with it."""
+def look(options: TestOptions) -> tuple[WatchedFiles, tuple[Problem, ...]]:
+    """Return what matters to the tests now, and the errors for which they can not be run."""
     project = find_project(Path.cwd(), database=options.database, environ=os.environ)
     if isinstance(project, Err):
-        return Watched(WatchedFiles(), (project.error,))
-    paths = _paths(options)
+        return WatchedFiles(), (project.error,)
+    paths = Ok(options.paths) if options.paths else default_paths(Path())
     if isinstance(paths, Err):
-        return Watched(WatchedFiles(), (paths.error,))
+        return WatchedFiles(), (paths.error,)
     loaded = load_paths(paths.value, project.value.root, strict=options.strict)
     if isinstance(loaded, Err):
-        return Watched(WatchedFiles(), (loaded.error,))
+        return WatchedFiles(), (loaded.error,)
     errors = tuple(found for found in loaded.value.diagnostics if found.severity == "error")
-    return Watched(watched_files(paths.value, loaded.value, project.value.root), errors)
-
-
-def _paths(options: TestOptions) -> Result[tuple[Path, ...]]:
-    return Ok(options.paths) if options.paths else default_paths(Path())
-
-
-async def settled(stamps: Callable[[], Stamps], before: Stamps) -> Stamps:
-    """Wait until the files are not as they were before, and change no more; return how they are."""
-    loop = asyncio.get_running_loop()
-    while True:
-        begun = loop.time()
-        now = stamps()
-        if now != before:
-            break
-        # Of many files, or slow ones, no more than a tenth of the time is spent on looking.
-        await asyncio.sleep(max(_LOOK_EVERY_S, 10 * (loop.time() - begun)))
-    while True:
-        await asyncio.sleep(_QUIET_S)
-        later = stamps()
-        if later == now:
-            return later
-        now = later
+    return watched_files(paths.value, loaded.value, project.value.root), errors
 
 
 @dataclass(slots=True)
@@ -111,18 +88,19 @@ class Watch:
     """Rounds of tests, and what they wait for.
 
     Attributes:
-        look: tells what is to be watched, by loading it.
+        look: tells what is to be watched and what is wrong with it, by loading it.
         run_round: runs the tests and returns the exit code.
         tell: shows a line.
         show: shows errors.
     """
 
-    look: Callable[[], Watched]
+    look: Callable[[], tuple[WatchedFiles, tuple[Problem, ...]]]
     run_round: Callable[[], Awaitable[int]]
     tell: Callable[[str], None]
     show: Callable[[Iterable[Problem]], None]
 
-    _watched: Watched = field(default=Watched(WatchedFiles()), init=False)
+    _files: WatchedFiles = field(default=WatchedFiles(), init=False)
+    _errors: tuple[Problem, ...] = field(default=(), init=False)
     _stamps: Stamps = field(default_factory=dict, init=False)
     _rounds: int = field(default=0, init=False)
     _repeated_for: frozenset[Path] = field(default=frozenset(), init=False)
@@ -151,7 +129,8 @@ class Watch:
         if self._repeated_for:
             self.tell(f"Changed while it ran: {_names(self._repeated_for)}. Testing again.")
         else:
-            self._tell_waiting()
+            files = sum(map(self._files.matters, self._stamps))
+            self.tell(f"Waiting for changes to {count(files, 'file')}; Ctrl-C ends.")
         return code
 
     def _spare_what_tests_write(self) -> None:
@@ -159,8 +138,8 @@ class Watch:
 
         Tests that write what is watched would run for ever.
         """
-        now = self._watched.files.stamps()
-        during = frozenset(filter(self._watched.files.matters, changed(self._stamps, now)))
+        now = self._files.stamps()
+        during = frozenset(filter(self._files.matters, changed(self._stamps, now)))
         written = during & self._repeated_for
         if written:
             self.tell(
@@ -172,23 +151,29 @@ class Watch:
         self._repeated_for = during - written
 
     async def _changed(self, stop: asyncio.Event) -> bool:
-        """Wait for changes; return False if it is stopped before."""
-        waiting = asyncio.ensure_future(settled(self._watched.files.stamps, self._stamps))
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        for task in (waiting, stopping):
-            task.cancel()
-        await asyncio.gather(waiting, stopping, return_exceptions=True)
-        return not stop.is_set()
+        """Wait for changes, and until there are no more; return False if it is stopped before."""
+        loop = asyncio.get_running_loop()
+        last = self._stamps
+        while not stop.is_set():
+            begun = loop.time()
+            now = self._files.stamps()
+            if now == last != self._stamps:
+                return True
+            # Of many files, or slow ones, no more than a tenth of the time is spent on looking.
+            waits = _QUIET_S if now != last else max(_LOOK_EVERY_S, 10 * (loop.time() - begun))
+            last = now
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), waits)
+        return False
 
     def _take_changes(self) -> bool:
         """Look at what has changed; tell whether a round is due."""
-        before, stamps = self._watched, self._stamps
-        paths = changed(stamps, before.files.stamps())
+        files, errors = self._files, self._errors
+        paths = changed(self._stamps, files.stamps())
         self._look_again()
-        mattering = frozenset(filter(before.files.matters, paths))
-        suites = before.files.suites ^ self._watched.files.suites
-        if not mattering and not suites and before.errors == self._watched.errors:
+        mattering = frozenset(filter(files.matters, paths))
+        suites = self._files.suites - files.suites
+        if not mattering and not suites and errors == self._errors:
             return False
         if news := (mattering or suites or paths) - self._repeated_for:
             self.tell(f"Changed: {_names(news)}")
@@ -196,37 +181,83 @@ class Watch:
 
     def _look_again(self) -> None:
         """Load what is watched, until that was not changed meanwhile."""
-        known = self._watched.files
         while True:
-            before = known.stamps()
-            found = self.look()
-            if known.stamps() == before:
+            before = self._files.stamps()
+            found, self._errors = self.look()
+            if self._files.stamps() == before:
                 break
-        # Of what is wrong now, not all can be known: it may be mended in any of the files before.
-        files = known.joined(found.files) if found.errors else found.files
-        # What an agent is made of is only known while it is there, and it may come back.
-        files = replace(files, files=files.files | self._gone())
-        self._watched = Watched(files, found.errors)
-        self._stamps = files.stamps()
-
-    def _gone(self) -> frozenset[Path]:
-        """Return the files that mattered and are not there."""
-        known = self._watched.files
-        mattered = known.files.union(filter(known.matters, self._stamps))
-        return frozenset(path for path in mattered if not path.exists())
+        # What mattered once matters on: it may come back, or what is wrong is mended there.
+        self._files = self._files.joined(found)
+        self._stamps = self._files.stamps()
 
     def _is_sound(self) -> bool:
         """Tell whether everything can be tested; show what is wrong, if not."""
-        if not self._watched.errors:
+        if not self._errors:
             return True
         self._repeated_for = frozenset()
-        self.show(self._watched.errors)
+        self.show(self._errors)
         self.tell("Nothing is tested until that is mended. Waiting for changes; Ctrl-C ends.")
         return False
 
-    def _tell_waiting(self) -> None:
-        files = sum(map(self._watched.files.matters, self._stamps))
-        self.tell(f"Waiting for changes to {count(files, 'file')}; Ctrl-C ends.")
+
+class _Rounds:
+    """Runs the rounds; the first signal ends them, and all signals reach the round that goes on.
+
+    The process of a round leads a session of its own: so a Ctrl-C on the terminal does not reach
+    it once from there and once from here, which would make it a second one.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.stop = asyncio.Event()
+        self._arguments = tuple(arguments)
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> int:
+        """Run one round to its end, its output on our streams, and return its exit code."""
+        process = await asyncio.create_subprocess_exec(
+            *_KINDLM,
+            "test",
+            *self._arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._process = process
+        if self.stop.is_set():
+            # The signal came while it was started.
+            self._send(signal.SIGINT)
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                self._send(signal.SIGTERM)
+                await process.wait()
+            self._process = None
+
+    @contextmanager
+    def ended_by_signals(self) -> Iterator[None]:
+        """Let Ctrl-C, SIGTERM and a closed terminal end the rounds while the context lasts."""
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        # What was started with nohup, or in the background, is to ignore some of them.
+        handled = [number for number in _SIGNALS if before[number] is not signal.SIG_IGN]
+        for number in handled:
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+                signal.signal(number, before[number])
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if guard.is_relayed(number):
+            self.stop.set()
+            self._send(number)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
 
 
 def _names(paths: Iterable[Path]) -> str:

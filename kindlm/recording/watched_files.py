@@ -95,9 +95,9 @@ class WatchedFiles:
         return found
 
     def joined(self, other: WatchedFiles) -> WatchedFiles:
-        """Return the files of both; the suites are those of the other one, if it has any."""
+        """Return the files of both."""
         return WatchedFiles(
-            suites=other.suites or self.suites,
+            suites=self.suites | other.suites,
             files=self.files | other.files,
             trees=self.trees | other.trees,
             places=self.places | other.places,
@@ -117,17 +117,12 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
         *(folder / ".env" for folder in (*loaded.folders, root)),
         configuration_file(root),
     }
-    trees: set[Tree] = set()
-    for suite in loaded.suites:
-        for file in _programs(suite, root):
-            files.add(file)
-            if file.suffix.lower() not in _DATA:
-                trees.add(Tree(file.parent, file.suffix.lower()))
-        trees |= {Tree(folder, ".py") for folder in _imported_from(suite, root)}
+    made_of = {each for suite in loaded.suites for each in _made_of(suite, root)}
+    files |= {each for each in made_of if isinstance(each, Path)}
     return WatchedFiles(
         suites=frozenset(loaded.files),
         files=frozenset(path.absolute() for path in files),
-        trees=frozenset(trees),
+        trees=frozenset(each for each in made_of if isinstance(each, Tree)),
         places=frozenset(
             Tree(path.absolute(), suffix) for path in paths if path.is_dir() for suffix in SUFFIXES
         ),
@@ -136,9 +131,7 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
 
 def changed(before: Stamps, after: Stamps) -> frozenset[Path]:
     """Return the files that are new, gone or not as they were."""
-    return frozenset(
-        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
-    )
+    return frozenset(path for path, _ in before.items() ^ after.items())
 
 
 def _files_below(folder: Path, suffixes: Iterable[str]) -> Iterator[Path]:
@@ -155,16 +148,8 @@ def _files_below(folder: Path, suffixes: Iterable[str]) -> Iterator[Path]:
                 yield Path(place, name)
 
 
-class _Word(NamedTuple):
-    """A word of a command, the one before it, and the folder that the command runs in."""
-
-    text: str
-    before: str
-    folder: Path
-
-
-def _words(suite: Suite) -> Iterator[_Word]:
-    """Yield each word of the commands of a suite once, in their order."""
+def _words(suite: Suite) -> Iterator[tuple[str, str, Path]]:
+    """Yield each word of the commands of a suite once, with the one before it and its folder."""
     commands = [(service.command, Path(service.directory)) for service in suite.services]
     commands += [
         (case.command.words, Path(case.command.directory)) for case in suite.cases if case.command
@@ -175,37 +160,32 @@ def _words(suite: Suite) -> Iterator[_Word]:
         if agent.adapter == "subprocess"
     ]
     words = dict.fromkeys(
-        _Word(text, before, folder)
+        (word, before, folder)
         for command, folder in commands
-        for before, text in zip(("", *command), command, strict=False)
+        for before, word in zip(("", *command), command, strict=False)
     )
     return islice(words, _MAX_WORDS)
 
 
-def _programs(suite: Suite, root: Path) -> Iterator[Path]:
-    """Yield the files of the project that commands name: `agent.py`, `--config=a.json`.
+def _made_of(suite: Suite, root: Path) -> Iterator[Path | Tree]:
+    """Yield what of the project commands and agents are made of.
 
-    What is outside of the project and of the command's folder is none of them, nor is what is
-    hidden, in `node_modules` or in a virtual environment.
+    Commands name files (`agent.py`, `--config=a.json`), and Python modules (`python -m agent`,
+    `uvicorn agent:app`). What is outside of the project and of the command's folder is none of
+    them, nor is what is hidden, in `node_modules` or in a virtual environment.
     """
-    for text, _, folder in _words(suite):
-        for part in {text, text.rpartition("=")[2], *text.split()}:
+    for word, before, folder in _words(suite):
+        for part in {word, word.rpartition("=")[2], *word.split()}:
+            file = folder / part
             # Unlike `Path.is_file`, this takes any text.
-            if part and os.path.isfile(folder / part):  # noqa: PTH113
-                file = folder / part
-                if _is_ours(Path(os.path.realpath(file)).parent, (root, folder)):
-                    yield file
-
-
-def _imported_from(suite: Suite, root: Path) -> Iterator[Path]:
-    """Yield the folders of the project that Python is imported from.
-
-    It is named so by commands (`python -m agent`, `uvicorn agent:app`) and by Python agents.
-    """
-    for text, before, folder in _words(suite):
-        name, colon, _ = text.partition(":")
+            is_file = bool(part) and os.path.isfile(file)  # noqa: PTH113
+            if is_file and _is_ours(Path(os.path.realpath(file)).parent, (root, folder)):
+                yield file
+                if file.suffix.lower() not in _DATA:
+                    yield Tree(file.parent, file.suffix.lower())
+        name, colon, _ = word.partition(":")
         if (colon or before == "-m") and _has_module(folder, name):
-            yield folder
+            yield Tree(folder, ".py")
     for agent in suite.agents.values():
         path = agent.options.get("path", ".")
         if agent.adapter != "python" or not isinstance(path, str):
@@ -215,7 +195,7 @@ def _imported_from(suite: Suite, root: Path) -> Iterator[Path]:
         places = (Path(os.path.realpath(here / path)), root)
         found = next((folder for folder in places if _has_module(folder, module)), None)
         if found is not None and _is_ours(found, (root, here)):
-            yield found
+            yield Tree(found, ".py")
 
 
 def _has_module(folder: Path, name: str) -> bool:
