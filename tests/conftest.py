@@ -54,6 +54,12 @@ def pytest_sessionstart() -> None:
         os.environ.pop(name, None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what is cached between runs out of the developer's own cache."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
 def _free_what_is_garbage() -> Iterator[None]:
     """Free what a command of a test would have kept until its process had ended.

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
-
-import anthropic
+from typing import TYPE_CHECKING, Any
 
 from kindlm.providers.ambient import header_names
 from kindlm.providers.anthropic_wire import WIRE
 from kindlm.providers.client import WireClient
 from kindlm.providers.failures import Endpoint
-from kindlm.providers.sdk_transport import SdkTransport, silence_sdk_logs
+from kindlm.providers.request_form import form_cache
+from kindlm.providers.sdk_transport import Sdk, SdkTransport
 from kindlm.suite import ProviderSettings
 
-__all__ = ["anthropic_client"]
+if TYPE_CHECKING:
+    import anthropic
 
-silence_sdk_logs()
+__all__ = ["anthropic_client"]
 
 _BASE_URL = "https://api.anthropic.com"
 _NO_KEY = "unused"
@@ -36,17 +36,23 @@ def anthropic_client(
     base_url = settings.base_url or environ.get("ANTHROPIC_BASE_URL") or _BASE_URL
     endpoint = Endpoint(settings.name, base_url, settings.api_key_env, key or "")
 
-    def connect(http_client: Any) -> anthropic.AsyncAnthropic:
-        return anthropic.AsyncAnthropic(
-            api_key=key or _NO_KEY,
-            base_url=base_url,
-            max_retries=0,
-            timeout=None,
-            http_client=http_client,
-        )
+    def load() -> Sdk:
+        import anthropic
 
-    transport = SdkTransport(anthropic, connect, _headers(settings, key or _NO_KEY))
-    return WireClient(endpoint, WIRE, transport)
+        def connect(http_client: Any) -> anthropic.AsyncAnthropic:
+            return anthropic.AsyncAnthropic(
+                api_key=key or _NO_KEY,
+                base_url=base_url,
+                max_retries=0,
+                timeout=None,
+                http_client=http_client,
+            )
+
+        return Sdk(anthropic, connect, _headers(settings, key or _NO_KEY))
+
+    configured = settings.base_url is not None
+    cache = form_cache("anthropic", base_url, endpoint.key, configured=configured)
+    return WireClient(endpoint, WIRE, SdkTransport(WIRE.path, load, cache))
 
 
 def _headers(settings: ProviderSettings, key: str) -> dict[str, str | anthropic.Omit]:
@@ -55,6 +61,8 @@ def _headers(settings: ProviderSettings, key: str) -> dict[str, str | anthropic.
     The SDK sends the key as `Authorization` alone; gateways made for this API version look for
     `X-Api-Key`, and the API takes either.
     """
+    import anthropic
+
     # The SDK itself reads this variable, and only from the process environment.
     ambient = tuple(header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS"))
     ours: dict[str, str | anthropic.Omit] = {

@@ -8,22 +8,20 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import openai
-
 from kindlm.providers.ambient import header_names
 from kindlm.providers.client import WireClient
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.openai_wire import WIRE
-from kindlm.providers.sdk_transport import SdkTransport, silence_sdk_logs
+from kindlm.providers.request_form import form_cache
+from kindlm.providers.sdk_transport import Sdk, SdkTransport
 from kindlm.providers.wire_embedder import EmbeddingWire, WireEmbedder
 from kindlm.suite import ProviderSettings
 
 if TYPE_CHECKING:
+    import openai
     from openai._types import Headers
 
 __all__ = ["openai_client", "openai_embedder"]
-
-silence_sdk_logs()
 
 _BASE_URL = "https://api.openai.com/v1"
 _NO_KEY = "unused"
@@ -35,7 +33,7 @@ def openai_client(
 ) -> WireClient:
     """Make a client; without a key no `Authorization` is sent, as local servers like it."""
     endpoint = _endpoint(settings, key, environ)
-    return WireClient(endpoint, WIRE, _connect(settings, endpoint))
+    return WireClient(endpoint, WIRE, _connect(settings, endpoint, WIRE.path))
 
 
 def openai_embedder(
@@ -43,7 +41,7 @@ def openai_embedder(
 ) -> WireEmbedder:
     """Make an embedder with the smaller of OpenAI's models, which compatible servers know, too."""
     endpoint = _endpoint(settings, key, environ)
-    connect = partial(_connect, settings, endpoint)
+    connect = partial(_connect, settings, endpoint, _EMBEDDING_WIRE.path)
     return WireEmbedder(endpoint, _EMBEDDING_WIRE, _EMBEDDING_MODEL, connect)
 
 
@@ -52,18 +50,27 @@ def _endpoint(settings: ProviderSettings, key: str | None, environ: Mapping[str,
     return Endpoint(settings.name, base_url, settings.api_key_env, key or "")
 
 
-def _connect(settings: ProviderSettings, endpoint: Endpoint) -> SdkTransport:
-    def connect(http_client: Any) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(
-            api_key=endpoint.key or _NO_KEY,
-            organization=settings.organization,
-            base_url=endpoint.base_url,
-            max_retries=0,
-            timeout=None,
-            http_client=http_client,
-        )
+def _connect(settings: ProviderSettings, endpoint: Endpoint, path: str) -> SdkTransport:
+    def load() -> Sdk:
+        import openai
 
-    return SdkTransport(openai, connect, _headers(settings, endpoint.key or None))
+        def connect(http_client: Any) -> openai.AsyncOpenAI:
+            return openai.AsyncOpenAI(
+                api_key=endpoint.key or _NO_KEY,
+                organization=settings.organization,
+                base_url=endpoint.base_url,
+                max_retries=0,
+                timeout=None,
+                http_client=http_client,
+            )
+
+        return Sdk(openai, connect, _headers(settings, endpoint.key or None))
+
+    if settings.organization is not None:
+        return SdkTransport(path, load)
+    configured = settings.base_url is not None
+    cache = form_cache("openai", endpoint.base_url, endpoint.key, configured=configured)
+    return SdkTransport(path, load, cache)
 
 
 def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
@@ -83,6 +90,8 @@ _EMBEDDING_WIRE = EmbeddingWire("/embeddings", _vectors, ("usage", "prompt_token
 
 def _headers(settings: ProviderSettings, key: str | None) -> Headers:
     """Return what is said on each request so that the environment does not say it: see ambient."""
+    import openai
+
     headers: dict[str, str | openai.Omit] = {}
     if settings.base_url is not None:
         # The SDK itself reads these variables, and only from the process environment.

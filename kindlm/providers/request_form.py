@@ -1,9 +1,20 @@
-"""What the requests of an SDK to one path have in common: all but the body."""
+"""What the requests of an SDK to one path have in common: all but the body.
+
+Loading an SDK takes up to a second, and it says the same on each request. So kindlm keeps what it
+said in the user's cache, and loads the SDK again only if it may say something else: after an
+update of any package, or if the environment has other settings for it than a key and a base URL.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multidict import CIMultiDict
@@ -12,17 +23,27 @@ from yarl import URL
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["RequestForm", "form_of"]
+__all__ = ["FormCache", "RequestForm", "form_cache", "form_of"]
 
 _LENGTH = "content-length"
+_KEY = "{key}"
+_SHORTEST_KEY = 8
+"""Characters; a shorter key may be a part of other words."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """Where a request is posted, and its headers; the length of the body stands in for others."""
+    """Where a request is posted, and its headers; the length of the body stands in for others.
+
+    Attributes:
+        url: Where.
+        headers: In the order of the SDK's own.
+        library: The HTTP library below the SDK, which knows whose certificates are trusted.
+    """
 
     url: URL
     headers: CIMultiDict[str]
+    library: str
 
     def headers_for(self, body: bytes) -> CIMultiDict[str]:
         """Return the headers of a request with this body, in the order of the SDK's own."""
@@ -36,15 +57,102 @@ def form_of(requests: Sequence[httpx2.Request]) -> RequestForm | None:
 
     A header that changes from request to request (a signature, an id) makes them differ.
     """
-    first = requests[0]
-    if any(_parts(request) != _parts(first) for request in requests):
+    if not requests or any(_parts(request) != _parts(requests[0]) for request in requests):
         return None
+    first = requests[0]
     if first.method != "POST" or first.url.userinfo or "sni_hostname" in first.extensions:
         return None
+    library = type(first).__module__.partition(".")[0]
     # The same conversions as in the SDKs' aiohttp transport.
-    return RequestForm(URL(str(first.url)), CIMultiDict(first.headers))
+    return RequestForm(URL(str(first.url)), CIMultiDict(first.headers), library)
 
 
 def _parts(request: httpx2.Request) -> tuple[object, ...]:
     headers = [(name, value) for name, value in request.headers.multi_items() if name != _LENGTH]
     return request.method, request.url, headers
+
+
+def form_cache(sdk: str, base_url: str, key: str, *, configured: bool) -> FormCache | None:
+    """Return where the forms of requests to an endpoint are kept; None if they are not.
+
+    Args:
+        sdk: Name of the SDK.
+        base_url: Where the provider is.
+        key: Its key; empty if it takes none.
+        configured: Whether the configuration names the base URL: less is sent there.
+    """
+    prefix = sdk.upper() + "_"
+    known = (prefix + "API_KEY", prefix + "BASE_URL")
+    if any(name.startswith(prefix) and name not in known for name in os.environ):
+        return None
+    home = os.environ.get("HOME") or os.environ.get("USERPROFILE")
+    caches = os.environ.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
+    if not caches or 0 < len(key) < _SHORTEST_KEY:
+        return None
+    about = [sdk, base_url, bool(key), configured, sys.version, platform.platform(), _installed()]
+    name = sha256(json.dumps(about).encode()).hexdigest()
+    return FormCache(Path(caches) / "kindlm" / "requests" / name, base_url, key)
+
+
+def _installed() -> list[str]:
+    """Return names and versions of all installed packages, and when this one was changed."""
+    names = [
+        name
+        for folder in dict.fromkeys(sys.path)
+        if os.path.isdir(folder)  # noqa: PTH112 - sys.path holds strings
+        for name in sorted(os.listdir(folder))  # noqa: PTH208
+        if name.endswith((".dist-info", ".egg-info"))
+    ]
+    ours = Path(__file__).parent.glob("*_client.py")
+    return [*names, *(str(file.stat().st_mtime_ns) for file in sorted(ours))]
+
+
+@dataclass(frozen=True, slots=True)
+class FormCache:
+    """The forms that an SDK's requests to one endpoint had in earlier runs.
+
+    A file holds the headers, with a placeholder for the key. No URL is read from it: requests go
+    where the configuration says.
+    """
+
+    folder: Path
+    base_url: str
+    key: str
+
+    def read(self, path: str) -> RequestForm | None:
+        """Return the form of requests to a path; None if the SDK has to be asked."""
+        try:
+            kept = json.loads(self._file(path).read_bytes())
+            return self._form(path, kept["library"], kept["headers"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    def write(self, path: str, form: RequestForm) -> None:
+        """Keep a form, unless key and base URL do not make it whole again."""
+        headers = list(form.headers.items())
+        if self.key:
+            headers = [(name, value.replace(self.key, _KEY)) for name, value in headers]
+        if self._form(path, form.library, headers) != form:
+            return
+        file = self._file(path)
+        beside = file.with_suffix(f".{os.getpid()}")
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            beside.write_text(
+                json.dumps({"library": form.library, "headers": headers}), encoding="utf-8"
+            )
+            beside.replace(file)
+        except OSError:
+            return  # The next run asks the SDK again.
+
+    def _file(self, path: str) -> Path:
+        return self.folder / f"{path.strip('/').replace('/', '-')}.json"
+
+    def _form(
+        self, path: str, library: str, headers: Sequence[tuple[str, str]]
+    ) -> RequestForm | None:
+        if library not in ("httpx", "httpx2"):
+            return None
+        url = URL(self.base_url.rstrip("/") + path)
+        whole = [(name, value.replace(_KEY, self.key)) for name, value in headers]
+        return RequestForm(url, CIMultiDict(whole), library)

@@ -6,8 +6,8 @@ each call costs more than the call, and the body is wanted as it was received.
 
 Even so an SDK spends five times as long on a call as the HTTP client below it, for it builds each
 request anew. So it is asked once for each path what it would send. Where that is the same every
-time, `SdkTransport` sends it itself, with each call's body. Requests that may go through a proxy,
-or differ from one another, stay with the SDK.
+time, `SdkTransport` sends it itself, with each call's body, and later runs need not load the SDK
+(`request_form.py`). Requests that may go through a proxy, or differ from one another, stay with it.
 
 Redirects are not followed: they would take keys and conversations to where nobody sent them.
 """
@@ -18,23 +18,25 @@ import asyncio
 import inspect
 import json
 import logging
-import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import aiohttp
 import httpx
 
+from kindlm.garbage import put_off
 from kindlm.http_client import has_proxies
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer
-from kindlm.providers.request_form import RequestForm, form_of
+from kindlm.providers.request_form import FormCache, RequestForm, form_of
 from kindlm.sdk_http import bounded_by, http_library, tls_context
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AsyncSdk", "SdkTransport", "silence_sdk_logs"]
+__all__ = ["AsyncSdk", "Sdk", "SdkTransport"]
 
 _UNREACHABLE = (UnicodeError, aiohttp.ClientError, httpx.DecodingError, OSError)
 """What is raised when no answer comes, beside the errors of the SDKs and their HTTP libraries.
@@ -63,80 +65,125 @@ class AsyncSdk(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Sdk:
+    """An SDK, and how it is used.
+
+    Attributes:
+        module: It. Its own client on aiohttp takes half the time of its usual one when many calls
+            run at once; it is used without redirects.
+        connect: Makes the SDK's client on an HTTP client.
+        headers: What each request says beside what the SDK says.
+    """
+
+    module: ModuleType
+    connect: Callable[[Any], AsyncSdk]
+    headers: Mapping[str, Any]
+
+
 class SdkTransport:
     """Implements `client.Transport`.
 
     Args:
-        module: the SDK. Its own client on aiohttp takes half the time of its usual one when many
-            calls run at once; it is used without redirects.
-        connect: makes the SDK's client on an HTTP client.
-        headers: what each request says beside what the SDK says.
+        path: Where calls are posted to: the SDK is loaded at once, and not within the first call,
+            if what it sends there is not known.
+        load: Loads the SDK.
+        cache: What it said in earlier runs.
     """
 
-    def __init__(
-        self,
-        module: ModuleType,
-        connect: Callable[[Any], AsyncSdk],
-        headers: Mapping[str, Any],
-    ) -> None:
-        self._http = http_library(module)
-        self._connect = connect
-        http_client = module.DefaultAioHttpClient(
-            verify=tls_context(self._http), follow_redirects=False
-        )
-        bound = bounded_by(self._http, MAX_BODY_BYTES, AnswerTooLong)
-        http_client.event_hooks = {"response": [bound]}
-        self._sdk = connect(http_client)
-        self._options = {"headers": headers}
-        # openai before 2.17 and anthropic before 0.77 do not.
-        self._takes_bytes = "content" in inspect.signature(module.AsyncClient.post).parameters
-        self._failures = (
-            *(module.APIError, self._http.HTTPError, self._http.InvalidURL),
-            *_UNREACHABLE,
-        )
+    def __init__(self, path: str, load: Callable[[], Sdk], cache: FormCache | None = None) -> None:
+        self._load = load
+        self._cache = cache
+        self._connected: _Connected | None = None
         self._direct = not has_proxies()
         self._forms: dict[str, RequestForm | None] = {}
+        known = cache.read(path) if cache is not None and self._direct else None
+        if known is None:
+            self._sdk()
+        else:
+            self._forms[path] = known
         self._asking = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
         """Post a body and return the answer whatever its status; see `client.Transport`."""
+        form = await self._form(path) if self._direct else None
+        if form is None:
+            return await self._sdk().send(path, body)
         try:
-            form = await self._form(path) if self._direct else None
-            if form is not None:
-                return await self._send(form, body)
-            return _http_answer(await self._post(self._sdk, path, body))
-        except self._failures as error:
-            response = getattr(error, "response", None)
-            if response is None and isinstance(error.__cause__, AnswerTooLong):
-                raise AnswerTooLong from error
-            if response is None:
-                raise NoAnswer from error
-            return _http_answer(response)
+            return await self._send(form, body)
+        except _UNREACHABLE as error:
+            raise NoAnswer from error
 
     async def aclose(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
-        await self._sdk.close()
+        if self._connected is not None:
+            await self._connected.client.close()
 
-    async def _post(self, sdk: AsyncSdk, path: str, body: bytes) -> httpx2.Response:
-        sent = {"content": body} if self._takes_bytes else {"body": json.loads(body)}
-        response: httpx2.Response = await sdk.post(
-            path, cast_to=self._http.Response, options=self._options, **sent
-        )
-        return response
+    def _sdk(self) -> _Connected:
+        if self._connected is None:
+            with put_off():
+                self._connected = _Connected(self._load())
+            _silence_sdk_logs()
+        return self._connected
 
     async def _form(self, path: str) -> RequestForm | None:
         """Return the form of what the SDK sends to a path, None if it has none."""
         if path not in self._forms:
             async with self._asking:
                 if path not in self._forms:
-                    self._forms[path] = form_of(await self._ask(path))
+                    form = self._forms[path] = form_of(await self._sdk().ask(path))
+                    if form is not None and self._cache is not None:
+                        self._cache.write(path, form)
         return self._forms[path]
 
-    async def _ask(self, path: str) -> list[httpx2.Request]:
-        """Return requests that the SDK would send to a path, which go nowhere."""
+    async def _send(self, form: RequestForm, body: bytes) -> HttpAnswer:
+        """Send a request as the SDK would."""
+        if self._session is None:
+            self._session = _open_session(form)
+        async with self._session.post(
+            form.url, headers=form.headers_for(body), data=body, allow_redirects=False
+        ) as response:
+            pieces = response.content.iter_chunked(_CHUNK_BYTES)
+            content = b"".join([piece async for piece in _within_bounds(pieces)])
+        return HttpAnswer(response.status, response.headers, _text(response, content))
+
+
+class _Connected:
+    """An SDK with a client that sends, and one that is asked what it would send."""
+
+    def __init__(self, sdk: Sdk) -> None:
+        self._sdk = sdk
+        self._http = http_library(sdk.module)
+        http_client = sdk.module.DefaultAioHttpClient(
+            verify=tls_context(self._http), follow_redirects=False
+        )
+        bound = bounded_by(self._http, MAX_BODY_BYTES, AnswerTooLong)
+        http_client.event_hooks = {"response": [bound]}
+        self.client = sdk.connect(http_client)
+        # openai before 2.17 and anthropic before 0.77 do not.
+        self._takes_bytes = "content" in inspect.signature(sdk.module.AsyncClient.post).parameters
+        self._failures = (
+            *(sdk.module.APIError, self._http.HTTPError, self._http.InvalidURL),
+            *_UNREACHABLE,
+        )
+
+    async def send(self, path: str, body: bytes) -> HttpAnswer:
+        """Post a body and return the answer whatever its status; see `client.Transport`."""
+        try:
+            response = await self._post(self.client, path, body)
+        except self._failures as error:
+            response = getattr(error, "response", None)
+            if response is None and isinstance(error.__cause__, AnswerTooLong):
+                raise AnswerTooLong from error
+            if response is None:
+                raise NoAnswer from error
+        return HttpAnswer(response.status_code, response.headers, response.text)
+
+    async def ask(self, path: str) -> list[httpx2.Request]:
+        """Return requests that the SDK would send to a path, which go nowhere; none if it fails."""
         asked: list[httpx2.Request] = []
 
         def answer(request: httpx2.Request) -> httpx2.Response:
@@ -146,36 +193,38 @@ class SdkTransport:
 
         transport = self._http.MockTransport(answer)
         async with self._http.AsyncClient(transport=transport) as nowhere:
-            sdk = self._connect(nowhere)
-            for body in (b"{}", b'{"model":"m"}'):
-                await self._post(sdk, path, body)
+            client = self._sdk.connect(nowhere)
+            try:
+                for body in (b"{}", b'{"model":"m"}'):
+                    await self._post(client, path, body)
+            except self._failures:
+                return []
         return asked
 
-    async def _send(self, form: RequestForm, body: bytes) -> HttpAnswer:
-        """Send a request as the SDK would."""
-        if self._session is None:
-            self._session = _open_session(tls_context(self._http))
-        async with self._session.post(
-            form.url, headers=form.headers_for(body), data=body, allow_redirects=False
-        ) as response:
-            pieces = response.content.iter_chunked(_CHUNK_BYTES)
-            content = b"".join([piece async for piece in _within_bounds(pieces)])
-        return HttpAnswer(response.status, response.headers, _text(response, content))
+    async def _post(self, client: AsyncSdk, path: str, body: bytes) -> Any:
+        sent = {"content": body} if self._takes_bytes else {"body": json.loads(body)}
+        return await client.post(
+            path, cast_to=self._http.Response, options={"headers": self._sdk.headers}, **sent
+        )
 
 
-def silence_sdk_logs() -> None:
+def _silence_sdk_logs() -> None:
     """Keep the SDKs from logging requests: with ANTHROPIC_LOG=debug they print keys in clear.
 
-    To be called once an SDK is loaded; what happens is in kindlm's own log, without keys.
+    They set up their logging when they are loaded; what happens is in kindlm's own log, without
+    keys.
     """
     for name in ("anthropic", "openai", "httpx2", "httpx"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def _open_session(context: ssl.SSLContext) -> aiohttp.ClientSession:
+def _open_session(form: RequestForm) -> aiohttp.ClientSession:
+    secure = form.url.scheme == "https"
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            ssl=context, limit=_CONNECTIONS, keepalive_timeout=_KEPT_ALIVE_S
+            ssl=tls_context(import_module(form.library)) if secure else True,
+            limit=_CONNECTIONS,
+            keepalive_timeout=_KEPT_ALIVE_S,
         ),
         # The SDKs send cookies back, too, also to hosts that have no name; gateways count on it.
         cookie_jar=aiohttp.CookieJar(unsafe=True, quote_cookie=False),
@@ -207,7 +256,3 @@ async def _within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         if size > MAX_BODY_BYTES:
             raise AnswerTooLong
         yield piece
-
-
-def _http_answer(response: httpx2.Response) -> HttpAnswer:
-    return HttpAnswer(response.status_code, response.headers, response.text)

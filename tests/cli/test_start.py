@@ -48,7 +48,7 @@ tests:
 SCRIPTED = '{replies: [{text: "hello"}]}'
 
 
-def loaded_by_run(folder: Path, provider: str, settings: str) -> set[str]:
+def loaded_by_run(folder: Path, provider: str, settings: str, **variables: str) -> set[str]:
     """The modules that a second run into the same history has loaded."""
     (folder / "kindlm.yaml").write_text(SUITE.format(provider=provider, settings=settings))
     script = (
@@ -57,7 +57,7 @@ def loaded_by_run(folder: Path, provider: str, settings: str) -> set[str]:
         "code = run(['test'])\n"
         "json.dump([code, sorted(sys.modules)], sys.stderr)\n"
     )
-    environ = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "not-needed-here"}
+    environ = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "not-needed-here", **variables}
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", script], cwd=folder, capture_output=True, check=True, env=environ
@@ -85,9 +85,11 @@ def test_a_scripted_run_loads_no_sdk_and_few_modules(tmp_path: Path) -> None:
     assert len(ours) <= MOST_MODULES
 
 
-def test_a_run_on_openai_loads_its_sdk_alone(tmp_path: Path) -> None:
+def test_a_run_on_openai_loads_its_sdk_alone_and_once(tmp_path: Path) -> None:
     with LoopbackServer({"rules": [{"reply": {"text": "hello"}}]}) as server:
         settings = f'{{apiKeyEnv: OPENAI_API_KEY, baseUrl: "{server.url}/v1"}}'
-        loaded = loaded_by_run(tmp_path, "openai", settings)
-    assert "openai" in loaded
-    assert below(loaded, (*UNUSED, "sqlite_utils")) == set()
+        asked = loaded_by_run(tmp_path, "openai", settings)
+        remembered = loaded_by_run(tmp_path, "openai", settings, XDG_CACHE_HOME=f"{tmp_path}/cache")
+    assert "openai" in asked
+    assert below(asked, (*UNUSED, "sqlite_utils")) == set()
+    assert below(remembered, (*UNUSED, "sqlite_utils", "openai")) == set()

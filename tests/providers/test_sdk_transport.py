@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -17,9 +18,10 @@ import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ModelClient
+from kindlm.providers import sdk_transport
 from kindlm.providers.registry import make_client
 from kindlm.providers.request_form import form_of
-from kindlm.providers.sdk_transport import AsyncSdk, SdkTransport
+from kindlm.providers.sdk_transport import AsyncSdk, Sdk, SdkTransport
 from kindlm.sdk_http import http_library
 from kindlm.suite import ProviderSettings
 
@@ -109,7 +111,11 @@ def test_what_is_sent_is_byte_for_byte_what_the_sdk_sends(
             base_url = tap.url + api.base_path
             monkeypatch.setenv(f"{api.type.upper()}_BASE_URL", base_url)
             settings = ProviderSettings(
-                api.type, api.type, api.variable, base_url if configured else None, "org-written"
+                api.type,
+                api.type,
+                api.variable,
+                base_url if configured else None,
+                "org-written" if ambient else None,
             )
             environ = {api.variable: KEY, f"{api.type.upper()}_BASE_URL": base_url}
 
@@ -118,15 +124,16 @@ def test_what_is_sent_is_byte_for_byte_what_the_sdk_sends(
                 assert isinstance(made, Ok)
                 return (await exchange(tap, made.value, make_request, questions))[0]
 
-            direct = await asked()
+            direct, remembered = await asked(), await asked()
             # A proxy that is not for this host: the SDK sends, and sends here.
             monkeypatch.setenv("HTTP_PROXY", PROXY)
             monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-            return direct, await asked()
+            return direct, remembered, await asked()
 
-    direct, through_sdk = asyncio.run(run())
+    direct, remembered, through_sdk = asyncio.run(run())
     assert len(direct) == len(questions)
     assert direct == through_sdk
+    assert remembered == through_sdk
 
 
 def test_cookies_go_back(api, http, make_request):
@@ -219,7 +226,7 @@ def watched_transport(
         )
         return Watched(sdk, posted, sign)
 
-    return SdkTransport(openai, connect, {})
+    return SdkTransport("/a", lambda: Sdk(openai, connect, {}))
 
 
 def test_the_sdk_is_asked_twice_for_each_path_and_not_again(http):
@@ -251,6 +258,96 @@ def test_requests_that_differ_from_one_another_stay_with_the_sdk(http):
             return [re.findall(rb"(?i)x-signature: (\d+)", request) for request in tap.requests]
 
     assert asyncio.run(run()) == [[b"2"], [b"3"], [b"4"]]
+
+
+@pytest.fixture
+def loads(monkeypatch) -> list[str]:
+    """The SDKs that clients of a test load, in order."""
+    loaded: list[str] = []
+
+    class Counted(sdk_transport.Sdk):
+        def __init__(self, module: Any, *rest: Any) -> None:
+            loaded.append(module.__name__)
+            super().__init__(module, *rest)
+
+    for client in ("openai_client", "anthropic_client"):
+        monkeypatch.setattr(f"kindlm.providers.{client}.Sdk", Counted)
+    return loaded
+
+
+def call(api: Any, http: Any, make_request: Any, times: int, *, key: str = KEY) -> list[bytes]:
+    """The requests of so many clients, one after the other, as of so many runs."""
+
+    async def run():
+        async with tapped(http(200, api.reply)) as tap:
+            requests = []
+            for _ in range(times):
+                base_url = tap.url + api.base_path
+                settings = ProviderSettings(api.type, api.type, api.variable, base_url)
+                made = make_client(settings, environ={api.variable: key})
+                assert isinstance(made, Ok)
+                requests += (await exchange(tap, made.value, make_request, ["m"]))[0]
+            return requests
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    """The user's cache, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_what_an_sdk_said_is_kept_without_the_key(api, http, make_request, loads, cache):
+    first, second = call(api, http, make_request, 2)
+    assert loads == [api.type]
+    assert first == second
+    assert KEY.encode() in first
+    (file,) = [path for path in cache.rglob("*") if path.is_file()]
+    assert KEY not in file.read_text()
+
+
+def test_an_update_of_a_package_lets_the_sdk_be_asked_again(
+    api, http, make_request, loads, cache, monkeypatch, tmp_path
+):
+    call(api, http, make_request, 1)
+    (tmp_path / "another-9.9.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    call(api, http, make_request, 1)
+    assert loads == [api.type] * 2
+
+
+@pytest.mark.parametrize("kept", ["{}", "no JSON", '{"library": "os", "headers": []}', "[1]"])
+def test_a_damaged_cache_lets_the_sdk_be_asked_again(api, http, make_request, loads, cache, kept):
+    async def run():
+        async with tapped(http(200, api.reply)) as tap:
+            settings = ProviderSettings(api.type, api.type, api.variable, tap.url + api.base_path)
+            sent = []
+            for _ in range(2):
+                sent += (await exchange(tap, client_of(api, settings), make_request, ["m"]))[0]
+                for file in [path for path in cache.rglob("*") if path.is_file()]:
+                    file.write_text(kept)
+            return sent
+
+    first, second = asyncio.run(run())
+    assert first == second
+    assert loads == [api.type] * 2
+
+
+@pytest.mark.parametrize("reason", ["a setting for the SDK", "a short key", "no folder"])
+def test_what_may_differ_next_time_is_not_kept(
+    api, http, make_request, loads, cache, monkeypatch, reason
+):
+    key = KEY
+    if reason == "a setting for the SDK":
+        monkeypatch.setenv(f"{api.type.upper()}_LOG", "warning")
+    elif reason == "a short key":
+        key = "sk-1234"
+    else:
+        cache.write_text("a file stands here")
+    call(api, http, make_request, 1, key=key)
+    assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(
