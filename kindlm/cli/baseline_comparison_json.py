@@ -9,7 +9,7 @@ from typing import Any
 from kindlm.errors import KindlmError
 from kindlm.history.baselines import Baseline
 from kindlm.history.compared_attempts import Attempts
-from kindlm.history.diff.checks import CheckChange
+from kindlm.history.diff.details import CheckChange
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.evidence.values import Change, Side, Strength
 from kindlm.reports.diff.json import check_evidence

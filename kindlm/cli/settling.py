@@ -69,11 +69,11 @@ def settle_runs(options: SettleOptions) -> int:
             REGRESSION_THRESHOLD if threshold is None else threshold,
             read_unfinished(db, before if options.of_before else after),
             {
-                (test.key, check.evidence.check): check_name(check)
+                (test.key, check.key): check_name(check)
                 for test in diff.tests
                 if test.evidence.dropped_checks
                 for check in diff.details(test).checks
-                if check.evidence is not None
+                if check.key is not None
             },
         )
         found = wanted_suspects(db, pair, options)

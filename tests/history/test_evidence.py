@@ -183,7 +183,7 @@ def test_runs_without_repeats_confirm_nothing_as_a_whole() -> None:
     )
     assert found.paired is not None
     assert found.paired.p_better < 0.001
-    assert not found.run_improved
+    assert found.verdict is not Verdict.IMPROVED
 
 
 def test_a_drop_of_scores_is_a_regression_of_a_test_that_passes() -> None:

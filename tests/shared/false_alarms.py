@@ -99,8 +99,7 @@ def drawn_pair(
                 CheckKey("contains", str(check)): CheckPair(
                     Counts(old, repeats),
                     Counts(new, repeats),
-                    was_met=old == repeats,
-                    is_met=new == repeats,
+                    newly_failed=new < old == repeats,
                 )
                 for check, (old, new) in enumerate(
                     zip(checks[0][test], checks[1][test], strict=True)

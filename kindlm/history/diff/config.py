@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kindlm.history.diff.calls import ABSENT, ChangedValue
@@ -27,7 +28,7 @@ __all__ = [
 
 _SUITES = """
 SELECT id, ordinal, project, name, config_hash, config_ref, error_code IS NOT NULL AS broken,
-       unread, baseline_run
+       baseline_run, unread
   FROM suites WHERE run IN $ids ORDER BY ordinal, started_at
 """
 
@@ -67,29 +68,26 @@ class Suite(NamedTuple):
     config_hash: str | None
     config: str | None
     broken: bool
-    unread: frozenset[str] = frozenset()
-    baseline: str | None = None
+    baseline: str | None
+    unread: frozenset[str]
+
+    @property
+    def identity(self) -> tuple[str | None, str]:
+        """What identifies it in all runs."""
+        return self.project, self.name
 
 
 def read_suites(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[Suite, ...]:
     """Return the suites of a run, or of several that are read as one, in order."""
-    rows = db.execute(*among(_SUITES, runs))
-    return tuple(_suite(list(parts)) for _, parts in groupby(rows, key=lambda row: row["ordinal"]))
-
-
-def _suite(parts: list[sqlite3.Row]) -> Suite:
-    # What one of the shards could not load has not been run as a whole.
-    row = next((row for row in parts if row["broken"]), parts[0])
-    return Suite(
-        tuple(part["id"] for part in parts),
-        row["project"],
-        row["name"],
-        row["config_hash"],
-        row["config_ref"],
-        bool(row["broken"]),
-        frozenset(file for part in parts for file in json.loads(part["unread"] or "[]")),
-        row["baseline_run"],
-    )
+    suites = []
+    for _, rows in groupby(db.execute(*among(_SUITES, runs)), key=itemgetter("ordinal")):
+        parts = list(rows)
+        # What one of the shards could not load has not been run as a whole.
+        row = next((row for row in parts if row["broken"]), parts[0])
+        unread = (file for part in parts for file in json.loads(part["unread"] or "[]"))
+        ids = tuple(part["id"] for part in parts)
+        suites.append(Suite._make((ids, *tuple(row)[2:-1], frozenset(unread))))
+    return tuple(suites)
 
 
 def unread_tests(
@@ -123,11 +121,9 @@ def parts_of_test(config: SuiteConfig | None, test: str) -> tuple[str, ...]:
     """Return which parts of a test's own definition changed, such as `expect` and `tools`."""
     if config is None:
         return ()
-    start = f"{_item('tests', test)}."
-    rests = (
-        change.path[len(start) :] for change in config.changes if change.path.startswith(start)
-    )
-    return tuple(sorted({rest.partition(".")[0].partition("[")[0] for rest in rests}))
+    part = re.compile(re.escape(f"tests[{test}].") + r"([^.[]*)")
+    found = (part.match(change.path) for change in config.changes)
+    return tuple(sorted({match[1] for match in found if match}))
 
 
 _WRITTEN_IN = {
@@ -164,22 +160,19 @@ def is_other_demand(
     # Follow-up messages have no names: a conversation is compared as a whole.
     place = "conversation" if turn else f"expect.{section}"
     if section in ("toolCalls", "judge") and not turn and not name.endswith("…"):
-        place = _item(place, name)
-    places = [f"{_item('tests', known)}.{place}" for known in (test, _ROW.sub("", test))]
+        place = f"{place}[{name}]"
+    places = [f"tests[{known}].{place}" for known in (test, _ROW.sub("", test))]
     if section == "judge":
         places.append("defaults.judgeModel")
     if check.kind == "schema":
         places.append(f"files.{name}")
+    # A place that changed is one of these, holds it, or is held by it.
+    pairs = ((change.path, place) for change in config.changes for place in places)
     return any(
-        _holds(change.path, place) or _holds(place, change.path)
-        for change in config.changes
-        for place in places
+        outer == inner or inner.startswith((f"{outer}.", f"{outer}["))
+        for pair in pairs
+        for outer, inner in (pair, pair[::-1])
     )
-
-
-def _holds(outer: str, inner: str) -> bool:
-    """Tell whether a place is another one, or holds it."""
-    return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
 
 
 def _document(text: str) -> Any:
@@ -198,7 +191,7 @@ def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[Changed
     old, new = (before, after) if by_key else (_named(before), _named(after))
     if depth < _MOST_DEPTH and old is not None and new is not None:
         for key in dict.fromkeys([*old, *new]):
-            place = _key(path, key) if by_key else _item(path, key)
+            place = f"{path}[{key}]" if not by_key else f"{path}.{key}" if path else key
             yield from _changes(place, old.get(key, ABSENT), new.get(key, ABSENT), depth + 1)
     elif ABSENT in (before, after) or not equal(before, after):
         yield ChangedValue(path, before, after)
@@ -215,11 +208,3 @@ def _named(value: Any) -> dict[str, Any] | None:
             return None
         items[name] = item
     return items
-
-
-def _key(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
-
-
-def _item(path: str, name: str) -> str:
-    return f"{path}[{name}]"

@@ -8,24 +8,25 @@ Texts are masked before they are compared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kindlm.history.compared_attempts import Attempts
 from kindlm.history.diff.calls import Call, CallChange, CallEdit, diff_calls
-from kindlm.history.diff.checks import CheckChange, compare_checks
 from kindlm.history.diff.config import SuiteConfig, parts_of_test
-from kindlm.history.diff.samples import USERS, turns_of
+from kindlm.history.diff.samples import SCORED, USERS, turns_of
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.diff.words import WordDiff, diff_words
-from kindlm.history.masking import Mask, mask_of
-from kindlm.history.rows import AttemptView
+from kindlm.history.evidence.values import CheckKey, CheckPair
+from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.rows import AssertionView, AttemptView
 from kindlm.history.run_view import RunView, read_attempts
 
-__all__ = ["TestDetails", "read_details"]
+__all__ = ["CheckChange", "TestDetails", "read_details"]
 
 _MOST_SEQUENCES = 6
 
@@ -41,6 +42,44 @@ class ToolSequence(NamedTuple):
     after: int
 
 
+class CheckSide(NamedTuple):
+    """A check over the repeats of a side: how often it passed of how often it was decided.
+
+    `failed` is an execution that did not pass it.
+    """
+
+    passed: int = 0
+    of: int = 0
+    score: float | None = None
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckChange:
+    """A check of a test, over all repeats of both sides.
+
+    `message` and `failure_code` are those of a repeat that did not pass it: after, else before.
+    `score_dropped`: its mean score fell by more than the threshold. `key` and `evidence` are those
+    of a check that passes less often, and demands what it did before.
+    """
+
+    kind: str
+    label: str
+    before: CheckSide
+    after: CheckSide
+    failure_code: str | None
+    message: str | None
+    score_dropped: bool = False
+    key: CheckKey | None = None
+    evidence: CheckPair | None = None
+
+    @property
+    def direction(self) -> int:
+        """Whether it passes more (1) or less often (-1) than before, or neither (0)."""
+        before, after = self.before.passed * self.after.of, self.after.passed * self.before.of
+        return (after > before) - (after < before)
+
+
 @dataclass(frozen=True, slots=True)
 class TestDetails:
     """What changed inside a test: the executions that stand for it, side by side.
@@ -48,7 +87,8 @@ class TestDetails:
     `sequences` are the ways in which its repeats call tools, the most common first, if those of a
     side do it in several. `words` are the texts that changed, in their order: the first messages
     (`system`, `user`), the answers to turns before the last one, by their number, and `output`.
-    `errors` are those before and after. `config` names the parts of its definition that changed.
+    `checks` are in the order of the newer run, then those that are gone. `errors` are those before
+    and after. `config` names the parts of its definition that changed.
     """
 
     __test__ = False  # not a pytest class
@@ -96,7 +136,7 @@ def read_details(
         calls=diff_calls(old, new) if all(stands) else (),
         sequences=_sequences(before, attempts, test),
         words=words,
-        checks=compare_checks(before, after, attempts, test, shown),
+        checks=_checks(before, after, attempts, test, shown),
         errors=(old_texts.get("error"), new_texts.get("error")),
         config=parts_of_test(config, test.key.name),
     )
@@ -110,7 +150,15 @@ def _told(
         return [], {}
     counted = attempts.of(stands)
     execution = counted.execution
-    rows = view.db.execute(_answers(attempts), (execution.id,)).fetchall()
+    query = f"""
+SELECT c.call, {USERS}, x.body
+  FROM executions e
+  JOIN provider_calls c ON c.execution = e.source AND c.attempt = {attempts.said}
+  LEFT JOIN contents x ON x.ref = c.text_ref
+ WHERE e.id = ? AND c.purpose = 'test'
+ ORDER BY c.call
+"""  # noqa: S608 (constants of this package)
+    rows = view.db.execute(query, (execution.id,)).fetchall()
     turns = turns_of((row[0], row[1]) for row in rows)
     last = max(turns.values(), default=1)
     texts: dict[_Place, str | None] = {
@@ -131,30 +179,33 @@ def _told(
     return calls, texts
 
 
-def _answers(attempts: Attempts) -> str:
-    return f"""
-SELECT c.call, {USERS}, x.body
-  FROM executions e
-  JOIN provider_calls c ON c.execution = e.source AND c.attempt = {attempts.said}
-  LEFT JOIN contents x ON x.ref = c.text_ref
- WHERE e.id = ? AND c.purpose = 'test'
- ORDER BY c.call
-"""  # noqa: S608 (constants of this package)
+_REPEATS = """
+ WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
+   AND e.status IN ('passed', 'failed', 'errored')
+"""
+
+
+def _of_repeats(view: RunView, test: TestDiff, query: str) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield what a query finds of the repeats of a test, before and after."""
+    for side in (test.before, test.after):
+        repeats = side and side.usual, test.key.name, test.key.target
+        yield [tuple(row) for row in view.db.execute(query, repeats)]
 
 
 def _sequences(view: RunView, attempts: Attempts, test: TestDiff) -> tuple[ToolSequence, ...]:
     """Return the ways to call tools, if the repeats of a side know more than one."""
+    query = f"""
+SELECT e.id, t.tool
+  FROM executions e
+  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
+{_REPEATS} ORDER BY e.repeat, e.id, t.position
+"""  # noqa: S608 (constants of this package)
     old, new = (
         Counter(
-            tuple(row[1] for row in calls if row[1] is not None)
-            for _, calls in groupby(
-                view.db.execute(_tools(attempts), (side.usual, test.key.name, test.key.target)),
-                key=itemgetter(0),
-            )
+            tuple(tool for _, tool in calls if tool is not None)
+            for _, calls in groupby(rows, key=itemgetter(0))
         )
-        if side and side.usual
-        else Counter[tuple[str, ...]]()
-        for side in (test.before, test.after)
+        for rows in _of_repeats(view, test, query)
     )
     if max(len(old), len(new)) < 2:
         return ()
@@ -162,12 +213,65 @@ def _sequences(view: RunView, attempts: Attempts, test: TestDiff) -> tuple[ToolS
     return tuple(ToolSequence(tools, old[tools], new[tools]) for tools in ordered[:_MOST_SEQUENCES])
 
 
-def _tools(attempts: Attempts) -> str:
-    return f"""
-SELECT e.id, t.tool
-  FROM executions e
-  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
- WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
-   AND e.status IN ('passed', 'failed', 'errored')
- ORDER BY e.repeat, e.id, t.position
+def _checks(
+    before: RunView,
+    after: RunView,
+    attempts: Attempts,
+    test: TestDiff,
+    shown: Sequence[AttemptView],
+) -> tuple[CheckChange, ...]:
+    """Return all checks of a test.
+
+    `shown` are the attempts that stand for the test. What must not be shown of them is not shown of
+    a check; nor is what was found in the execution that a message is of.
+    """
+    query = f"""
+SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), avg(a.score),
+       e.run || '-' || min(CASE WHEN a.outcome IN ('failed', 'inconclusive') THEN e.number END)
+  FROM executions e JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
+{_REPEATS} AND NOT a.advisory
+ GROUP BY a.kind, a.label, e.run
+ ORDER BY min(a.position), a.kind, a.label
 """  # noqa: S608 (constants of this package)
+    old, new = (
+        {(kind, label): CheckSide(*counted) for kind, label, *counted in rows}
+        for rows in _of_repeats(before, test, query)
+    )
+
+    @lru_cache(maxsize=64)
+    def wrong(view: RunView, identity: str | None) -> dict[tuple[str, str], AssertionView]:
+        """Return the checks that an execution did not pass, as they may be shown."""
+        execution = view.execution(identity) if identity else None
+        if execution is None:
+            return {}
+        read = read_attempts(view, execution)
+        both = mask_of([*shown, *read])
+        return {
+            (assertion.kind, assertion.label): masked(assertion, both)
+            for assertion in reversed(attempts.of(read).assertions)
+            if assertion.is_wrong
+        }
+
+    mask, told = mask_of(shown), test.evidence
+    # The surest comes first, and stands for all with its label.
+    keys = {(key.kind, key.label): key for key in reversed(told.dropped_checks)}
+    changes = []
+    for kind, label in dict.fromkeys([*new, *old]):
+        was, now = (side.get((kind, label), CheckSide()) for side in (old, new))
+        failed = (wrong(after, now.failed), wrong(before, was.failed))
+        found = next((each[kind, label] for each in failed if (kind, label) in each), None)
+        key = keys.get((kind, label))
+        changes.append(
+            CheckChange(
+                kind,
+                mask.text(label),
+                was,
+                now,
+                failure_code=found.failure_code if found else None,
+                message=found.message if found else None,
+                score_dropped=kind in SCORED and label in told.dropped_scores,
+                key=key,
+                evidence=key and told.dropped_checks[key],
+            )
+        )
+    return tuple(changes)

@@ -1,21 +1,30 @@
-"""A test in one run in numbers, and the numbers of two runs as a whole."""
+"""A test in one run in numbers, its checks in both, and the numbers of two runs as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import usual
-from kindlm.history.diff.samples import PlannedSamples, Sample
-from kindlm.history.evidence.values import Side
+from kindlm.history.diff.samples import PlannedSamples, Sample, read_checks
+from kindlm.history.evidence.values import CheckKey, CheckPair, Side
 from kindlm.history.statistics.intervals import mean_interval
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, test_status
 from kindlm.outcome import Outcome, Status
 
-__all__ = ["Figure", "ModelChange", "compare_figures", "compare_models", "side_of"]
+__all__ = [
+    "Figure",
+    "ModelChange",
+    "compare_figures",
+    "compare_models",
+    "pair_checks",
+    "side_of",
+]
 
+_ROUNDING = 1e-9
 
 _WITHOUT_CODE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 """What stands for the code of a failed check that has none."""
@@ -33,26 +42,33 @@ def side_of(test: PlannedSamples) -> Side:
         every = tuple(score for each in samples for score in each.weighted.values())
         limited = LimitedScores(test.score_limits, every)
     stands, alike = usual(samples)
-    judged = _by_name([sample.scores for sample in samples])
-    weighted = _by_name([sample.weighted for sample in samples])
     means: dict[str, float] = {}
     for name in ("drift", "latency", "tokens", "cost"):
         known = [sample.measured[name] for sample in samples if name in sample.measured]
         if known:
             # Of one repeat it stays as it is: tokens are whole.
             means[name] = known[0] if len(samples) == 1 else sum(known) / len(known)
-    for name, scored in (("judge", judged), ("score", weighted)):
-        if scored:
-            means[name] = fmean(fmean(scores) for scores in scored.values())
+    scores: dict[str, tuple[float, ...]] = {}
+    for name, repeats in (
+        ("score", [sample.weighted for sample in samples]),
+        ("judge", [sample.scores for sample in samples]),
+    ):
+        labels = dict.fromkeys(label for scored in repeats for label in scored)
+        found = {
+            label: tuple(scored[label] for scored in repeats if label in scored) for label in labels
+        }
+        if found:
+            means[name] = fmean(map(fmean, found.values()))
+            scores |= found
     return Side(
         counts=Counts(counts.passed, counts.tested),
         status=test_status(counts, test.pass_rate_min, limited),
-        scores={**weighted, **judged},
+        scores=scores,
         errored=counts.errored,
         means=means,
         usual=stands.id if stands else None,
         alike=alike,
-        models=_models(samples),
+        models=tuple(sorted({model for sample in samples for model in sample.models})),
         elsewhere=sum(sample.conversation != sample.id for sample in samples),
         failure_codes=frozenset(
             failure.code
@@ -61,6 +77,48 @@ def side_of(test: PlannedSamples) -> Side:
             if failure.code not in _WITHOUT_CODE
         ),
     )
+
+
+def pair_checks(
+    before: PlannedSamples, after: PlannedSamples, is_other: Callable[[CheckKey], bool]
+) -> dict[CheckKey, CheckPair]:
+    """Return the checks that both sides made; none where all of them passed in all repeats.
+
+    `is_other` tells whether a check with the same label demands something else than before. A
+    repeat that errored before it decided a check did not pass it, as it did not pass its test.
+    Where all repeats of AFTER errored, that goes for all checks.
+    """
+    samples = *before.samples, *after.samples
+    if all(each.status is Status.PASSED and not each.failures for each in samples):
+        return {}
+    old, new = _counted(before.samples), _counted(after.samples)
+    if after.samples and all(sample.status is Status.ERRORED for sample in after.samples):
+        new = dict.fromkeys(old, Counts(0, len(after.samples))) | new
+    return {
+        check: CheckPair(
+            counts,
+            new[check],
+            newly_failed=_reaches(counts, before) and not _reaches(new[check], after),
+        )
+        for check, counts in old.items()
+        if check in new and not is_other(check)
+    }
+
+
+def _counted(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
+    """Return the checks that a side made, with the repeats that count."""
+    errored = sum(sample.status is Status.ERRORED for sample in samples)
+    decided: Counter[CheckKey] = Counter()
+    passed: Counter[CheckKey] = Counter()
+    for sample in samples:
+        for check, is_passed in read_checks(sample.checks).items():
+            decided[check] += sample.status is not Status.ERRORED
+            passed[check] += is_passed
+    return {check: Counts(passed[check], times + errored) for check, times in decided.items()}
+
+
+def _reaches(counts: Counts, test: PlannedSamples) -> bool:
+    return counts.passed / counts.n >= test.pass_rate_min - _ROUNDING
 
 
 class Figure(NamedTuple):
@@ -107,16 +165,3 @@ def compare_models(tests: Iterable[tuple[str, Side, Side]]) -> Iterator[ModelCha
     for target, (before, after) in models.items():
         if before != after and before and after:
             yield ModelChange(target, tuple(sorted(before)), tuple(sorted(after)))
-
-
-def _models(samples: Sequence[Sample]) -> tuple[str, ...]:
-    if len(samples) == 1:
-        return samples[0].models
-    return tuple(sorted({model for sample in samples for model in sample.models}))
-
-
-def _by_name(repeats: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
-    if not any(repeats):
-        return {}
-    names = dict.fromkeys(name for scores in repeats for name in scores)
-    return {name: tuple(scores[name] for scores in repeats if name in scores) for name in names}

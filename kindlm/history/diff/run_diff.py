@@ -17,7 +17,6 @@ from operator import itemgetter
 
 from kindlm.history.compared_attempts import Attempts, attempts_to_compare
 from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour
-from kindlm.history.diff.checks import pair_checks
 from kindlm.history.diff.config import (
     Suite,
     SuiteConfig,
@@ -32,20 +31,13 @@ from kindlm.history.diff.figures import (
     ModelChange,
     compare_figures,
     compare_models,
+    pair_checks,
     side_of,
 )
 from kindlm.history.diff.samples import PlannedSamples, independent_samples, read_samples
 from kindlm.history.diff.values import Kind, QualifiedName, TestDiff
 from kindlm.history.evidence.judging import judge_pair
-from kindlm.history.evidence.values import (
-    Change,
-    CheckKey,
-    CheckPair,
-    FailOn,
-    RunEvidence,
-    TestPair,
-    Verdict,
-)
+from kindlm.history.evidence.values import Change, FailOn, RunEvidence, TestPair, Verdict
 from kindlm.history.groups import Group
 from kindlm.history.json_text import read_json
 from kindlm.history.run_view import RunView
@@ -81,11 +73,7 @@ class RunDiff:
     """What became of the tests of a run. `db` is a read-only connection."""
 
     def __init__(
-        self,
-        db: sqlite3.Connection,
-        before: RunView,
-        after: RunView,
-        options: DiffOptions,
+        self, db: sqlite3.Connection, before: RunView, after: RunView, options: DiffOptions
     ) -> None:
         self._db = db
         self.before = before
@@ -110,13 +98,9 @@ class RunDiff:
         """
         found, failing = self.evidence.tests, frozenset(self.evidence.failing)
         return tuple(
-            replace(
-                test,
-                evidence=found.get(test.key, test.evidence),
-                fails=test.key in failing,
-            )
+            replace(test, evidence=found.get(key, test.evidence), fails=key in failing)
             for test in self._read
-            if self._is_wanted(test.key)
+            if self._is_wanted(key := test.key)
         )
 
     @cached_property
@@ -151,12 +135,11 @@ class RunDiff:
     @cached_property
     def left_out(self) -> tuple[str, ...]:
         """The suites of BEFORE that AFTER was not asked to run."""
-        known = {(suite.project, suite.name) for suite in self._suites_after}
-        names = {suite.name for suite in self._suites_after if suite.broken}
+        known = {suite.identity for suite in self._suites_after}
         return tuple(
             suite.name
             for suite in self._suites_before
-            if (suite.project, suite.name) not in known and suite.name not in names
+            if suite.identity not in known and suite.name not in self.unloaded
         )
 
     @cached_property
@@ -216,16 +199,15 @@ class RunDiff:
     @cached_property
     def configs(self) -> tuple[SuiteConfig, ...]:
         """How the configurations of the suites changed."""
-        before = {(suite.project, suite.name): suite for suite in self._suites_before}
         found = (
             compare_configs(
-                suite.name,
-                (old.config_hash or "", suite.config_hash or ""),
+                new.name,
+                (old.config_hash or "", new.config_hash or ""),
                 self._text(old.config),
-                self._text(suite.config),
+                self._text(new.config),
             )
-            for suite in self._suites_after
-            if (old := before.get((suite.project, suite.name))) is not None and not suite.broken
+            for old, new in self._suites
+            if old and new
         )
         return tuple(config for config in found if config is not None)
 
@@ -236,16 +218,30 @@ class RunDiff:
 
     @cached_property
     def _suites_before(self) -> tuple[Suite, ...]:
-        return self._suites(self.before)
+        return self._suites_of(self.before)
 
     @cached_property
     def _suites_after(self) -> tuple[Suite, ...]:
-        return self._suites(self.after)
+        return self._suites_of(self.after)
 
-    def _suites(self, side: RunView) -> tuple[Suite, ...]:
+    def _suites_of(self, side: RunView) -> tuple[Suite, ...]:
         wanted = self.options.suite
         suites = read_suites(self._db, side.runs)
         return tuple(suite for suite in suites if wanted is None or suite.name == wanted)
+
+    @cached_property
+    def _suites(self) -> tuple[tuple[Suite | None, Suite | None], ...]:
+        """The suites of both sides in pairs: those of AFTER, then what is of BEFORE alone.
+
+        One that was not loaded in AFTER is one of BEFORE alone.
+        """
+        before = {suite.identity: suite for suite in self._suites_before}
+        both = [
+            (before.pop(suite.identity, None), suite)
+            for suite in self._suites_after
+            if not suite.broken
+        ]
+        return *both, *((suite, None) for suite in before.values() if not suite.broken)
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:
@@ -255,25 +251,10 @@ class RunDiff:
     @cached_property
     def _read(self) -> tuple[TestDiff, ...]:
         """All tests of both sides, before they are judged."""
-        before = {(suite.project, suite.name): suite for suite in self._suites_before}
-        # The suites of AFTER come first; one that was not loaded there is one of BEFORE alone.
-        suites = [
-            (number, before.pop((suite.project, suite.name), None), suite)
-            for number, suite in enumerate(self._suites_after)
-            if not suite.broken
-        ]
-        gone = [
-            (number, suite, None)
-            for number, suite in enumerate(before.values())
-            if not suite.broken
-        ]
         found = [
             ((test.after is None, number, ordinal), test)
-            for number, old, new in (
-                *suites,
-                *gone,
-            )
-            for ordinal, test in self._read_suite(old, new)
+            for number, suites in enumerate(self._suites)
+            for ordinal, test in self._read_suite(*suites)
         ]
         return tuple(test for _, test in sorted(found, key=itemgetter(0)))
 
@@ -293,8 +274,7 @@ class RunDiff:
             assert test is not None
             key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
             told = side_of(old) if old else None, side_of(new) if new else None
-            judged, is_same, behaviour = told, False, BehaviourChange()
-            checks: dict[CheckKey, CheckPair] = {}
+            pair, behaviour = TestPair(*told), BehaviourChange()
             if before and after and old and new:
                 if old.samples and new.samples:
                     same_config = before.config_hash == after.config_hash
@@ -302,20 +282,19 @@ class RunDiff:
                         old.samples, new.samples, self._arguments, same_config=same_config
                     )
                 own_old, own_new, is_same = independent_samples(old, new)
-                if (own_old, own_new) != (old, new):
-                    judged = side_of(own_old), side_of(own_new)
-                config = self._config(suite.name)
-                is_other = partial(is_other_demand, config, before, after, test.name)
-                checks = pair_checks(own_old, own_new, is_other)
-            if is_same:
-                # The same conversations need no texts to be the same.
-                behaviour = replace(behaviour, erased=False)
-            pair = TestPair(
-                *judged,
-                behaviour_changed=behaviour.any or behaviour.erased,
-                same_conversations=is_same,
-                checks=checks,
-            )
+                if is_same:
+                    # The same conversations need no texts to be the same.
+                    behaviour = replace(behaviour, erased=False)
+                is_other = partial(
+                    is_other_demand, self._config(suite.name), before, after, test.name
+                )
+                pair = TestPair(
+                    told[0] if own_old is old else side_of(own_old),
+                    told[1] if own_new is new else side_of(own_new),
+                    behaviour_changed=behaviour.any or behaviour.erased,
+                    same_conversations=is_same,
+                    checks=pair_checks(own_old, own_new, is_other),
+                )
             if any(key in added for added in self._added):
                 added_before, added = (side.get(key, AddedRepeats()) for side in self._added)
                 pair = added.beside(pair, added_before)

@@ -19,12 +19,14 @@ the tests include checks that exclude each other.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from operator import itemgetter
 from statistics import fmean
 from typing import Generic, TypeAlias, TypeVar
 
 from kindlm.history.evidence.values import (
     Change,
-    CheckEvidence,
     CheckKey,
     CheckPair,
     FailOn,
@@ -36,14 +38,8 @@ from kindlm.history.evidence.values import (
     TestPair,
     Verdict,
 )
-from kindlm.history.statistics.intervals import rate_difference_interval
 from kindlm.history.statistics.paired import compare_paired
-from kindlm.history.statistics.pass_rates import (
-    Looks,
-    confirmed_drops,
-    pass_rate_drop,
-    repeats_needed,
-)
+from kindlm.history.statistics.pass_rates import Looks, confirmed_drops, repeats_needed
 from kindlm.history.statistics.sequential import Settlement, settlements
 from kindlm.history.statistics.tables import discrete_discoveries, score_drop, score_repeats_needed
 
@@ -79,9 +75,9 @@ def judge_pair(
     found = {key: family.judge(key, pair) for key, pair in told.items()}
     # Of the runs as a whole, tests speak that had conversations of their own on both sides,
     # repeated ones if there are any.
-    own = [pair for pair in told.values() if pair.counts and not pair.same_conversations]
-    repeated = [pair.counts for pair in own if pair.counts and pair.repeated]
-    paired = compare_paired(repeated or [pair.counts for pair in own if pair.counts])
+    own = [pair.rate for pair in told.values() if pair.rate and not pair.same_conversations]
+    repeated = [rate for rate in own if rate.repeated]
+    paired = compare_paired([(rate.before, rate.after) for rate in repeated or own])
     worse = better = False
     # Tests that were picked, maybe for their results, stand for no run as a whole.
     if paired is not None and repeated and len(told) == len(tests):
@@ -100,7 +96,7 @@ def judge_pair(
     else:
         verdict = Verdict.UNCHANGED
     fails = fail_on is not FailOn.NEVER and (worse or bool(failing[fail_on]))
-    return RunEvidence(found, paired, worse, better, verdict, failing[fail_on], fails)
+    return RunEvidence(found, paired, worse, verdict, failing[fail_on], fails)
 
 
 def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Settlement]:
@@ -110,8 +106,8 @@ def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Se
     given, since any of them might have fallen by chance.
     """
     settled = _settlements(tests, both=both)
-    found = {key: _settlement(key, test, settled) for key, test in tests.items()}
-    return {key: settlement for key, settlement in found.items() if settlement is not None}
+    found = ((key, _settlement(key, test, settled)) for key, test in tests.items())
+    return {key: settlement for key, settlement in found if settlement is not None}
 
 
 _Chosen = TypeVar("_Chosen")
@@ -146,8 +142,8 @@ def _settlement(
     """Return what a test has come to with its checks; None if neither it nor any of them fell."""
     if test.rate is None:
         return None
-    rates = [((key, None), test.rate), *(((key, check), c) for check, c in test.checks.items())]
-    found = {settled[rate] for rate, pair in rates if pair.fell and rate in settled}
+    rates: list[tuple[CheckKey | None, CheckPair]] = [(None, test.rate), *test.checks.items()]
+    found = {settled[key, check] for check, pair in rates if pair.fell and (key, check) in settled}
     return min(found, key=list(Settlement).index, default=None)
 
 
@@ -161,11 +157,7 @@ class _Family(Generic[Key]):
     def __init__(self, tests: Mapping[Key, TestPair], threshold: float) -> None:
         self.threshold = threshold
         compared = compared_rates(tests)
-        rates = {
-            rate: pair
-            for rate, pair in compared.items()
-            if min(pair.before.n, pair.after.n) >= _REPEATED
-        }
+        rates = {rate: pair for rate, pair in compared.items() if pair.repeated}
         drops = [Looks(pair.before, (pair.after,)) for pair in rates.values()]
         self.worse = _chosen(rates, confirmed_drops(drops, RATES_LEVEL))
         whole = {key: pair for (key, check), pair in rates.items() if check is None}
@@ -176,7 +168,7 @@ class _Family(Generic[Key]):
             for key, test in tests.items()
             if not test.same_conversations
             for name, pair in _score_pairs(test).items()
-            if min(len(pair[0]), len(pair[1])) >= _REPEATED
+            if min(map(len, pair)) >= _REPEATED
         }
         fallen = [score_drop(old, new) for old, new in scores.values()]
         risen = [score_drop(new, old) for old, new in scores.values()]
@@ -189,24 +181,25 @@ class _Family(Generic[Key]):
 
     def judge(self, key: Key, pair: TestPair) -> TestEvidence:
         """Return what became of a test, and how sure that is."""
-        rate = pair.rate
-        if rate is None:
-            if pair.after is None:
-                return TestEvidence(Change.REMOVED)
-            return TestEvidence(Change.ADDED if pair.after.counts.n else Change.NOT_RUN)
-        dropped, risen = _moved_scores(pair, self.threshold)
+        before, after, rate = pair.before, pair.after, pair.rate
+        if after is None:
+            return TestEvidence(Change.REMOVED)
+        if before is None or rate is None:
+            return TestEvidence(Change.ADDED if after.counts.n else Change.NOT_RUN)
+        dropped, risen = _moved_scores(pair, before, after, self.threshold)
         unsure = Strength.SUSPECTED if pair.repeated else Strength.ONE_SAMPLE
         if pair.same_conversations:
             unsure = Strength.EXPECTATIONS
         checks = self._dropped_checks(key, pair, unsure)
         sure, cleared = self._sure_or_cleared((key, None))
-        broken = rate.direction == 0 and pair.ended_errored
+        # The test tolerated failures, and now does not pass since a repeat errored.
+        broken = rate.direction == 0 and before.passed and not after.passed and after.errored > 0
         # What is sure comes first, then what is worse.
         change, strength = Change.UNCHANGED, None
         if (
             sure
             or any((key, name) in self.worse_scores for name in dropped)
-            or any(check.strength is Strength.CONFIRMED for check in checks)
+            or any(check.strength is Strength.CONFIRMED for check in checks.values())
         ):
             change, strength = Change.REGRESSED, Strength.CONFIRMED
         elif key in self.better or any((key, name) in self.better_scores for name in risen):
@@ -220,16 +213,17 @@ class _Family(Generic[Key]):
         needed = None
         if strength in (Strength.SUSPECTED, Strength.ONE_SAMPLE):
             needed = _repeats_needed(pair, rate, change, self.level)
+        passed = before.passed or any(check.newly_failed for check in pair.checks.values())
         return TestEvidence(
             change,
             strength,
-            _p_value(rate),
-            rate_difference_interval(rate.all_before, rate.all_after),
+            rate.p_value,
+            rate.interval,
             needed,
             dropped,
             _settlement(key, pair, self.settled),
             checks,
-            _newly_failed(pair),
+            newly_failed=passed and not after.passed,
         )
 
     def _sure_or_cleared(self, rate: _Rate[Key]) -> tuple[bool, bool]:
@@ -239,56 +233,31 @@ class _Family(Generic[Key]):
 
     def _dropped_checks(
         self, key: Key, pair: TestPair, unsure: Strength
-    ) -> tuple[CheckEvidence, ...]:
+    ) -> dict[CheckKey, CheckPair]:
         """Return the checks that pass less often and that nothing cleared, surest first."""
         found = []
         for check, rate in pair.checks.items():
             sure, cleared = self._sure_or_cleared((key, check))
             if rate.fell and not cleared:
-                strength = Strength.CONFIRMED if sure else unsure
-                p_value = interval = None
-                if not pair.same_conversations:
-                    p_value = _p_value(rate)
-                    interval = rate_difference_interval(rate.all_before, rate.all_after)
-                found.append(
-                    CheckEvidence(
-                        check,
-                        rate.before,
-                        rate.all_after,
-                        strength,
-                        p_value,
-                        interval,
-                        rate.all_after.n - rate.after.n,
-                    )
-                )
-        found.sort(key=lambda one: (one.strength is not Strength.CONFIRMED, one.p_value or 0))
-        return tuple(found)
+                judged = replace(rate, strength=Strength.CONFIRMED if sure else unsure)
+                found.append((not sure, judged.p_value or 0.0, check, judged))
+        return {check: judged for _, _, check, judged in sorted(found, key=itemgetter(0, 1))}
 
 
 def _chosen(keys: Iterable[_Chosen], marks: Iterable[bool]) -> frozenset[_Chosen]:
-    return frozenset(key for key, mark in zip(keys, marks, strict=True) if mark)
-
-
-def _newly_failed(pair: TestPair) -> bool:
-    """Tell whether the test, or a check of a test that does not pass, failed and passed before."""
-    assert pair.before is not None
-    assert pair.after is not None
-    passed = pair.before.passed or any(
-        check.was_met and not check.is_met for check in pair.checks.values()
-    )
-    return passed and not pair.after.passed
+    return frozenset(compress(keys, marks))
 
 
 def _score_pairs(pair: TestPair) -> dict[str, tuple[tuple[float, ...], tuple[float, ...]]]:
     if pair.before is None or pair.after is None:
         return {}
-    both = (
-        (name, old, pair.after.scores.get(name, ())) for name, old in pair.before.scores.items()
-    )
-    return {name: (old, new) for name, old, new in both if old and new}
+    old, new = pair.before.scores, pair.after.scores
+    return {name: (old[name], new[name]) for name in old if old[name] and new.get(name)}
 
 
-def _moved_scores(pair: TestPair, threshold: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _moved_scores(
+    pair: TestPair, before: Side, after: Side, threshold: float
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the scores that fell and those that rose, by more than the threshold.
 
     A repeat that errored has no score, and whatever it would have been is no merit of its side:
@@ -296,11 +265,9 @@ def _moved_scores(pair: TestPair, threshold: float) -> tuple[tuple[str, ...], tu
     """
     dropped, risen = [], []
     for name, (old, new) in _score_pairs(pair).items():
-        assert pair.before is not None
-        assert pair.after is not None
-        if fmean(new) - _at_worst(pair.before, old) < -threshold - _ROUNDING:
+        if fmean(new) - _at_worst(before, old) < -threshold - _ROUNDING:
             dropped.append(name)
-        if _at_worst(pair.after, new) - fmean(old) > threshold + _ROUNDING:
+        if _at_worst(after, new) - fmean(old) > threshold + _ROUNDING:
             risen.append(name)
     return tuple(dropped), tuple(risen)
 
@@ -308,13 +275,6 @@ def _moved_scores(pair: TestPair, threshold: float) -> tuple[tuple[str, ...], tu
 def _at_worst(side: Side, scores: Sequence[float]) -> float:
     lacking = min(side.errored, max(side.counts.n - len(scores), 0))
     return sum(scores) / (len(scores) + lacking)
-
-
-def _p_value(rate: CheckPair) -> float | None:
-    if rate.direction == 0:
-        return None
-    worse, better = (rate.before, rate.after) if rate.fell else (rate.after, rate.before)
-    return pass_rate_drop(Looks(worse, (better,)))
 
 
 def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: float) -> int | None:

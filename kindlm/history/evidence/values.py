@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate, takewhile
 from typing import Generic, NamedTuple, TypeVar
 
+from kindlm.history.statistics.intervals import rate_difference_interval
 from kindlm.history.statistics.paired import PairedComparison
-from kindlm.history.statistics.pass_rates import Looks
+from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
@@ -16,7 +18,6 @@ from kindlm.outcome import Status
 __all__ = [
     "MOST_ADDED",
     "Change",
-    "CheckEvidence",
     "CheckKey",
     "CheckPair",
     "FailOn",
@@ -144,16 +145,17 @@ class CheckPair:
     """A check, or a test as a whole, before and after: repeats that passed of those that count.
 
     A repeat counts if it decided the check, or if it errored: then it did not pass. `added` are
-    those of the repeats that were added to AFTER, `added_before` to BEFORE. `was_met` and `is_met`
-    tell whether its pass rate reached what the test has to reach.
+    those of the repeats that were added to AFTER, `added_before` to BEFORE. `newly_failed`: its
+    pass rate reached what the test has to reach, and does not any more. `strength` is how sure it
+    is that it fell; None if it did not, or before it is judged.
     """
 
     before: Counts
     after: Counts
     added: tuple[Counts, ...] = ()
-    was_met: bool = False
-    is_met: bool = False
     added_before: tuple[Counts, ...] = ()
+    newly_failed: bool = False
+    strength: Strength | None = None
 
     @property
     def direction(self) -> int:
@@ -165,6 +167,11 @@ class CheckPair:
     def fell(self) -> bool:
         """Whether the pass rate is lower than before."""
         return self.direction < 0
+
+    @property
+    def repeated(self) -> bool:
+        """Whether both sides have repeats, so that something can be confirmed."""
+        return min(self.before.n, self.after.n) >= _REPEATED
 
     @property
     def all_before(self) -> Counts:
@@ -179,12 +186,28 @@ class CheckPair:
     @property
     def looks(self) -> Looks:
         """AFTER before anything was added, and after each addition, as far as these count."""
-        after = [self.after]
-        for counts in self.added:
-            if after[-1].n + counts.n > self.after.n + MOST_ADDED:
-                break
-            after.append(pooled((after[-1], counts)))
-        return Looks(self.before, tuple(after), MOST_ADDED)
+        grown = accumulate((self.after, *self.added), lambda *both: pooled(both))
+        most = self.after.n + MOST_ADDED
+        after = tuple(takewhile(lambda counts: counts.n <= most, grown))
+        return Looks(self.before, after, MOST_ADDED)
+
+    @property
+    def p_value(self) -> float | None:
+        """The one-sided p-value of the change, without added repeats; None if there is none.
+
+        Nor is there one where both sides are the same conversations, which hold no chance.
+        """
+        if self.direction == 0 or self.strength is Strength.EXPECTATIONS:
+            return None
+        worse, better = (self.before, self.after) if self.fell else (self.after, self.before)
+        return pass_rate_drop(Looks(worse, (better,)))
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the change, added repeats included; None like the p-value."""
+        if self.strength is Strength.EXPECTATIONS:
+            return None
+        return rate_difference_interval(self.all_before, self.all_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,63 +231,30 @@ class TestPair:
     added_before: tuple[Counts, ...] = ()
 
     @property
-    def counts(self) -> tuple[Counts, Counts] | None:
-        """The repeats of both runs, without added ones; None if a side has none."""
-        if self.before is None or self.after is None:
-            return None
-        both = self.before.counts, self.after.counts
-        return both if both[0].n and both[1].n else None
-
-    @property
     def rate(self) -> CheckPair | None:
         """The pass rate of the test as a whole; None if a side has no repeats."""
-        if self.counts is None:
-            return None
-        return CheckPair(*self.counts, self.added, added_before=self.added_before)
-
-    @property
-    def ended_errored(self) -> bool:
-        """Whether the test passed, tolerating failures, and now does not since a repeat errored."""
         if self.before is None or self.after is None:
-            return False
-        return self.before.passed and not self.after.passed and self.after.errored > 0
+            return None
+        old, new = self.before.counts, self.after.counts
+        return CheckPair(old, new, self.added, self.added_before) if old.n and new.n else None
 
     @property
     def repeated(self) -> bool:
-        """Whether both runs have repeats of their own, so that something can be confirmed."""
-        counts = self.counts
-        if self.same_conversations:
-            return False
-        return counts is not None and min(counts[0].n, counts[1].n) >= _REPEATED
-
-
-class CheckEvidence(NamedTuple):
-    """A check that passes less often than before, and how sure that is.
-
-    `after` holds `added` repeats, too. `p_value` is one-sided and without added repeats; it and the
-    95 % `interval` of the change are None for the same conversations.
-    """
-
-    check: CheckKey
-    before: Counts
-    after: Counts
-    strength: Strength
-    p_value: float | None
-    interval: tuple[float, float] | None
-    added: int = 0
+        """Whether both runs have repeats, and of their own."""
+        rate = None if self.same_conversations else self.rate
+        return rate is not None and rate.repeated
 
 
 @dataclass(frozen=True, slots=True)
 class TestEvidence:
     """What became of a test, and how sure that is.
 
-    `p_value` is that of the change of its pass rate by itself, one-sided, without added repeats;
-    `interval` the 95 % interval of that change, added repeats included. Neither is known of the
-    same conversations, which hold no chance. `repeats_to_settle` is how
-    many repeats on each side would confirm a change as large as this one in 4 of 5 cases.
-    `dropped_scores` are those whose mean fell by more than the threshold, `dropped_checks` the
-    checks that pass less often, the surest first. `newly_failed`: the test, or a check of a test
-    that does not pass, went from passed to failed; where a side has one sample, that decides.
+    `p_value` and `interval` are those of its pass rate. Neither is known of the same conversations,
+    which hold no chance. `repeats_to_settle` is how many repeats on each side would confirm a
+    change as large as this one in 4 of 5 cases. `dropped_scores` are those whose mean fell by more
+    than the threshold, `dropped_checks` the checks that pass less often, the surest first.
+    `newly_failed`: the test, or a check of a test that does not pass, went from passed to failed;
+    where a side has one sample, that decides.
     """
 
     __test__ = False  # not a pytest class
@@ -276,7 +266,7 @@ class TestEvidence:
     repeats_to_settle: int | None = None
     dropped_scores: tuple[str, ...] = ()
     settlement: Settlement | None = None
-    dropped_checks: tuple[CheckEvidence, ...] = ()
+    dropped_checks: dict[CheckKey, CheckPair] = field(default_factory=dict)
     newly_failed: bool = False
 
 
@@ -284,15 +274,13 @@ class TestEvidence:
 class RunEvidence(Generic[Key]):
     """What became of all tests, and of the runs as a whole.
 
-    `paired` is None if no test had conversations of its own on both sides; `run_regressed` and
-    `run_improved` tell whether it confirms anything. `failing` are the tests that make the exit
-    code 1, which is `fails`.
+    `paired` is None if no test had conversations of its own on both sides; `run_regressed` tells
+    whether it confirms a drop. `failing` are the tests that make the exit code 1, which is `fails`.
     """
 
     tests: Mapping[Key, TestEvidence]
     paired: PairedComparison | None
     run_regressed: bool
-    run_improved: bool
     verdict: Verdict
     failing: tuple[Key, ...]
     fails: bool

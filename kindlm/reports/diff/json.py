@@ -11,12 +11,11 @@ from typing import Any, TextIO
 
 from kindlm import __version__
 from kindlm.history.diff.calls import ABSENT, CallChange, ChangedValue
-from kindlm.history.diff.checks import CheckChange
-from kindlm.history.diff.details import TestDetails
+from kindlm.history.diff.details import CheckChange, TestDetails
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import WordDiff
-from kindlm.history.evidence.values import CheckEvidence, Side
+from kindlm.history.evidence.values import CheckPair, Side
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.reports.diff.text import headline_of, next_step, notes_of
@@ -218,11 +217,11 @@ def _check(check: CheckChange) -> dict[str, Any]:
     }
 
 
-def check_evidence(found: CheckEvidence) -> dict[str, Any]:
+def check_evidence(found: CheckPair) -> dict[str, Any]:
     """Return how sure it is that a check passes less often; also in `kindlm baseline compare`."""
     return {
         "before": found.before._asdict(),
-        "after": found.after._asdict(),
+        "after": found.all_after._asdict(),
         "strength": found.strength,
         "pValue": found.p_value,
         "interval": found.interval,

@@ -176,7 +176,7 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
     for check in checks_to_tell(details.checks)[:_CHECKS]:
         yield f"- {code(check_name(check))} {check_text(check)}"
         yield f" {code(check.failure_code)}\n" if check.failure_code else "\n"
-        if check.message and check.worse:
+        if check.message and check.direction < 0:
             yield f"  {code(bounded(check.message, 300))}\n"
     if error := details.errors[1]:
         yield f"- error {code(bounded(error, 300))}\n"

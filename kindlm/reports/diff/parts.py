@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kindlm.history.diff.calls import ABSENT, CallChange, CallEdit, ChangedValue
-from kindlm.history.diff.checks import CheckChange
+from kindlm.history.diff.details import CheckChange
 from kindlm.history.diff.samples import SCORED
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.diff.words import Edit, Segment, WordDiff
@@ -103,8 +103,8 @@ def check_text(check: CheckChange) -> str:
     found = check.evidence
     if found is None:
         return text
-    if found.added:
-        text += f", {found.after.passed}/{found.after.n} with added repeats"
+    if found.all_after != found.after:
+        text += f", {found.all_after.passed}/{found.all_after.n} with added repeats"
     elif found.p_value is not None and found.strength is not Strength.ONE_SAMPLE:
         text += f", {p_value(found.p_value)}"
     return f"{text}, {found.strength}"
@@ -118,7 +118,7 @@ def checks_to_tell(checks: Sequence[CheckChange]) -> list[CheckChange]:
     told = [
         check
         for check in checks
-        if check.flipped
+        if check.direction
         or bool(check.before.of) != bool(check.after.of)
         or check.score_dropped
         or check.evidence is not None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from kindlm.history.diff.calls import CallChange, CallEdit
-from kindlm.history.diff.checks import CheckChange
-from kindlm.history.diff.details import TestDetails
+from kindlm.history.diff.details import CheckChange, TestDetails
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import Edit, WordDiff
@@ -174,15 +173,16 @@ def _write_checks(details: TestDetails, page: Page) -> None:
 
 
 def _write_check(check: CheckChange, page: Page) -> None:
-    sign = ("✗", "red") if check.worse else ("✓", "green") if check.flipped else ("·", "dim")
+    worse = check.direction < 0
+    sign = ("✗", "red") if worse else ("✓", "green") if check.direction else ("·", "dim")
     page.line(
         sign,
         f" {check_name(check)}  {check_text(check)}",
-        (f"  {one_line(check.failure_code or '')}", "red" if check.worse else "dim"),
+        (f"  {one_line(check.failure_code or '')}", "red" if worse else "dim"),
         indent=8,
         hang=2,
     )
-    if check.message and check.worse:
+    if check.message and worse:
         page.line((visible(bounded(check.message, 400, lines=4)), "dim"), indent=10)
 
 

@@ -57,8 +57,8 @@ def test_a_check_that_fails_now_is_a_regression_of_a_test_that_failed_before(
         Strength.CONFIRMED,
         Kind.REGRESSED,
     )
-    (found,) = test.evidence.dropped_checks
-    assert (found.check.label, found.before, found.after) == ("works", (5, 5), (0, 5))
+    ((check, found),) = test.evidence.dropped_checks.items()
+    assert (check.label, found.before, found.after) == ("works", (5, 5), (0, 5))
     diff = compared(history)
     assert diff.fails
     assert headline_of(diff).word == "REGRESSED"
@@ -159,7 +159,7 @@ def test_the_same_demand_after_each_turn_is_a_check_for_each(history: History) -
         return {"assertions": (never, polite)}
 
     test = diff_of(history, [execution(True)] * 5, [execution(False)] * 5)
-    assert [found.check.number for found in test.evidence.dropped_checks] == [1]
+    assert [check.number for check in test.evidence.dropped_checks] == [1]
     assert test.fails
 
 

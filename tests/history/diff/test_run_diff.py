@@ -294,7 +294,7 @@ def test_the_prompt_is_compared_as_it_was_sent(history: History) -> None:
     test = diff_of(history, [{"system": "Be kind."}], [{"system": "Be quick."}])
     details = compared(history).details(test)
     assert details.words.keys() == {"system"}
-    assert details.words["system"].changed
+    assert len(details.words["system"].segments) > 1
 
 
 def test_personal_data_that_was_found_is_shown_redacted(history: History) -> None:
