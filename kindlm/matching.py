@@ -11,13 +11,14 @@ more than `actual` holds.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-__all__ = ["Mismatch", "Reason", "equal", "matches", "mismatches"]
+__all__ = ["Mismatch", "Reason", "canonical", "equal", "matches", "mismatches"]
 
 # The way from the root, last part first: a walk of any depth shares what its paths have in common.
 _Path: TypeAlias = "tuple[_Path | None, str | int]"
@@ -58,6 +59,16 @@ def matches(expected: Any, actual: Any) -> bool:
 def equal(left: Any, right: Any) -> bool:
     """Tell whether two JSON values are the same: each has all that the other one has."""
     return matches(left, right) and matches(right, left)
+
+
+def canonical(value: Any) -> str:
+    """Return a text that JSON values share if they are equal."""
+    return json.dumps(json.loads(json.dumps(value), parse_float=_number), sort_keys=True)
+
+
+def _number(digits: str) -> int | float:
+    number = float(digits)
+    return int(number) if number.is_integer() else number
 
 
 def mismatches(expected: Any, actual: Any) -> list[Mismatch]:

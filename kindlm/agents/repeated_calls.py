@@ -7,12 +7,12 @@ empty one here: one that was made up says nothing of what is the same.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from kindlm.matching import canonical
 from kindlm.transcript import ToolCall, ToolUse
 
 __all__ = ["completed", "tells_again", "told_before", "uses_together", "with_ids"]
@@ -104,13 +104,7 @@ def _arguments(call: ToolCall) -> str:
     """Return the arguments as a text that is the same for the same JSON, in which 1.0 is 1."""
     if call.malformed is not None:
         return call.malformed
-    plain = json.loads(json.dumps(call.arguments), parse_float=_number)
-    return json.dumps(plain, sort_keys=True)
-
-
-def _number(digits: str) -> int | float:
-    number = float(digits)
-    return int(number) if number.is_integer() else number
+    return canonical(call.arguments)
 
 
 def _only(of: Callable[[ToolCall], bool], key: _Key) -> _Key:

@@ -14,7 +14,7 @@ however few of them are settled: any of them might have fallen by chance.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kindlm.history.compared_attempts import Attempts
@@ -58,21 +58,19 @@ class AddedRepeats:
     def beside(self, pair: TestPair, before: AddedRepeats) -> TestPair:
         """Return a test and its checks, with these repeats of AFTER and others of BEFORE."""
         checks = {
-            check: replace(
-                known,
-                added=tuple(self._of_check(check)),
-                added_before=tuple(before._of_check(check)),
-            )
+            check: replace(known, added=self.of(check), added_before=before.of(check))
             for check, known in pair.checks.items()
         }
         return replace(pair, added=self.counts, added_before=before.counts, checks=checks)
 
-    def _of_check(self, check: CheckKey) -> Iterator[Counts]:
-        """Yield the repeats that count for a check, as `CheckPair` has it."""
-        for text, errored in self.checks:
-            passed = read_checks(text).get(check)
-            if passed is not None or errored:
-                yield Counts(int(passed or False), 1)
+    def of(self, check: CheckKey) -> tuple[Counts, ...]:
+        """Return the repeats that count for a check, as `CheckPair` has it."""
+        found = ((read_checks(text).get(check), errored) for text, errored in self.checks)
+        return tuple(
+            Counts(int(passed or 0), 1)
+            for passed, errored in found
+            if passed is not None or errored
+        )
 
 
 def read_added(
@@ -83,22 +81,7 @@ def read_added(
     Tests that nothing was added to are absent. `attempts`: by which these runs are compared.
     """
     found: dict[QualifiedName, AddedRepeats] = {}
-    for project, suite, test, target, repeat, status, reached, checks in db.execute(
-        *among(_added(attempts), runs)
-    ):
-        key = QualifiedName(project, suite, test, target)
-        known = found.get(key, AddedRepeats())
-        if status in ("passed", "failed", "errored") and reached:
-            known = AddedRepeats(
-                (*known.counts, Counts(int(status == "passed"), 1)),
-                checks=(*known.checks, (checks, status == "errored")),
-            )
-        found[key] = replace(known, last=repeat)
-    return found
-
-
-def _added(attempts: Attempts) -> str:
-    return f"""
+    query = f"""
 SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status")},
        e.number <= (SELECT max(l.number) FROM executions l
                      WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0)),
@@ -110,6 +93,15 @@ SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status"
  WHERE r.mode = 'settled' AND r.source_run IN $ids
  ORDER BY e.repeat, r.started_at, e.id
 """  # noqa: S608 (constants of this package)
+    for *name, repeat, status, reached, checks in db.execute(*among(query, runs)):
+        known = found.get(key := QualifiedName(*name), AddedRepeats())
+        if status in ("passed", "failed", "errored") and reached:
+            known = AddedRepeats(
+                (*known.counts, Counts(int(status == "passed"), 1)),
+                checks=(*known.checks, (checks, status == "errored")),
+            )
+        found[key] = replace(known, last=repeat)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +147,9 @@ def suspects(
 
     Tests are open as long as more repeats of AFTER may decide them, or more of `both` sides.
     """
-    added_before, nothing = added_before or {}, AddedRepeats()
+    nothing = AddedRepeats()
     known = {
-        key: added.get(key, nothing).beside(pair, added_before.get(key, nothing))
+        key: added.get(key, nothing).beside(pair, (added_before or {}).get(key, nothing))
         for key, pair in pairs.items()
     }
     settled = settle(known, both=both)
@@ -165,10 +157,9 @@ def suspects(
     found = []
     for key, test in evidence.items():
         rate, standing = known[key].rate, settled.get(key)
-        regressed = test.change is Change.REGRESSED
-        if rate is None or not (standing or regressed):
+        if rate is None or not (standing or test.change is Change.REGRESSED):
             continue
-        if regressed and test.strength is Strength.CONFIRMED:
+        if (test.change, test.strength) == (Change.REGRESSED, Strength.CONFIRMED):
             standing = Settlement.CONFIRMED
         elif standing is Settlement.CONFIRMED:
             # The comparison confirms by added repeats only where there are any.

@@ -11,21 +11,17 @@ what the agent does.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from kindlm.history.diff.samples import CallRef, Sample, read_checks
+from kindlm.history.diff.samples import Sample, read_checks
+from kindlm.matching import canonical
 
-__all__ = ["Arguments", "BehaviourChange", "compare_behaviour", "usual"]
-
-Arguments: TypeAlias = Callable[[bytes], Any]
-"""Returns the arguments of a call, a JSON value, by the digest of their text."""
-
-_ABSENT = object()
+__all__ = ["BehaviourChange", "compare_behaviour", "usual"]
 
 T = TypeVar("T", bound=Hashable)
 
@@ -64,31 +60,37 @@ def usual(samples: Sequence[Sample]) -> tuple[Sample | None, int]:
         return (samples[0], 1) if samples else (None, 0)
     alike = _most_common(samples, lambda sample: (_tools(sample), sample.failures))
     same_calls = _most_common(alike, lambda sample: sample.calls)
-    chosen = _most_common(same_calls, lambda sample: sample.output)[0]
-    return chosen, len(alike)
+    return _most_common(same_calls, lambda sample: sample.output)[0], len(alike)
 
 
 def compare_behaviour(
     before: Sequence[Sample],
     after: Sequence[Sample],
-    arguments: Arguments,
+    arguments: Callable[[bytes], Any],
     *,
     same_config: bool = False,
 ) -> BehaviourChange:
     """Tell what a test that ran on both sides does otherwise.
 
-    `same_config`: the configuration of its suite, with the code of scenarios, is the same on both.
+    `arguments` returns those of a call, a JSON value, by the digest of their text. `same_config`:
+    the configuration of its suite, with the code of scenarios, is the same on both.
     """
-    tools = _replaced([_tools(sample) for sample in before], [_tools(sample) for sample in after])
+    sides = before, after
+    tools = _replaced(*([{_tools(sample)} for sample in side] for side in sides))
+    turns = range(max(len(sample.earlier) for sample in (*before, *after)))
     return BehaviourChange(
         tools=tools,
         arguments=not tools and _other_arguments(before, after, arguments),
-        failures=_replaced_in_sets(
-            [sample.failures for sample in before], [sample.failures for sample in after]
-        ),
+        failures=_replaced(*([sample.failures for sample in side] for side in sides)),
         checks=_other_checks(before, after, same_config),
-        output=_others([sample.output for sample in before], [sample.output for sample in after]),
-        turns=tuple(_other_turns(before, after)),
+        output=_others(*({sample.output for sample in side} for side in sides)),
+        turns=tuple(
+            turn + 1
+            for turn in turns
+            if _others(
+                *({s.earlier[turn] for s in side if turn < len(s.earlier)} for side in sides)
+            )
+        ),
         erased=any(sample.erased for sample in (*before, *after)),
     )
 
@@ -103,20 +105,9 @@ def _tools(sample: Sample) -> tuple[tuple[int, str], ...]:
     return tuple((call.turn, call.tool) for call in sample.calls)
 
 
-def _replaced(before: Sequence[T], after: Sequence[T]) -> bool:
-    """Tell whether most of one side is what the other side never was."""
-    if len(before) == len(after) == 1:
-        return before[0] != after[0]
-    old, new = Counter(before), Counter(after)
-    (usual_old, times_old), (usual_new, times_new) = old.most_common(1)[0], new.most_common(1)[0]
-    return (2 * times_old > old.total() and usual_old not in new) or (
-        2 * times_new > new.total() and usual_new not in old
-    )
-
-
-def _replaced_in_sets(before: Sequence[frozenset[T]], after: Sequence[frozenset[T]]) -> bool:
+def _replaced(before: Sequence[AbstractSet[T]], after: Sequence[AbstractSet[T]]) -> bool:
     """Tell whether something is in most of the sets of one side and in none of the other one."""
-    if set(before) == set(after):
+    if before == after:
         return False
     old, new = (Counter(chain.from_iterable(side)) for side in (before, after))
     return any(
@@ -124,6 +115,12 @@ def _replaced_in_sets(before: Sequence[frozenset[T]], after: Sequence[frozenset[
         or (2 * new[each] > len(after) and not old[each])
         for each in old.keys() | new.keys()
     )
+
+
+def _others(before: AbstractSet[bytes | None], after: AbstractSet[bytes | None]) -> bool:
+    """Tell whether no text of one side is one of the other."""
+    old, new = before - {None}, after - {None}
+    return bool(old) and bool(new) and old.isdisjoint(new)
 
 
 def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
@@ -135,94 +132,55 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
     """
     if {sample.checks for sample in before} == {sample.checks for sample in after}:
         return False
-    old, new = ([_labels(sample.checks) for sample in side] for side in (before, after))
-    if _replaced_in_sets([_numbered(each) for each in old], [_numbered(each) for each in new]):
-        return True
+    old, new = (
+        [{(check.kind, check.label) for check in read_checks(sample.checks)} for sample in side]
+        for side in (before, after)
+    )
+    # The first of a kind, the second and so on.
+    numbered = (
+        [
+            {(kind, n) for kind, of in Counter(kind for kind, _ in made).items() for n in range(of)}
+            for made in side
+        ]
+        for side in (old, new)
+    )
     told_apart = not same_config or min(len(before), len(after)) > 1
-    return told_apart and _replaced_in_sets(old, new)
-
-
-def _labels(checks: str) -> frozenset[tuple[str, str]]:
-    return frozenset((check.kind, check.label) for check in read_checks(checks))
-
-
-def _numbered(checks: frozenset[tuple[str, str]]) -> frozenset[tuple[str, int]]:
-    """Return the checks without their labels: the first of a kind, the second and so on."""
-    kinds = Counter(kind for kind, _ in checks)
-    return frozenset((kind, number) for kind, total in kinds.items() for number in range(total))
-
-
-def _others(before: Sequence[bytes | None], after: Sequence[bytes | None]) -> bool:
-    """Tell whether no text of one side is one of the other."""
-    old, new = (set(side) - {None} for side in (before, after))
-    return bool(old) and bool(new) and old.isdisjoint(new)
-
-
-def _other_turns(before: Sequence[Sample], after: Sequence[Sample]) -> Iterator[int]:
-    """Yield the turns before the last one that were answered otherwise."""
-    most = max(len(sample.earlier) for sample in (*before, *after))
-    for turn in range(1, most + 1):
-        sides = (
-            [sample.earlier[turn - 1] for sample in side if len(sample.earlier) >= turn]
-            for side in (before, after)
-        )
-        if _others(*sides):
-            yield turn
+    return _replaced(*numbered) or (told_apart and _replaced(old, new))
 
 
 def _other_arguments(
-    before: Sequence[Sample], after: Sequence[Sample], arguments: Arguments
+    before: Sequence[Sample], after: Sequence[Sample], arguments: Callable[[bytes], Any]
 ) -> bool:
     """Compare call by call and key by key, where both sides usually call the same tools.
 
     A key that takes another value in each repeat, such as a reason in words, has none that most
     repeats share, and is no change.
     """
-    if not any(sample.calls for sample in (*before, *after)):
-        return False
     tools = Counter(map(_tools, [*before, *after])).most_common(1)[0][0]
-    sides = [
+    old, new = (
         [sample.calls for sample in side if _tools(sample) == tools] for side in (before, after)
-    ]
-    if not all(sides):
-        return False
+    )
     return any(
-        _call_replaced(_made(sides[0], position), _made(sides[1], position), arguments)
-        for position in range(len(tools))
+        _call_replaced([call.digest for call in was], [call.digest for call in now], arguments)
+        for was, now in zip(zip(*old, strict=True), zip(*new, strict=True), strict=False)
     )
 
 
-def _made(side: Sequence[tuple[CallRef, ...]], position: int) -> list[bytes | None]:
-    return [calls[position].digest for calls in side]
-
-
 def _call_replaced(
-    before: list[bytes | None], after: list[bytes | None], arguments: Arguments
+    before: list[bytes | None], after: list[bytes | None], arguments: Callable[[bytes], Any]
 ) -> bool:
     if set(before) == set(after) or None in before or None in after:
         return False
     old, new = ([arguments(digest) for digest in side if digest] for side in (before, after))
     keys = {key for value in (*old, *new) if isinstance(value, dict) for key in value}
     if not all(isinstance(value, dict) for value in (*old, *new)):
-        return _replaced([_canonical(value) for value in old], [_canonical(value) for value in new])
-    return any(_replaced(_values(old, key), _values(new, key)) for key in keys)
-
-
-def _values(side: list[dict[str, Any]], key: str) -> list[str | None]:
-    return [_canonical(value.get(key, _ABSENT)) for value in side]
-
-
-def _canonical(value: Any) -> str | None:
-    """Return what two JSON values share if they are the same: 1 is 1.0, keys have no order."""
-    return None if value is _ABSENT else json.dumps(_plain(value), sort_keys=True)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case list():
-            return [_plain(item) for item in value]
-        case dict():
-            return {key: _plain(item) for key, item in value.items()}
-    return value
+        return _replaced(*([{canonical(value)} for value in side] for side in (old, new)))
+    return _replaced(
+        *(
+            [
+                {(key, canonical(value[key]) if key in value else None) for key in keys}
+                for value in side
+            ]
+            for side in (old, new)
+        )
+    )

@@ -186,7 +186,7 @@ class CheckPair:
     @property
     def looks(self) -> Looks:
         """AFTER before anything was added, and after each addition, as far as these count."""
-        grown = accumulate((self.after, *self.added), lambda *both: pooled(both))
+        grown = accumulate(self.added, lambda *both: pooled(both), initial=self.after)
         most = self.after.n + MOST_ADDED
         after = tuple(takewhile(lambda counts: counts.n <= most, grown))
         return Looks(self.before, after, MOST_ADDED)

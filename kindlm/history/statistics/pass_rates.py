@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import ceil, comb, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
@@ -118,29 +118,22 @@ def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
     nothing changed at all, any drop is false, and `level` is the probability of one. What is
     expected is an estimate, which makes this approximate; simulations in the tests hold it.
     """
-    kinds = [_Kind(looks.smallest_p, looks.design, looks.pooled) for looks in tests]
+    # What is to be known of a test to judge it as one of many; those that agree count together.
+    kinds = [(looks.smallest_p, looks.design, looks.pooled) for looks in tests]
     counted = Counter(kinds)
-    convincing = {kind for kind in counted if worst_chance(kind.p, kind.design) <= level}
+    convincing = {kind for kind in counted if worst_chance(*kind[:2]) <= level}
     believed = -1.0
-    for p in sorted({kind.p for kind in convincing}):
-        smallest = {kind for kind in convincing if kind.p <= p}
-        expected = 0.0
+    for p in sorted({kind[0] for kind in convincing}):
+        expected, found = 0.0, 0
         for kind, count in counted.items():
-            chance = _expected(p, kind.design, kind.pooled)
-            if kind in smallest:
-                chance = min(chance, worst_chance(p, kind.design))
+            chance = _expected(p, *kind[1:])
+            if kind in convincing and kind[0] <= p:
+                chance = min(chance, worst_chance(p, kind[1]))
+                found += count
             expected += count * chance
-        if expected <= level * sum(counted[kind] for kind in smallest):
+        if expected <= level * found:
             believed = p
-    return [kind in convincing and kind.p <= believed for kind in kinds]
-
-
-class _Kind(NamedTuple):
-    """What is to be known of a test to judge it as one of many; those that agree count together."""
-
-    p: float
-    design: Design
-    pooled: Counts
+    return [kind in convincing and kind[0] <= believed for kind in kinds]
 
 
 def expected_by_chance(p: float, tests: Sequence[Looks]) -> float:
@@ -159,13 +152,12 @@ def _expected(p: float, design: Design, pooled: Counts) -> float:
     """
     if design.more:
         return _chance(p, design, pooled.passed / pooled.n)
-    passed, reached = pooled.passed, 0.0
-    for before in range(min(passed, design.before), max(0, passed - design.after) - 1, -1):
-        own = fisher_drop(Counts(before, design.before), Counts(passed - before, design.after))
-        if own > p:
-            break
-        reached = own
-    return reached
+    passed = pooled.passed
+    reached = (
+        fisher_drop(Counts(before, design.before), Counts(passed - before, design.after))
+        for before in range(min(passed, design.before), max(0, passed - design.after) - 1, -1)
+    )
+    return max(takewhile(lambda own: own <= p, reached), default=0.0)
 
 
 @lru_cache(maxsize=65536)
