@@ -9,14 +9,16 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from kindlm.cli.baseline_comparison_json import ComparedTest, SuiteComparison, comparison_json
 from kindlm.cli.baselines import named_run, suites_of
 from kindlm.cli.console import fail, note, show, wants_color, warn
 from kindlm.cli.history import existing_history, open_history, or_fail
 from kindlm.cli.options import ListFormat
+from kindlm.errors import KindlmError
 from kindlm.history.baselines import (
     Baseline,
     BaselineChecks,
@@ -25,10 +27,13 @@ from kindlm.history.baselines import (
     no_baseline,
     output_of,
 )
+from kindlm.history.diff.details import CheckChange
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
+from kindlm.history.diff.values import TestDiff
 from kindlm.history.evidence.values import Change, Side, Strength
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
+from kindlm.reports.diff.json import check_evidence
 from kindlm.reports.diff.parts import check_name, check_text
 from kindlm.reports.diff.text import (
     attempts_text,
@@ -38,10 +43,11 @@ from kindlm.reports.diff.text import (
 )
 from kindlm.reports.figures import percent
 from kindlm.reports.page import Page, Part
+from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["compare_with_baseline", "compared_tests"]
+__all__ = ["ComparedTest", "compare_with_baseline", "compared_tests"]
 
 _SIGNS: dict[Change, Part] = {
     Change.REGRESSED: ("✗", "red"),
@@ -51,6 +57,67 @@ _SIGNS: dict[Change, Part] = {
     Change.UNCHANGED: ("=", "dim"),
     Change.NOT_RUN: ("-", "dim"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTest:
+    """A test beside its baseline; `diff` is what `kindlm diff` of the two runs says of it.
+
+    `change` differs from the diff where a side was not run: what the baseline has no result of is
+    added. `checks` are those that pass less often. `output_changed`: another text stands for the
+    test. A side is None where the test is not defined.
+    """
+
+    diff: TestDiff
+    change: Change
+    after: Side | None
+    checks: tuple[CheckChange, ...] = ()
+    output_changed: bool = False
+
+    @property
+    def before(self) -> Side | None:
+        """The test in the baseline."""
+        return self.diff.before
+
+    @property
+    def strength(self) -> Strength | None:
+        """How good the evidence for the change is; None where there is nothing to doubt."""
+        return self.diff.strength if self.diff.compared else None
+
+    @property
+    def fails(self) -> bool:
+        """Whether this makes the comparison fail."""
+        return self.diff.fails if self.diff.compared else self.change is Change.REMOVED
+
+    @property
+    def new_failure_codes(self) -> list[str]:
+        """Reasons to fail that the test did not have in the baseline."""
+        if self.after is None:
+            return []
+        known = self.before.failure_codes if self.before else frozenset()
+        return sorted(self.after.failure_codes - known)
+
+
+@dataclass(frozen=True, slots=True)
+class _SuiteComparison:
+    """A suite of a run beside its baseline; no tests where there is none, or it is unusable."""
+
+    suite: str
+    baseline: Baseline | None
+    problem: KindlmError | None
+    diff: RunDiff | None
+    tests: tuple[ComparedTest, ...]
+
+    @property
+    def run_regressed(self) -> bool:
+        """Whether the run as a whole passes less often than the baseline, for certain."""
+        return self.diff is not None and self.diff.evidence.run_regressed
+
+    @property
+    def fails(self) -> bool:
+        """Whether a test or the run got worse, or it could not be found out."""
+        lost = self.run_regressed or any(test.fails for test in self.tests)
+        return self.problem is not None or lost
 
 
 def compare_with_baseline(
@@ -71,74 +138,52 @@ def compare_with_baseline(
                 f"INCOMPLETE: {lacking_text(view)}. What it did not come to counts as not run,"
                 f" and the comparison fails. Next: {completing_command(view)}"
             )
-        unloaded = _tell_unloaded(view, suite)
+        unloaded = [
+            row.name
+            for row in view.suites
+            if row.error_code is not None and suite in (None, row.name)
+        ]
+        for name in unloaded:
+            warn(f"{name}: the suite could not be loaded in run {run}.")
         suites = or_fail(suites_of(db, run, suite))
-        comparer = _Comparer(db, view, label, _options_of_diff(database))
-        compared = [comparer.compare(*key) for key in suites]
-    if all(one.baseline is None for one in compared):
-        fail(no_baseline(name) for _, name in suites)
-    fails = not whole or bool(unloaded) or any(one.fails for one in compared)
-    show([one.problem for one in compared if one.problem is not None])
-    if form is ListFormat.JSON:
-        out.write(comparison_json(run, compared, unloaded, complete=whole, fails=fails))
-    else:
-        page = Page(out, _options(out))
-        for one in compared:
-            _write_suite(run, one, page)
+        threshold = or_fail(regression_threshold(existing_history(database).root))
+        checks = BaselineChecks(db)
+
+        @cache
+        def diff_with(baseline: str) -> RunDiff:
+            before = view if baseline == run else RunView(db, baseline)
+            return RunDiff(db, before, view, DiffOptions.of_project(threshold))
+
+        compared = []
+        for project, name in suites:
+            if label is None:
+                baseline = active_baseline(db, project, name)
+            else:
+                baseline = labelled_baseline(db, project, name, label)
+            problem = checks.corruption(baseline.run, name) if baseline else None
+            diff = diff_with(baseline.run) if baseline and problem is None else None
+            tests = tuple(compared_tests(db, diff, project, name)) if diff else ()
+            compared.append(_SuiteComparison(name, baseline, problem, diff, tests))
+        if all(one.baseline is None for one in compared):
+            fail(no_baseline(name) for _, name in suites)
+        fails = not whole or bool(unloaded) or any(one.fails for one in compared)
+        show([one.problem for one in compared if one.problem is not None])
+        if form is ListFormat.JSON:
+            report = {
+                "schemaVersion": 1,
+                "run": run,
+                "fails": fails,
+                "complete": whole,
+                "suites": [_suite_json(one) for one in compared],
+                "unloadedSuites": unloaded,
+            }
+            out.write(printed_json(report, indent=2) + "\n")
+        else:
+            width = shutil.get_terminal_size().columns
+            page = Page(out, ReportOptions(color=wants_color(out), width=width))
+            for one in compared:
+                _write_suite(run, one, page)
     return not fails
-
-
-def _tell_unloaded(view: RunView, suite: str | None) -> list[str]:
-    """Warn of the suites that could not be loaded; return their names."""
-    unloaded = [
-        row.name for row in view.suites if row.error_code is not None and suite in (None, row.name)
-    ]
-    for name in unloaded:
-        warn(f"{name}: the suite could not be loaded in run {view.id}.")
-    return unloaded
-
-
-class _Comparer:
-    """Compares suites of a run with their baselines; what they have in common is read once."""
-
-    def __init__(
-        self, db: sqlite3.Connection, run: RunView, label: str | None, options: DiffOptions
-    ) -> None:
-        self._db = db
-        self._run = run
-        self._label = label
-        self._options = options
-        self._checks = BaselineChecks(db)
-        self._diffs: dict[str, RunDiff] = {}
-
-    def compare(self, project: str, suite: str) -> SuiteComparison:
-        baseline = self._baseline(project, suite)
-        if baseline is None:
-            return SuiteComparison(suite, None)
-        problem = self._checks.corruption(baseline.run, suite)
-        if problem is not None:
-            return SuiteComparison(suite, baseline, problem)
-        diff = self._diff(baseline.run)
-        return SuiteComparison(
-            suite,
-            baseline,
-            tests=tuple(compared_tests(self._db, diff, project, suite)),
-            run_regressed=diff.evidence.run_regressed,
-            not_comparable=not_comparable_text(diff),
-            attempts=diff.attempts,
-        )
-
-    def _diff(self, baseline: str) -> RunDiff:
-        if baseline not in self._diffs:
-            same = baseline == self._run.id
-            before = self._run if same else RunView(self._db, baseline)
-            self._diffs[baseline] = RunDiff(self._db, before, self._run, self._options)
-        return self._diffs[baseline]
-
-    def _baseline(self, project: str, suite: str) -> Baseline | None:
-        if self._label is None:
-            return active_baseline(self._db, project, suite)
-        return labelled_baseline(self._db, project, suite, self._label)
 
 
 def compared_tests(
@@ -176,15 +221,11 @@ def compared_tests(
             yield ComparedTest(test, Change.REMOVED, None)
 
 
-def _options_of_diff(database: Path | None) -> DiffOptions:
-    return DiffOptions.of_project(or_fail(regression_threshold(existing_history(database).root)))
-
-
-def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:
-    baseline = compared.baseline
+def _write_suite(run: str, compared: _SuiteComparison, page: Page) -> None:
+    baseline, diff = compared.baseline, compared.diff
     if baseline is None:
         note(f"{compared.suite}: no baseline.")
-    if baseline is None or compared.problem is not None:
+    if baseline is None or diff is None:
         return
     label = f" ({one_line(baseline.label)})" if baseline.label else ""
     page.line(
@@ -192,10 +233,10 @@ def _write_suite(run: str, compared: SuiteComparison, page: Page) -> None:
     )
     if baseline.run == run:
         page.line("The run is the baseline itself.", indent=2)
-    if compared.attempts is not None:
-        page.line(attempts_text(compared.attempts), indent=2)
-    if compared.not_comparable is not None:
-        page.line((compared.not_comparable, "yellow"), indent=2)
+    if diff.attempts is not None:
+        page.line(attempts_text(diff.attempts), indent=2)
+    if unseen := not_comparable_text(diff):
+        page.line((unseen, "yellow"), indent=2)
     for test in compared.tests:
         _write(test, page)
     counts = Counter(test.change for test in compared.tests)
@@ -242,5 +283,52 @@ def _remarks(test: ComparedTest) -> Iterator[str]:
         yield f"the answer of turn {turn} is another one"
 
 
-def _options(out: TextIO) -> ReportOptions:
-    return ReportOptions(color=wants_color(out), width=shutil.get_terminal_size().columns)
+def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
+    baseline, problem = compared.baseline, compared.problem
+    return {
+        "suite": compared.suite,
+        "baseline": baseline
+        and {
+            "run": baseline.run,
+            "label": baseline.label or None,
+            "setAt": baseline.set_at,
+            "setBy": baseline.set_by,
+        },
+        "error": problem
+        and {"code": problem.code.name, "number": problem.code, "message": problem.message},
+        "runRegressed": compared.run_regressed,
+        "attempts": compared.diff and compared.diff.attempts,
+        "tests": [_test_json(test) for test in compared.tests],
+    }
+
+
+def _test_json(test: ComparedTest) -> dict[str, Any]:
+    return {
+        "name": test.diff.key.name,
+        "target": test.diff.key.target,
+        "change": test.change,
+        "strength": test.strength,
+        "fails": test.fails,
+        "before": _side_json(test.before),
+        "after": _side_json(test.after),
+        "newFailureCodes": test.new_failure_codes,
+        "outputChanged": test.output_changed,
+        "turnsChanged": list(test.diff.behaviour.turns),
+        "droppedChecks": [
+            {"kind": check.kind, "label": check.label, **check_evidence(check.evidence)}
+            for check in test.checks
+            if check.evidence is not None
+        ],
+    }
+
+
+def _side_json(side: Side | None) -> dict[str, Any] | None:
+    """Return how a test did; None where it is not defined."""
+    if side is None:
+        return None
+    return {
+        "passRate": side.pass_rate,
+        "executions": side.counts.n,
+        "status": side.status,
+        "failureCodes": sorted(side.failure_codes),
+    }
