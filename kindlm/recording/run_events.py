@@ -8,6 +8,7 @@ import platform
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,9 +70,10 @@ def run_resumed(planned: int, request: RunRequest) -> RunResumed:
 
 def planned_tests(planned: PlannedSuite, root: Path) -> Iterator[PlannedTest]:
     """Yield the tests of a suite, in a project whose folder is `root`, in their order."""
+    identity = cache(lambda file: suite_identity(Path(file), root))
     for entry in planned.cases:
         case = entry.case
-        file = suite_identity(Path(case.where.file), root) if case.where else planned.suite.path
+        file = identity(case.where.file) if case.where else planned.suite.path
         for target in case.targets:
             yield PlannedTest(
                 name=case.name,
