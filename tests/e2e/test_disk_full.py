@@ -138,7 +138,7 @@ def test_what_is_refused_for_its_size_is_kept_beside_the_database(
     workspace: Any, server: LoopbackServer
 ) -> None:
     write_suite(workspace, server)
-    process = workspace.start("test", preexec_fn=no_larger_files(300_000))
+    process = workspace.start_anew("test", preexec_fn=no_larger_files(300_000))
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 1
     file = kept_in(stderr)
@@ -161,7 +161,7 @@ def test_a_run_that_could_record_next_to_nothing_is_imported_as_a_whole(
 
 def test_what_nothing_takes_is_said_to_be_lost(workspace: Any, server: LoopbackServer) -> None:
     write_suite(workspace, server, order=PADDING)
-    process = workspace.start("test", preexec_fn=no_larger_files(300_000))
+    process = workspace.start_anew("test", preexec_fn=no_larger_files(300_000))
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 1
     assert re.search(r"What it does not have, \d+ events.*, is lost", stderr)
@@ -193,7 +193,7 @@ def test_personal_data_is_hidden_in_what_is_kept_too(
     answer = {"name": "answer", "when": {}, "reply": {"text": f"delivered: {{{{user}}}} {PADDING}"}}
     server.use_script({"rules": [answer]})
     write_suite(workspace, server, order="ada.lovelace@example.com", record={"redactPii": True})
-    process = workspace.start("test", preexec_fn=no_larger_files(400_000))
+    process = workspace.start_anew("test", preexec_fn=no_larger_files(400_000))
     _, stderr = process.communicate(timeout=120)
     text = kept_in(stderr).read_text("utf-8")
     assert "Where is order" in text

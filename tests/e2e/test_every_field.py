@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from dotenv import dotenv_values
+from free_ports import free_ports
+from workspace import until
 
 from kindlm.config import json_schema
+from kindlm.testing import LoopbackServer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "every-field"
 SUITE, SCRIPT = "kindlm.yaml", "models.yaml"
@@ -144,6 +153,36 @@ def example(workspace):
     return workspace
 
 
+@pytest.fixture(scope="module")
+def models():
+    with LoopbackServer(EXAMPLE / SCRIPT) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shop():
+    """Serve the agent of the example; return its port."""
+    (port,) = free_ports(1)
+    environ = {**os.environ, **dotenv_values(EXAMPLE / ".env"), "SHOP": "ACME", "PORT": str(port)}
+    with subprocess.Popen(
+        [sys.executable, EXAMPLE / "src" / "shop_agent.py"], env=environ
+    ) as agent:
+        until(lambda: _answers(port))
+        yield port
+        agent.kill()
+
+
+@pytest.fixture
+def served(example, models, shop):
+    """The example, whose models and agent are there before its tests begin."""
+    path = example.root / "example" / SUITE
+    data = yaml.safe_load(path.read_text("utf-8"))
+    del data["serve"]
+    text = yaml.safe_dump(data).replace("{{serve.models.port}}", str(models.port))
+    path.write_text(text.replace("{{serve.shop.port}}", str(shop)), "utf-8")
+    return example
+
+
 def test_it_is_valid_without_a_warning(example):
     done = example.run("validate", "example/kindlm.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -189,11 +228,12 @@ def test_no_field_is_left_out():
 
 
 @pytest.mark.parametrize(("change", "kind", "code"), FAILURES)
-def test_one_change_makes_one_check_fail(example, change, kind, code):
-    change.apply(example.root / "example")
+def test_one_change_makes_one_check_fail(served, models, change, kind, code):
+    change.apply(served.root / "example")
+    models.use_script(served.root / "example" / SCRIPT)
     test = "answers-json" if change.name == "as-json" else "refunds-once"
     test = change.name if change.file == SUITE else test
-    report = example.report("example/kindlm.yaml", "-t", test, "--runs", "1")
+    report = served.report("example/kindlm.yaml", "-t", test, "--runs", "1")
     assert report["run"]["status"] == "failed"
     assert _failures(report) == {(kind, code)}
 
@@ -256,3 +296,9 @@ def _failures(report: dict[str, Any]) -> set[tuple[str, str]]:
         for each in _assertions(report)
         if each["outcome"] in ("failed", "inconclusive")
     }
+
+
+def _answers(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False

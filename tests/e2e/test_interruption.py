@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 import pytest
+from loaded_kindlm import Started
 from orders import SCRIPT, Silent, asked, hold, order, serve_orders, write_orders
 from processes import assert_ended, started_pids
 from workspace import Workspace, interrupt, signal_twice, until
@@ -36,9 +37,7 @@ def server() -> Iterator[LoopbackServer]:
         yield server
 
 
-def assert_stopped(
-    workspace: Workspace, process: subprocess.Popen[str], told: tuple[str, str]
-) -> dict[str, Any]:
+def assert_stopped(workspace: Workspace, process: Started, told: tuple[str, str]) -> dict[str, Any]:
     """It ended with 1, said how the run is finished, and the run can be; return its report."""
     stdout, stderr = told
     assert process.returncode == 1, stderr

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from contextlib import closing, suppress
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 
 import loaded_kindlm
 import pytest
-from recorded_history import History
+from loaded_kindlm import Started
+from recorded_history import History, Make
 
 MOMENTS_S = (0.0, 0.01, 0.05, 0.2, 0.8)
 """After which something is killed: at once, and for machines of any speed in the midst."""
@@ -22,16 +23,8 @@ MOMENTS_S = (0.0, 0.01, 0.05, 0.2, 0.8)
 _ENVIRON = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
 
 
-def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "kindlm", *map(str, arguments)]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        env=_ENVIRON,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+def start(folder: Path, *arguments: str | Path) -> Started:
+    return loaded_kindlm.start([*map(str, arguments)], cwd=folder, env=_ENVIRON)
 
 
 def done(folder: Path, *arguments: str | Path) -> str:
@@ -86,24 +79,30 @@ def facts(path: Path) -> Any:
         return [sorted(db.execute(query).fetchall(), key=repr) for query in queries]
 
 
-@pytest.fixture
-def large(tmp_path: Path, make: Any) -> Path:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A history of ten runs of a hundred executions each; every text names its run."""
-    history = History(tmp_path / "large.db")
+    history = History(tmp_path_factory.mktemp("large") / "large.db")
     for number in range(10):
         run = f"run{number}xyz"
         writer = history.run(run)
-        writer.suite(tests=[make.planned(repeat=100)])
+        writer.suite(tests=[Make.planned(repeat=100)])
         for repeat in range(1, 101):
             writer.execution(
                 repeat=repeat,
                 user=f"{run} asks {repeat}",
                 output=f"{run} answers {repeat}",
-                assertions=(make.failed(),),
+                assertions=(Make.failed(),),
             )
         writer.finish()
     history.close()
-    return tmp_path / "large.db"
+    return history.path
+
+
+@pytest.fixture
+def large(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of that history, to merge, erase and break."""
+    return Path(shutil.copy(recorded, tmp_path))
 
 
 def test_a_merge_that_is_killed_is_finished_by_the_next_one(large: Path, tmp_path: Path) -> None:

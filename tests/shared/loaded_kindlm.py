@@ -17,6 +17,7 @@ import json
 import os
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -24,13 +25,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, Self, TextIO
 
-__all__ = ["run"]
+__all__ = ["Started", "run", "start"]
 
 _LOADED: Final = tuple(
     f"kindlm.{name}" for name in ("cli", "checks", "config", "history", "reports")
@@ -43,10 +44,126 @@ _ALSO_LOADED: Final = (
     "jsonschema",
     "genai_prices.data",
     "genai_prices.decompose",
+    "genai_prices.validation",
+    "sqlite_utils",
+    "typer._adapters",
 )
 """What kindlm imports once a run needs it, if most tests do."""
 
 _LOCK: Final = threading.Lock()
+
+
+class Started:
+    """A command line that was started, with what tests need of `subprocess.Popen`.
+
+    `stdout` and `stderr` are read from where they are pipes, and None where they are not.
+    """
+
+    def __init__(self, args: Sequence[str], told: int, stdout: int | None, stderr: int | None):
+        self.args = list(args)
+        self.returncode: int | None = None
+        self.stdout, self.stderr = (
+            None if reader is None else os.fdopen(reader, encoding="utf-8")
+            for reader in (stdout, stderr)
+        )
+        # Whether there is something to read is asked of the pipe: nothing may wait in a buffer.
+        self._told = os.fdopen(told, "rb", buffering=0)
+        self._texts: list[Future[str] | None] = []
+        self.pid = int(self._told.readline())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        self.wait()
+
+    def poll(self) -> int | None:
+        """Return the exit code, the negative number of a signal, or None if it has not ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end."""
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            with self._told:
+                self.returncode = int(self._told.readline())
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[Any, Any]:
+        """Read what it writes until its end; it may be called again after a timeout."""
+        ends = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if ends is None else max(0, ends - time.monotonic())
+
+        self._texts = self._texts or [_reading(each) for each in (self.stdout, self.stderr)]
+        try:
+            texts = [None if text is None else text.result(left()) for text in self._texts]
+        except TimeoutError:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+        self.wait(left())
+        return texts[0], texts[1]
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it by a signal that it cannot handle."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _reading(stream: TextIO | None) -> Future[str] | None:
+    """Read a stream to its end in a thread of its own, and close it."""
+    if stream is None:
+        return None
+    text: Future[str] = Future()
+
+    def read() -> None:
+        try:
+            with stream:
+                text.set_result(stream.read())
+        except Exception as error:  # noqa: BLE001 - whoever waits for the text gets it
+            text.set_exception(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    return text
+
+
+def start(
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+) -> Started:
+    """Start a command line, as `subprocess.Popen` does with `python -m kindlm`.
+
+    A stream is a pipe, a descriptor, or `subprocess.DEVNULL`.
+    """
+    request = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env)}
+    told, *streams = (_opened(each) for each in (subprocess.PIPE, stdout, stderr))
+    _ask(request, [writer for _, writer in (told, *streams)])
+    assert told[0] is not None
+    return Started(arguments, told[0], *(reader for reader, _ in streams))
+
+
+def _opened(stream: int) -> tuple[int | None, int]:
+    """Return the end to read from, if a stream is read from here, and the end to write to."""
+    if stream == subprocess.PIPE:
+        return os.pipe()
+    if stream == subprocess.DEVNULL:
+        return None, os.open(os.devnull, os.O_WRONLY)
+    return None, os.dup(stream)
 
 
 def run(
@@ -57,26 +174,15 @@ def run(
     Raises:
         subprocess.TimeoutExpired: if it does not end in time; it is killed then.
     """
-    request = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env)}
-    pipes = [os.pipe() for _ in range(3)]
-    _ask(request, [writer for _, writer in pipes])
-    told, stdout, stderr = (os.fdopen(reader, encoding="utf-8") for reader, _ in pipes)
-    with told, stdout, stderr, ThreadPoolExecutor(2) as readers:
-        killed = threading.Event()
-        killer = threading.Timer(timeout_s, _kill, (int(told.readline()), killed))
-        killer.start()
-        out, err = readers.submit(stdout.read), readers.submit(stderr.read)
-        code = int(told.readline())
-        killer.cancel()
-        texts = out.result(), err.result()
-    if killed.is_set():
-        raise subprocess.TimeoutExpired(list(arguments), timeout_s, *texts)
-    return subprocess.CompletedProcess(list(arguments), code, *texts)
-
-
-def _kill(pid: int, killed: threading.Event) -> None:
-    killed.set()
-    os.kill(pid, signal.SIGKILL)
+    process = start(arguments, cwd=cwd, env=env)
+    try:
+        texts = process.communicate(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise subprocess.TimeoutExpired(
+            list(arguments), timeout_s, *process.communicate()
+        ) from None
+    return subprocess.CompletedProcess(list(arguments), process.wait(), *texts)
 
 
 def _ask(request: Mapping[str, Any], streams: Sequence[int]) -> None:
@@ -97,6 +203,8 @@ def _forked() -> socket.socket:
     """Start the process that is forked; it ends with this one."""
     ours, its = socket.socketpair()
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    # A process with threads cannot be forked safely, also if numpy started them.
+    kept |= {"OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, __file__, str(its.fileno())],
         env=kept,
@@ -121,6 +229,7 @@ def _load() -> None:
             _load_module(module.name)
     for name in _ALSO_LOADED:
         _load_module(name)
+    _compute()
     assert threading.active_count() == 1, "a process with threads cannot be forked safely"
     # What is loaded is never collected: looking at it would copy its memory into each fork.
     gc.collect()
@@ -131,6 +240,18 @@ def _load_module(name: str) -> None:
     # What is broken fails in the tests of the commands that need it, not in all of them.
     with suppress(Exception):
         importlib.import_module(name)
+
+
+def _compute() -> None:
+    """Compute what kindlm computes once in a process, and is the same in all of them."""
+    with suppress(Exception):
+        from kindlm import http_client, sdk_http
+        from kindlm.providers import openai_client
+        from kindlm.recording.secrets import vocabulary
+
+        vocabulary()
+        http_client._tls_context()
+        sdk_http.tls_context(sdk_http.http_library(openai_client.openai))
 
 
 def _next_request(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -144,38 +265,53 @@ def _next_request(requests: socket.socket) -> tuple[dict[str, Any], list[int]] |
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
     """Fork for each request; return in each fork with what it has to do, and else at the end."""
-    # Of the processes that wait for forks nobody needs to know how they ended.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    told: dict[int, int] = {}
+    ended, wake = os.pipe()
+    for end in (ended, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while (following := _next_request(requests)) is not None:
-        request, (told, *streams) = following
-        if os.fork() == 0:
-            requests.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            _fork_and_tell(told, streams)
-            return request
-        for stream in (told, *streams):
-            os.close(stream)
-    return None
+    while True:
+        ready, _, _ = select.select([requests, ended], [], [])
+        if ended in ready:
+            os.read(ended, 4096)
+            _tell_ends(told)
+        if requests in ready:
+            if (following := _next_request(requests)) is None:
+                return None
+            request, (teller, *streams) = following
+            if (pid := os.fork()) == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                requests.close()
+                for other in (ended, wake, teller, *told.values()):
+                    os.close(other)
+                _write_to(streams)
+                return request
+            told[pid] = teller
+            os.write(teller, f"{pid}\n".encode())
+            for stream in streams:
+                os.close(stream)
 
 
-def _fork_and_tell(told: int, streams: Sequence[int]) -> None:
-    """Return in a fork that has the streams; tell its id, and once it has ended its exit code."""
-    pid = os.fork()
-    if pid:
-        for stream in streams:
-            os.close(stream)
-        os.write(told, f"{pid}\n".encode())
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.write(told, f"{code}\n".encode())
-        os._exit(0)
-    os.close(told)
+def _tell_ends(told: dict[int, int]) -> None:
+    """Tell the exit codes of the forks that have ended."""
+    while told and (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+        teller = told.pop(found[0])
+        # Nobody may wait for it any more.
+        with suppress(BrokenPipeError):
+            os.write(teller, f"{os.waitstatus_to_exitcode(found[1])}\n".encode())
+        os.close(teller)
+
+
+def _write_to(streams: Sequence[int]) -> None:
+    """Make these standard output and standard error, as Python does where it starts with them."""
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
         os.close(stream)
-    # As Python makes them where it starts with pipes.
-    sys.stdout = _writing(sys.stdout, 1, line_buffering=False)
+    sys.stdout = _writing(sys.stdout, 1, line_buffering=os.isatty(1))
     sys.stderr = _writing(sys.stderr, 2, line_buffering=True)
 
 
@@ -196,8 +332,24 @@ def _become(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
     runpy.run_module("kindlm", run_name="__main__", alter_sys=True)
 
 
+def _end(code: int | str | None) -> None:
+    """End as Python does, but for taking all modules apart: that would copy their memory."""
+    assert code is None or isinstance(code, int)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = 120
+    os._exit(code or 0)
+
+
 if __name__ == "__main__":
     _load()
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
-        _become(**asked)
+        try:
+            _become(**asked)
+        except SystemExit as ended:
+            _end(ended.code)

@@ -17,6 +17,7 @@ from typing import Any
 import loaded_kindlm
 import pytest
 import yaml
+from loaded_kindlm import Started
 
 __all__ = ["KEY", "Workspace", "interrupt", "new_workspace", "signal_twice", "until"]
 
@@ -66,16 +67,21 @@ class Workspace:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "kindlm", *arguments]
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, cwd: Path | None = None, **streams: int) -> Started:
         """Start a command line, to be stopped, killed or watched while it runs."""
-        values: dict[str, Any] = {
-            "cwd": self.root,
-            "env": self.env,
-            "text": True,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-        }
-        return subprocess.Popen(self.command(*arguments), **{**values, **options})
+        return loaded_kindlm.start(arguments, cwd=cwd or self.root, env=self.env, **streams)
+
+    def start_anew(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command line in a process that has to load kindlm first."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.root,
+            env=self.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **options,
+        )
 
     def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command line to its end, in a process that has loaded kindlm already."""
@@ -102,7 +108,7 @@ def new_workspace(root: Path) -> Workspace:
     return Workspace(root, {**kept, "OPENAI_API_KEY": KEY, "CI": "true"})
 
 
-def interrupt(process: subprocess.Popen[str], number: int, *, twice: bool) -> tuple[str, str]:
+def interrupt(process: Started, number: int, *, twice: bool) -> tuple[str, str]:
     """Send a run the signal, or two of them; return what else it wrote until it ended."""
     if twice:
         signal_twice(process, number)
@@ -111,7 +117,7 @@ def interrupt(process: subprocess.Popen[str], number: int, *, twice: bool) -> tu
     return process.communicate(timeout=60)
 
 
-def signal_twice(process: subprocess.Popen[str], number: int) -> None:
+def signal_twice(process: Started, number: int) -> None:
     """Send a run the signal, and once more when it was taken note of: at once, both may be one."""
     assert process.stderr is not None
     process.send_signal(number)
