@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.rows import value_of
+from kindlm.history.queries import value_of
 from kindlm.plan import Execution
 
 __all__ = [

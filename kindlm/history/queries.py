@@ -1,4 +1,4 @@
-"""The SQL that `RunView` reads with: one statement for each kind of row, texts joined in.
+"""The SQL that runs are read with: one statement for each kind of row, texts joined in.
 
 A text that was purged reads `[erased]`, one that never came here `[withheld]`. `$ids` stands for
 the runs or suites that are read as one: see `among`.
@@ -6,8 +6,29 @@ the runs or suites that are read as one: see `among`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_T = TypeVar("_T", bound="DataclassInstance")
+
+
+def value_of(kind: type[_T], row: sqlite3.Row | Mapping[str, Any], /, **read: Any) -> _T:
+    """Return the value of a row: what is read of it already, and the columns of the other fields.
+
+    Of columns of the same name, the first one counts.
+    """
+    return kind(**{name: row[name] for name in _fields(kind) if name not in read}, **read)
+
+
+@cache
+def _fields(kind: type[DataclassInstance]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def among(query: str, ids: Sequence[str], **values: Any) -> tuple[str, dict[str, Any]]:
@@ -101,13 +122,14 @@ SELECT x.body AS expected, y.body AS actual, m.body AS message, r.body AS reason
 # The conversation may be one of another run: then its calls are told as those of the attempt that
 # looks at it.
 TOOL_CALLS = """
-SELECT CASE WHEN :own THEN t.attempt ELSE :attempt END AS attempt, a.body AS arguments,
-       r.body AS response, t.*
-  FROM tool_calls t
+SELECT CASE WHEN t.execution = e.id THEN t.attempt ELSE e.attempt END AS attempt,
+       a.body AS arguments, r.body AS response, t.*
+  FROM executions e
+  JOIN tool_calls t ON t.execution = e.source
+   AND (e.source = e.id OR t.attempt = e.source_attempt)
   LEFT JOIN shown_texts a ON a.ref = t.arguments_ref
   LEFT JOIN shown_texts r ON r.ref = t.response_ref
- WHERE t.execution = :source
-   AND (t.attempt = :source_attempt OR (:own AND :all_attempts))
+ WHERE e.id = ?
  ORDER BY 1, t.position
 """
 
@@ -182,32 +204,61 @@ PLANNED = """
 SELECT coalesce(sum(repeat), 0) FROM planned_tests WHERE suite IN $ids AND selected
 """
 
-FINISHED = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT NULL"
+# A rescored execution has no calls of its own to its target.
+CAME_TO = """
+SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
+       count(*) FILTER (WHERE e.status = 'failed') AS failed,
+       count(*) FILTER (WHERE e.status = 'errored') AS errored,
+       count(*) FILTER (WHERE e.status = 'skipped') AS skipped,
+       count(*) FILTER (WHERE e.status IS NULL) AS pending,
+       avg(e.latency_ms) FILTER (WHERE e.status <> 'skipped' AND e.answers > 0)
+         AS latency_average_ms,
+       sum(e.cost_then_usd) AS cost_then_usd,
+       coalesce(sum(e.answers > 0 AND e.cost_then_usd IS NULL AND r.mode = 'rescored'), 0)
+         AS unknown_then
+  FROM executions e
+  JOIN runs r ON r.id = e.run
+ WHERE e.run IN $ids
+"""
+
+CHECKED = """
+WITH made AS NOT MATERIALIZED (
+  SELECT e.suite, e.test, e.target, a.kind, a.label, a.score, a.outcome,
+         a.outcome = 'failed' AND NOT a.advisory AS is_wrong
+    FROM executions e
+    JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+   WHERE e.run IN $ids)
+SELECT count(*) FILTER (WHERE is_wrong AND kind = 'schema') AS schema_failures,
+       count(*) FILTER (WHERE is_wrong AND kind = 'pii') AS pii_failures,
+       count(*) FILTER (WHERE is_wrong AND kind IN ('keywords_deny', 'keywords_allow'))
+         AS keyword_failures,
+       max(1 - score) FILTER (WHERE kind = 'drift') AS drift_maximum,
+       count(*) FILTER (WHERE kind = 'drift' AND outcome = 'skipped') AS drift_skipped,
+       (SELECT avg(mean) FROM (
+          SELECT avg(score) AS mean FROM made WHERE kind = 'judge' AND score IS NOT NULL
+           GROUP BY suite, test, target, label)) AS judge_average
+  FROM made
+"""
 
 # `asked` counts rows about targets: of a run that called none, nothing is known of what they cost.
-SPEND = """
+SPENT = """
 SELECT count(*) FILTER (WHERE purpose = 'test') AS asked,
+       sum(cost_usd) AS all_cost_usd,
        sum(cost_usd) FILTER (WHERE purpose = 'test') AS cost_usd,
        sum(cost_usd) FILTER (WHERE purpose <> 'test') AS judge_cost_usd,
        sum(cost_then_usd) FILTER (WHERE purpose <> 'test') AS judge_cost_then_usd,
-       coalesce(sum(unknown_costs), 0) AS unknown_costs, coalesce(sum(calls), 0) AS calls,
+       coalesce(sum(unknown_costs), 0) AS unknown_costs,
+       coalesce(sum(unknown_costs_then), 0) AS unknown_costs_then,
+       coalesce(sum(calls), 0) AS calls,
        coalesce(sum(calls_from_history), 0) AS calls_from_history,
        sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens
   FROM spend WHERE run IN $ids
 """
 
-MEANS = """
-SELECT (SELECT avg(mean) FROM (
-          SELECT avg(a.score) AS mean
-            FROM executions e
-            JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-           WHERE e.run IN $ids AND a.kind = 'judge' AND a.score IS NOT NULL
-           GROUP BY e.suite, e.test, e.target, a.label)) AS judge_average,
-       (SELECT max(1 - a.score)
-          FROM executions e
-          JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-         WHERE e.run IN $ids AND a.kind = 'drift') AS drift_maximum,
-       (SELECT avg(latency_ms) FROM executions
-         WHERE run IN $ids AND status <> 'skipped' AND answers > 0) AS latency_average_ms,
-       (SELECT sum(cost_then_usd) FROM executions WHERE run IN $ids) AS cost_then_usd
+# Of the shards of a run, each selects its own tests; nothing is left out if one of them ran it.
+NARROWED = """
+SELECT EXISTS (SELECT 1 FROM planned_tests WHERE suite IN $ids
+                GROUP BY test, target HAVING NOT max(selected))
 """
+
+GATES = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER BY rowid"

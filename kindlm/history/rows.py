@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import dataclass, fields
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from kindlm.history.costs import Paid
 from kindlm.history.json_text import read_json
+from kindlm.history.queries import value_of
 from kindlm.history.verdict import (
     GateResult,
     LimitedScores,
@@ -24,9 +24,6 @@ from kindlm.history.verdict import (
 )
 from kindlm.outcome import Outcome, Status
 from kindlm.suite import ScoreLimits
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 __all__ = [
     "AssertionView",
@@ -41,16 +38,12 @@ __all__ = [
     "Summary",
     "TestView",
     "ToolCallView",
-    "Totals",
     "assertion_of",
     "counts_of",
     "execution_of",
     "scores_of",
     "test_of",
-    "value_of",
 ]
-
-_T = TypeVar("_T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,33 +327,6 @@ class Summary:
     def paid(self) -> Paid:
         """What was paid now."""
         return Paid(self.cost_usd, self.judge_cost_usd, self.unknown_costs)
-
-
-class Totals(NamedTuple):
-    """What is told of a run, or of a suite, in numbers.
-
-    `missing` are planned executions that have not ended, `unpriced_models` those whose calls have
-    no known cost, `duration_ms` the time that all of it took, None where it is not known.
-    """
-
-    summary: Summary
-    missing: int
-    reviewed: Reviewed
-    unpriced_models: list[str]
-    duration_ms: float | None
-
-
-def value_of(kind: type[_T], row: sqlite3.Row, /, **read: Any) -> _T:
-    """Return the value of a row: what is read of it already, and the columns of the other fields.
-
-    Of columns of the same name, the first one counts.
-    """
-    return kind(**{name: row[name] for name in _fields(kind) if name not in read}, **read)
-
-
-@cache
-def _fields(kind: type[DataclassInstance]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
 
 
 def test_of(row: sqlite3.Row) -> TestView:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kindlm.history import queries
-from kindlm.history.rows import TestView, counts_of, scores_of, test_of, value_of
+from kindlm.history.queries import value_of
+from kindlm.history.rows import TestView, counts_of, scores_of, test_of
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import test_status
 from kindlm.outcome import Status
@@ -159,5 +160,5 @@ def _rank(cells: Iterable[sqlite3.Row]) -> int:
 
 
 def _top(view: RunView, query: str, number: int) -> tuple[GridExecution, ...]:
-    rows = view.over_runs(query.replace("$top", str(number)))
+    rows = view.ask(query.replace("$top", str(number)))
     return tuple(value_of(GridExecution, row) for row in rows)

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 from kindlm.history.json_text import read_json
 from kindlm.history.masking import Mask, mask_of
-from kindlm.history.rows import AttemptView, value_of
+from kindlm.history.queries import value_of
+from kindlm.history.rows import AttemptView
 from kindlm.history.run_view import RunView
 from kindlm_store import LockHeldError, StreamLock
 

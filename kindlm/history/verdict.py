@@ -1,20 +1,20 @@
 """What the results mean: the status of a test over its repeats, gates, and the run's verdict.
 
 Pure functions over counts; the rules are those of the design's "Outcomes" and "Gates". Only
-`suite_metrics` asks the read models. A suite may have been run in parts, by the shards of a run:
-all of them are counted together.
+the last two functions ask the read models. A suite may have been run in parts, by the shards of a
+run: all of them are counted together.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kindlm.history.queries import among
+from kindlm.history import queries
 from kindlm.money import exceeds
 from kindlm.outcome import Status
 from kindlm.suite import Gate, ScoreLimits
@@ -28,6 +28,7 @@ __all__ = [
     "evaluate_gates",
     "is_flaky",
     "rate_decides",
+    "read_numbers",
     "suite_metrics",
     "suite_passes",
     "test_status",
@@ -273,72 +274,28 @@ def _keeps_to(gate: Gate, actual: float) -> bool:
     return actual <= gate.threshold
 
 
+def read_numbers(ask: Callable[[str], sqlite3.Cursor]) -> dict[str, Any]:
+    """Return what runs or suites came to, by the names of the columns; `ask` asks about them."""
+    came_to, checked, spent = queries.CAME_TO, queries.CHECKED, queries.SPENT
+    return {**ask(came_to).fetchone(), **ask(checked).fetchone(), **ask(spent).fetchone()}
+
+
 def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:
     """Return what the gates of a suite look at; `parts` are its ids in the runs that ran it."""
 
-    def ask(query: str) -> sqlite3.Row:
-        row: sqlite3.Row = db.execute(*among(query, parts)).fetchone()
-        return row
+    def ask(query: str) -> sqlite3.Cursor:
+        return db.execute(*queries.among(queries.of_suites(query), parts))
 
-    *counts, latency = ask(_EXECUTIONS)
-    cost, unknown, judges_then, unknown_calls = ask(_SPEND)
-    then, unknown_then = ask(_SPENT_THEN)
-    known = [usd for usd in (cost, judges_then, then) if usd is not None]
-    return SuiteMetrics(
-        executions=StatusCounts(*counts),
-        latency_average_ms=latency,
+    found = read_numbers(ask)
+    # What was recorded in another run counts with what it cost there: gates judge what a run did.
+    costs = found["all_cost_usd"], found["judge_cost_then_usd"], found["cost_then_usd"]
+    known = [usd for usd in costs if usd is not None]
+    unknown = found["unknown_costs"], found["unknown_costs_then"], found["unknown_then"]
+    return queries.value_of(
+        SuiteMetrics,
+        found,
+        executions=queries.value_of(StatusCounts, found),
         cost_usd=sum(known) if known else None,
-        unknown_costs=unknown + unknown_calls + unknown_then,
-        narrowed=bool(ask(_NARROWED)[0]),
-        **dict(ask(_ASSERTIONS)),
+        unknown_costs=sum(unknown),
+        narrowed=bool(ask(queries.NARROWED).fetchone()[0]),
     )
-
-
-_EXECUTIONS = """
-SELECT count(*) FILTER (WHERE status = 'passed'), count(*) FILTER (WHERE status = 'failed'),
-       count(*) FILTER (WHERE status = 'errored'), count(*) FILTER (WHERE status = 'skipped'),
-       count(*) FILTER (WHERE status IS NULL),
-       avg(latency_ms) FILTER (WHERE status <> 'skipped' AND answers > 0)
-  FROM executions WHERE suite IN $ids
-"""
-
-_ASSERTIONS = """
-WITH made AS NOT MATERIALIZED (
-  SELECT e.test, e.target, a.kind, a.label, a.score, a.outcome,
-         a.outcome = 'failed' AND NOT a.advisory AS is_wrong
-    FROM executions e
-    JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-   WHERE e.suite IN $ids)
-SELECT count(*) FILTER (WHERE is_wrong AND kind = 'schema') AS schema_failures,
-       count(*) FILTER (WHERE is_wrong AND kind = 'pii') AS pii_failures,
-       count(*) FILTER (WHERE is_wrong AND kind IN ('keywords_deny', 'keywords_allow'))
-         AS keyword_failures,
-       max(1 - score) FILTER (WHERE kind = 'drift') AS drift_maximum,
-       count(*) FILTER (WHERE kind = 'drift' AND outcome = 'skipped') AS drift_skipped,
-       (SELECT avg(mean) FROM (
-          SELECT avg(score) AS mean FROM made WHERE kind = 'judge' AND score IS NOT NULL
-           GROUP BY test, target, label)) AS judge_average
-  FROM made
-"""
-
-# What was recorded in another run counts with what it cost there: gates judge what a run did.
-_SPEND = """
-SELECT sum(cost_usd), coalesce(sum(unknown_costs), 0),
-       sum(CASE WHEN purpose <> 'test' THEN cost_then_usd END),
-       coalesce(sum(unknown_costs_then), 0)
-  FROM spend WHERE suite IN $ids
-"""
-
-# A rescored execution has no calls of its own to its target.
-_SPENT_THEN = """
-SELECT sum(e.cost_then_usd),
-       coalesce(sum(e.answers > 0 AND e.cost_then_usd IS NULL AND r.mode = 'rescored'), 0)
-  FROM executions e JOIN runs r ON r.id = e.run
- WHERE e.suite IN $ids
-"""
-
-# Of the shards of a run, each selects its own tests; nothing is left out if one of them ran it.
-_NARROWED = """
-SELECT EXISTS (SELECT 1 FROM planned_tests WHERE suite IN $ids
-                GROUP BY test, target HAVING NOT max(selected))
-"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
 from kindlm.history.rows import AssertionView, CallView, ExecutionView, TestView
-from kindlm.history.run_view import RunView, read_attempts
+from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.figures import duration
@@ -48,7 +48,7 @@ def write_details(view: RunView, page: Page) -> None:
 
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
-    calls, attempts = view.calls(execution), read_attempts(view, execution)
+    calls, attempts = view.calls(execution), view.attempts(execution)
     mask = mask_of(attempts)
     figures = [count(len(calls), "call")]
     if execution.attempt > 1:

@@ -15,7 +15,7 @@ from kindlm.history.rows import (
     SuiteView,
     ToolCallView,
 )
-from kindlm.history.run_view import RunView, read_attempts
+from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import duration, money
@@ -41,7 +41,7 @@ def render_execution(
     With `verbose`, also the bodies as received, what judges were asked, traces and timing.
     """
     suite = next(suite for suite in view.suites if execution.suite_id in suite.parts)
-    ended = {attempt.number: attempt for attempt in read_attempts(view, execution)}
+    ended = {attempt.number: attempt for attempt in view.attempts(execution)}
     mask = mask_of(ended.values())
     page = Page(out, options)
     _write_head(suite, execution, page)
@@ -114,7 +114,7 @@ class _Conversation:
     ) -> None:
         self._first = view.first_messages(execution)
         self._calls = view.calls(execution)
-        self._tools = view.all_tool_calls(execution)
+        self._tools = view.tool_calls(execution, all_attempts=True)
         self._page = page
         self._mask = mask
         self._verbose = verbose

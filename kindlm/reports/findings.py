@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView
-from kindlm.history.run_view import RunView, read_attempts
+from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 
 __all__ = ["FailedAssertion", "FailedExecution", "Findings", "findings_of", "retried_findings_of"]
@@ -49,7 +49,7 @@ def findings_of(view: RunView, test: TestView) -> Findings:
         (attempts[-1], mask_of(attempts))
         for execution in view.executions(test)
         if execution.status in (Status.FAILED, Status.ERRORED)
-        for attempts in [read_attempts(view, execution)]
+        for attempts in [view.attempts(execution)]
     )
 
 
@@ -62,7 +62,7 @@ def retried_findings_of(view: RunView, test: TestView) -> Findings:
         (attempt, mask_of(attempts))
         for execution in view.executions(test)
         if execution.attempt > 1
-        for attempts in [read_attempts(view, execution)]
+        for attempts in [view.attempts(execution)]
         for attempt in attempts[:-1]
     )
 

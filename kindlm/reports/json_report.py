@@ -25,7 +25,7 @@ from kindlm.history.rows import (
     TestView,
     ToolCallView,
 )
-from kindlm.history.run_view import RunView, read_attempts
+from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
@@ -164,7 +164,7 @@ def _summary(view: RunView) -> dict[str, Any]:
         "callsFromHistory": summary.calls_from_history,
         "tokens": {"input": summary.input_tokens, "output": summary.output_tokens},
         "latencyAvgMs": summary.latency_average_ms,
-        "reviews": view.reviewed._asdict(),
+        "reviews": view.reviewed()._asdict(),
     }
 
 
@@ -240,7 +240,7 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
 
 
 def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
-    attempts = read_attempts(view, execution)
+    attempts = view.attempts(execution)
     mask = mask_of(attempts)
     return {
         "id": execution.id,

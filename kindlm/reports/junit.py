@@ -135,7 +135,7 @@ def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
 
 def _reviews(view: RunView, group: _Group) -> Iterator[tuple[str, str]]:
     """Yield what people said of the executions of a group, as names and values of properties."""
-    if not view.reviewed.executions:
+    if not view.reviewed().executions:
         return
     for test in view.tests(group.suite.id):
         if test.target != group.target:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from kindlm.history.costs import Paid
-from kindlm.history.rows import SuiteView, Summary, TestView, Totals
+from kindlm.history.rows import SuiteView, Summary, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import GateResult, StatusCounts
@@ -128,11 +128,13 @@ def write_totals(view: RunView, page: Page) -> None:
 
 def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[str, str]]:
     """Yield the run, or one suite of it, in numbers, each with its name."""
-    totals = view.totals if suite is None else view.totals_of(suite)
-    summary = totals.summary
+    summary = view.summary if suite is None else view.summary_of(suite)
     pending = "pending" if view.status == "running" else "not run"
     yield "tests", f"{summary.tests.total:,}: {tally(summary.tests, pending)}"
-    executions = _planned(totals)
+    missing = view.missing if suite is None else view.missing_of(suite)
+    # With those that have not even begun.
+    waiting = max(missing - summary.executions.pending, 0)
+    executions = summary.executions + StatusCounts(pending=waiting)
     running = summary.executions.pending if view.status == "running" else 0
     told = tally(executions, pending, running=running)
     yield "executions", f"{executions.total:,}: {told}"
@@ -146,34 +148,29 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         yield "drift", f"at most {score(summary.drift_maximum)}"
     if summary.input_tokens is not None or summary.output_tokens is not None:
         yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
-    yield "cost", _cost(totals)
+    yield "cost", _cost(view, suite, summary)
     if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")
         yield "cache", f"{summary.calls_from_history:,} of {calls} answered from the history"
-    if totals.reviewed.executions:
-        reviewed = f"{count(totals.reviewed.executions, 'execution')} reviewed"
-        yield "reviews", f"{reviewed}, {totals.reviewed.disputed:,} of them disputed"
-    times = [] if totals.duration_ms is None else [duration(totals.duration_ms)]
+    if (people := view.reviewed(suite)).executions:
+        reviewed = f"{count(people.executions, 'execution')} reviewed"
+        yield "reviews", f"{reviewed}, {people.disputed:,} of them disputed"
+    # How long one suite took is not recorded.
+    took = view.info.duration_ms if suite is None else None
+    times = [] if took is None else [duration(took)]
     if summary.latency_average_ms is not None:
         times.append(f"mean latency {duration(summary.latency_average_ms)}")
     if times:
         yield "time", ", ".join(times)
 
 
-def _planned(totals: Totals) -> StatusCounts:
-    """Return the executions with those that have not even begun."""
-    executions = totals.summary.executions
-    waiting = max(totals.missing - executions.pending, 0)
-    return executions + StatusCounts(pending=waiting)
-
-
-def _cost(totals: Totals) -> str:
-    summary = totals.summary
+def _cost(view: RunView, suite: SuiteView | None, summary: Summary) -> str:
     parts = [] if summary.paid.total_usd is None else [cost(summary.paid)]
     if summary.unknown_costs:
-        named = totals.unpriced_models[:_NAMED_MODELS]
+        unpriced = view.unpriced_models(suite)
+        named = unpriced[:_NAMED_MODELS]
         models = ", ".join(one_line(model, 60) for model in named)
-        if more := len(totals.unpriced_models) - len(named):
+        if more := len(unpriced) - len(named):
             models += f" and {more:,} more"
         parts.append(f"unknown for {count(summary.unknown_costs, 'call')} of {models}")
     return (", ".join(parts) or "none") + _then(summary)

@@ -39,7 +39,7 @@ def whole_run(db: sqlite3.Connection) -> object:
     return (
         view.summary,
         [list(view.executions(test)) for test in tests],
-        view.totals.unpriced_models,
+        view.unpriced_models(),
     )
 
 
@@ -47,7 +47,11 @@ def whole_execution(db: sqlite3.Connection) -> object:
     view = RunView(db, RUN)
     execution = view.execution("2")
     assert execution is not None
-    return view.assertions(execution), view.all_tool_calls(execution), view.calls(execution)
+    return (
+        view.assertions(execution),
+        view.tool_calls(execution, all_attempts=True),
+        view.calls(execution),
+    )
 
 
 def rows_of(view: str) -> Question:

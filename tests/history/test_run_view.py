@@ -112,9 +112,10 @@ def test_erased_texts_are_shown_as_such(history: Any, make: Any) -> None:
     "query",
     [
         queries.TESTS,
-        queries.SPEND,
+        queries.SPENT,
         "SELECT * FROM spend WHERE suite IN $ids",
-        queries.MEANS,
+        queries.CAME_TO,
+        queries.CHECKED,
         queries.UNPRICED,
     ],
 )

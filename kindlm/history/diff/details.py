@@ -24,7 +24,7 @@ from kindlm.history.diff.words import WordDiff, diff_words
 from kindlm.history.evidence.values import CheckKey, CheckPair
 from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import AssertionView, AttemptView
-from kindlm.history.run_view import RunView, read_attempts
+from kindlm.history.run_view import RunView
 
 __all__ = ["CheckChange", "TestDetails", "read_details"]
 
@@ -115,7 +115,7 @@ def read_details(
 ) -> TestDetails:
     """Return what changed inside a test that a side ran."""
     stands = [
-        read_attempts(view, execution)
+        view.attempts(execution)
         if side and side.usual and (execution := view.execution(side.usual))
         else []
         for view, side in ((before, test.before), (after, test.after))
@@ -244,7 +244,7 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
         execution = view.execution(identity) if identity else None
         if execution is None:
             return {}
-        read = read_attempts(view, execution)
+        read = view.attempts(execution)
         both = mask_of([*shown, *read])
         return {
             (assertion.kind, assertion.label): masked(assertion, both)

@@ -97,7 +97,7 @@ def read_facts(
     checks = read_checks(db, suite)
     history, older_runs = read_history(view, suite)
     reviews, more_reviews = read_reviews(view, suite)
-    reviewed = view.totals_of(suite).reviewed
+    reviewed = view.reviewed(suite)
     verdict = suite_verdict_of(view, suite)
     baseline = read_baseline(view, suite, regression_threshold)
     audit = _audit(view, suite)

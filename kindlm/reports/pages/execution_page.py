@@ -11,7 +11,7 @@ from markupsafe import Markup
 from kindlm.history.costs import Paid, paid_for_execution
 from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import AssertionView, CallView, ExecutionView
-from kindlm.history.run_view import RunView, read_attempts
+from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.assertion_text import assertion_fields, assertion_name
 from kindlm.reports.figures import cost, duration, money
@@ -38,7 +38,7 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
     execution = view.execution(wanted)
     if execution is None:
         return None
-    attempts = read_attempts(view, execution)
+    attempts = view.attempts(execution)
     tools, mask = attempts[-1].tool_calls, mask_of(attempts)
     shown = [masked(assertion, mask) for assertion in attempts[-1].assertions]
     calls, repeats = view.calls(execution), view.repeats(execution)
@@ -62,7 +62,7 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "attempts": attempts_of(
                 view.first_messages(execution),
                 calls,
-                view.all_tool_calls(execution),
+                view.tool_calls(execution, all_attempts=True),
                 [attempt.number for attempt in attempts],
                 mask,
             ),

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from kindlm.history.costs import paid_for_execution
 from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import ExecutionView
-from kindlm.history.run_view import RunView, read_attempts
+from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.pages.conversation import attempts_of
@@ -155,7 +155,7 @@ class _Pieces:
 
     def _piece(self, execution: ExecutionView, *, opened: bool) -> Markup:
         view = self.view
-        attempts = read_attempts(view, execution)
+        attempts = view.attempts(execution)
         assertions, tools = attempts[-1].assertions, attempts[-1].tool_calls
         mask = mask_of(attempts)
         status = execution.status.value if execution.status else "not finished"
@@ -177,7 +177,7 @@ class _Pieces:
                 "attempts": attempts_of(
                     view.first_messages(execution),
                     view.calls(execution),
-                    view.all_tool_calls(execution),
+                    view.tool_calls(execution, all_attempts=True),
                     [attempt.number for attempt in attempts],
                     mask,
                 ),
