@@ -85,6 +85,11 @@ class Usage:
     input_tokens: int | None = None
     output_tokens: int | None = None
 
+    @property
+    def total(self) -> int | None:
+        """All tokens, read and written; unknown as soon as one number is."""
+        return _add(self.input_tokens, self.output_tokens)
+
     def __add__(self, other: Usage) -> Usage:
         """Add two usages; what is unknown on one side makes the sum unknown."""
         return Usage(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kindlm.checks.base import AskingCheck, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
@@ -45,8 +45,7 @@ class Claim:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Issue:
+class Issue(NamedTuple):
     """What shows without a judge that an answer has nothing to go by."""
 
     message: str

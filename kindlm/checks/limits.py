@@ -83,11 +83,10 @@ class TokenUsage(Check):
     max_tokens: float
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        limit, usage = self.max_tokens, transcript.usage
-        if usage.input_tokens is None or usage.output_tokens is None:
+        limit, used = self.max_tokens, transcript.usage.total
+        if used is None:
             message = "The tokens are not known: the target did not report all of them."
             return undecided(message, threshold=limit)
-        used = usage.input_tokens + usage.output_tokens
         message = f"Expected at most {limit:,} tokens, it took {used:,}."
         return _limited(used, limit, FailureCode.TOKENS_EXCEEDED, message, too_much=used > limit)
 
@@ -123,13 +122,6 @@ def _why_unknown(transcript: Transcript) -> str:
 _Measure: TypeAlias = Callable[[Transcript], float | None]
 
 
-def _tokens(step: Step) -> float | None:
-    usage = step.usage
-    if usage.input_tokens is None or usage.output_tokens is None:
-        return None
-    return usage.input_tokens + usage.output_tokens
-
-
 def _total(name: str, of_step: Callable[[Step], float | None]) -> _Measure:
     """Return the sum over all answers, each as it is known or as the agent told it by this name."""
 
@@ -159,7 +151,7 @@ KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(
     {
         "latency": _latency,
         "cost": _total("cost", lambda step: step.cost.usd),
-        "tokens": _total("tokens", _tokens),
+        "tokens": _total("tokens", lambda step: step.usage.total),
         "input_tokens": _total("input_tokens", lambda step: step.usage.input_tokens),
         "output_tokens": _total("output_tokens", lambda step: step.usage.output_tokens),
         "tool_calls": _tool_calls,

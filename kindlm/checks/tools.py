@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from kindlm.checks.base import Check, Reads, failed, passed, undecided
 from kindlm.checks.calls import described, normalised, undecided_for_a_name, written_arguments
@@ -143,8 +144,7 @@ class SequenceMode(StrEnum):
     UNORDERED = "unordered"
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceProgress:
+class SequenceProgress(NamedTuple):
     """How far calls follow a sequence.
 
     `share` is the part of the sequence that was called, from 0 to 1, as a weighted score counts

@@ -221,16 +221,16 @@ class OutputFacts:
     """What was found out about an output, for a score: how much of each check it meets.
 
     `contained` and `avoided` are shares of the texts that it must and must not contain,
-    `unmatched` that of the patterns that do not match; None where there are none of them.
-    `fits` tells whether it fits the JSON Schema, None where there is none.
+    `unmatched` that of the patterns that do not match. `fits` tells whether it fits the JSON
+    Schema. What is not asked for is met.
     """
 
     query: str
     output: str
-    contained: float | None = None
-    avoided: float | None = None
-    unmatched: float | None = None
-    fits: bool | None = None
+    contained: float = 1.0
+    avoided: float = 1.0
+    unmatched: float = 0.0
+    fits: bool = True
 
 
 def _output_facts(wanted: Scored, text: str) -> OutputFacts:
@@ -241,13 +241,13 @@ def _output_facts(wanted: Scored, text: str) -> OutputFacts:
         output=text,
         contained=_part([occurs(one, text) for one in wanted.contains]),
         avoided=_part([not occurs(one, text) for one in wanted.not_contains]),
-        unmatched=count_unmatched(patterns, text) / len(patterns) if patterns else None,
-        fits=None if schema is None else _fits(schema, text),
+        unmatched=count_unmatched(patterns, text) / len(patterns) if patterns else 0.0,
+        fits=schema is None or _fits(schema, text),
     )
 
 
-def _part(met: Sequence[bool]) -> float | None:
-    return sum(met) / len(met) if met else None
+def _part(met: Sequence[bool]) -> float:
+    return sum(met) / len(met) if met else 1.0
 
 
 def _fits(schema: Any, text: str) -> bool:
@@ -294,7 +294,7 @@ def tool_accuracy(
 
 def _penalty(facts: OutputFacts) -> float:
     """Return what patterns and a JSON Schema that are not met take from a judged quality."""
-    return _REGEX_PENALTY * (facts.unmatched or 0.0) + _SCHEMA_PENALTY * (facts.fits is False)
+    return _REGEX_PENALTY * facts.unmatched + _SCHEMA_PENALTY * (not facts.fits)
 
 
 def judged_quality(score: float, facts: OutputFacts) -> float:
@@ -307,12 +307,12 @@ def deterministic_quality(facts: OutputFacts) -> float:
     words = {word for word in facts.query.lower().split() if len(word) > 3}
     length = 15.0 if len(facts.output) > _VERY_SHORT else 7.5 if facts.output else 0.0
     points = (
-        30 * _full(facts.contained)
-        + 15 * _full(facts.avoided)
+        30 * facts.contained
+        + 15 * facts.avoided
         + length
         + 15 * (_found(words, facts.output) if words else 0.0)
-        + 15 * (1 - (facts.unmatched or 0.0))
-        + 10 * (facts.fits is not False)
+        + 15 * (1 - facts.unmatched)
+        + 10 * facts.fits
     )
     return min(points, float(_UNJUDGED_MOST))
 
@@ -322,8 +322,8 @@ def fallback_quality(facts: OutputFacts) -> float:
     query, output = facts.query.lower(), facts.output.lower()
     terms = set(_WORD.findall(query)) - _COMMON
     points = (
-        45 * _full(facts.contained)
-        + 15 * _full(facts.avoided)
+        45 * facts.contained
+        + 15 * facts.avoided
         + _length_points(output)
         + (25 * _found(terms, output) if terms else 10)
     )
@@ -349,10 +349,6 @@ def overall_score(accuracy: float, quality: float, progress: float, weights: Wei
         + 100 * progress * weights.sequence_correctness
     )
     return round(min(max(score, 0.0), 100.0), _DECIMALS)
-
-
-def _full(share: float | None) -> float:
-    return 1.0 if share is None else share
 
 
 def _found(words: Collection[str], output: str) -> float:

@@ -9,11 +9,13 @@ import re
 import traceback
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, ValidationError
 
+from kindlm.checks import base
 from kindlm.checks.base import Check
 from kindlm.checks.limits import Latency, TokenUsage
 from kindlm.checks.output import Contains, Matches, NotContains
@@ -163,27 +165,15 @@ class Checks:
 
 def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:
     """Return what a test found out by itself; with None, that it could not find it out."""
-    if passed is None:
-        return CheckResult(
-            kind,
-            label,
-            Outcome.INCONCLUSIVE,
-            failure_code=FailureCode.ASSERTION_EVAL_ERROR,
-            message="The judge decided nothing.",
-        )
     codes = {
         "assert": FailureCode.ASSERT_FAILED,
         "custom": FailureCode.CUSTOM_CHECK_FAILED,
         "checked": FailureCode.NOTHING_CHECKED,
     }
-    return CheckResult(
-        kind=kind,
-        label=label,
-        outcome=Outcome.PASSED if passed else Outcome.FAILED,
-        score=1.0 if passed else 0.0,
-        failure_code=None if passed else codes[kind],
-        message="" if passed else sentence(message),
-    )
+    found = base.passed() if passed else base.failed(codes[kind], message)
+    if passed is None:
+        found = base.undecided("The judge decided nothing.")
+    return replace(found, kind=kind, label=label)
 
 
 def _issues(model: type[BaseModel], value: Any) -> list[SchemaIssue]:
@@ -249,11 +239,6 @@ def _raised(name: str, error: BaseException) -> CheckResult:
     if isinstance(error, AssertionError):
         message = str(error) or f"The check {shown(name)} failed"
         return verdict("custom", name, passed=False, message=message)
-    return CheckResult(
-        kind="custom",
-        label=name,
-        outcome=Outcome.INCONCLUSIVE,
-        failure_code=FailureCode.ASSERTION_EVAL_ERROR,
-        message=sentence(f"The check raised {type(error).__name__}: {shown(str(error))}"),
-        trace="".join(traceback.format_exception(error)),
-    )
+    message = f"The check raised {type(error).__name__}: {shown(str(error))}"
+    found = base.undecided(message, trace="".join(traceback.format_exception(error)))
+    return replace(found, kind="custom", label=name)

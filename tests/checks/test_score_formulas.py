@@ -31,16 +31,15 @@ Said = Callable[..., Transcript]
 Used = Callable[..., ToolUse]
 
 shares = st.floats(0, 1)
-maybe_shares = st.none() | shares
 words = st.lists(st.sampled_from(["explain", "why", "sky", "blue", "because", "what"]), max_size=6)
 facts = st.builds(
     OutputFacts,
     query=words.map(" ".join),
     output=words.map(" ".join),
-    contained=maybe_shares,
-    avoided=maybe_shares,
-    unmatched=maybe_shares,
-    fits=st.none() | st.booleans(),
+    contained=shares,
+    avoided=shares,
+    unmatched=shares,
+    fits=st.booleans(),
 )
 weights = st.tuples(shares, shares).map(
     lambda pair: Weights(pair[0], (1 - pair[0]) * pair[1], (1 - pair[0]) * (1 - pair[1]))
