@@ -13,18 +13,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-__all__ = ["Mismatch", "Reason", "canonical", "equal", "matches", "mismatches"]
+__all__ = [
+    "ABSENT",
+    "Mismatch",
+    "Reason",
+    "canonical",
+    "equal",
+    "matches",
+    "mismatches",
+    "value_at",
+]
 
 # The way from the root, last part first: a walk of any depth shares what its paths have in common.
 _Path: TypeAlias = "tuple[_Path | None, str | int]"
 
-_ABSENT = object()
+ABSENT: Final = object()
+"""Stands for a value that is not there; null is something."""
 
+_INDEX = re.compile(r"[0-9]{1,9}")
 _PLAIN_KEY = re.compile(r"[^\W\d][\w-]*")
 
 
@@ -76,11 +87,26 @@ def mismatches(expected: Any, actual: Any) -> list[Mismatch]:
     return list(_walk(expected, actual))
 
 
+def value_at(value: Any, parts: Iterable[str | int]) -> Any:
+    """Return what names and indices lead to inside of a JSON value, `ABSENT` if nothing is there.
+
+    An index may be written as a text.
+    """
+    for part in parts:
+        if isinstance(value, Mapping):
+            value = value.get(str(part), ABSENT)
+        elif isinstance(value, list) and _INDEX.fullmatch(str(part)) and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return ABSENT
+    return value
+
+
 def _walk(expected: Any, actual: Any) -> Iterator[Mismatch]:
     pending: list[tuple[_Path | None, Any, Any]] = [(None, expected, actual)]
     while pending:
         path, want, got = pending.pop()
-        if got is _ABSENT:
+        if got is ABSENT:
             yield Mismatch(_text(path), want, None, Reason.MISSING)
             continue
         kind = _kind(want)
@@ -88,7 +114,7 @@ def _walk(expected: Any, actual: Any) -> Iterator[Mismatch]:
             yield Mismatch(_text(path), want, got, Reason.TYPE)
         elif kind == "object":
             keys = reversed(list(want))
-            pending.extend(((path, key), want[key], got.get(key, _ABSENT)) for key in keys)
+            pending.extend(((path, key), want[key], got.get(key, ABSENT)) for key in keys)
         elif kind == "array":
             if len(want) != len(got):
                 yield Mismatch(_text(path), want, got, Reason.LENGTH)

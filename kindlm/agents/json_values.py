@@ -6,10 +6,9 @@ import json
 import re
 from typing import Any
 
-__all__ = ["ABSENT", "PATH", "compact_json", "lookup", "parent_of"]
+from kindlm.matching import ABSENT, value_at
 
-ABSENT: Any = object()
-"""What a path leads to where there is nothing; null is something."""
+__all__ = ["ABSENT", "PATH", "compact_json", "lookup", "parent_of"]
 
 WHOLE = "$"
 """The path of the value itself."""
@@ -27,16 +26,7 @@ def compact_json(value: Any) -> str:
 
 def lookup(value: Any, path: str) -> Any:
     """Return what is at a path, `ABSENT` if nothing is."""
-    if path == WHOLE:
-        return value
-    for part in _PART.findall(path):
-        if isinstance(value, dict):
-            value = value.get(part, ABSENT)
-        elif isinstance(value, list) and part.isascii() and part.isdigit():
-            value = value[int(part)] if int(part) < len(value) else ABSENT
-        else:
-            return ABSENT
-    return value
+    return value if path == WHOLE else value_at(value, _PART.findall(path))
 
 
 def parent_of(value: Any, path: str) -> Any:

@@ -15,13 +15,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kindlm.checks.base import AskingCheck, UndecidedError, failed, passed, skipped, undecided
 from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is, prompt
 from kindlm.checks.output_json import json_of
 from kindlm.errors import Err, ErrorCode
-from kindlm.matching import equal
+from kindlm.matching import ABSENT, equal, value_at
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext, Purpose
 from kindlm.transcript import Transcript
@@ -150,7 +150,7 @@ def _complement(drift: float) -> float:
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of fields for a reader; a field that is not there has none."""
-    return {path: bounded(value) for path, value in values.items() if value is not _ABSENT}
+    return {path: bounded(value) for path, value in values.items() if value is not ABSENT}
 
 
 def _told_apart(drift: float, limit: float) -> tuple[str, str]:
@@ -225,13 +225,11 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> _Me
         paths = [(text, _parsed(text)) for text in dict.fromkeys(fields)]
     else:
         paths = [(_written(path), path) for path in _leaves(before)]
-    compared = [
-        _Field(text, _value_at(before, path), _value_at(after, path)) for text, path in paths
-    ]
+    compared = [_Field(text, value_at(before, path), value_at(after, path)) for text, path in paths]
     differing = tuple(found for found in compared if found.differs)
     basis = f"{len(differing)} of {count(len(compared), 'field')} differ"
     basis += _named([found.path for found in differing])
-    unknown = [found.path for found in compared if found.baseline is found.current is _ABSENT]
+    unknown = [found.path for found in compared if found.baseline is found.current is ABSENT]
     if unknown:
         basis += f"; neither side has{_named(unknown)[1:]}"
     return _Measured(len(differing) / len(compared), basis, differing=differing)
@@ -246,19 +244,16 @@ def _named(paths: Sequence[str]) -> str:
     return f": {names} and {more} more" if more > 0 else f": {names}"
 
 
-_ABSENT: Final = object()
-"""Stands for the value of a field that is not there."""
+_Path: TypeAlias = tuple[str | int, ...]
 
-_Part: TypeAlias = str | int
-_Path: TypeAlias = tuple[_Part, ...]
-
-_INDEX = re.compile(r"[0-9]{1,9}")
-_PARTS = re.compile(r"\.?\[([0-9]{1,9})\]|\.?\['([^']*)'\]|\.?([^.\[\]]+)")
+_PART = r"\.?\[([0-9]{1,9})\]|\.?\['([^']*)'\]|\.?([^.\[\]]++)"
+_PARTS = re.compile(_PART)
+_PATH = re.compile(rf"(?!\.)(?:{_PART})*")
 _PLAIN = re.compile(r"[^.\[\]']+")
 
 
 class _Field(NamedTuple):
-    """A field on both sides; `_ABSENT` where there is none."""
+    """A field on both sides; `ABSENT` where there is none."""
 
     path: str
     baseline: Any
@@ -267,26 +262,16 @@ class _Field(NamedTuple):
     @property
     def differs(self) -> bool:
         """Whether the values are not the same as JSON; absent on both sides is the same."""
-        if self.baseline is _ABSENT or self.current is _ABSENT:
+        if self.baseline is ABSENT or self.current is ABSENT:
             return self.baseline is not self.current
         return not equal(self.baseline, self.current)
 
 
 def _parsed(text: str) -> _Path:
     """Return the parts of a path; a text that is none is one name."""
-    parts: list[_Part] = []
-    end = 0
-    while end < len(text):
-        match = _PARTS.match(text, end)
-        if match is None or (end == 0 and text.startswith(".")):
-            return (text,)
-        index, quoted, plain = match.groups()
-        if index is not None:
-            parts.append(int(index))
-        else:
-            parts.append(quoted if quoted is not None else plain)
-        end = match.end()
-    return tuple(parts)
+    if _PATH.fullmatch(text) is None:
+        return (text,)
+    return tuple("".join(groups) for groups in _PARTS.findall(text))
 
 
 def _written(path: _Path) -> str:
@@ -306,7 +291,7 @@ def _leaves(value: Any) -> Iterator[_Path]:
     pending: list[tuple[_Path, Any]] = [((), value)]
     while pending:
         path, value = pending.pop()
-        parts: Sequence[tuple[_Part, Any]] = ()
+        parts: Sequence[tuple[str | int, Any]] = ()
         if isinstance(value, Mapping):
             parts = list(value.items())
         elif isinstance(value, list):
@@ -314,14 +299,3 @@ def _leaves(value: Any) -> Iterator[_Path]:
         if not parts:
             yield path
         pending.extend(((*path, part), child) for part, child in reversed(parts))
-
-
-def _value_at(value: Any, path: _Path) -> Any:
-    for part in path:
-        if isinstance(value, Mapping):
-            value = value.get(str(part), _ABSENT)
-        elif isinstance(value, list) and _INDEX.fullmatch(str(part)) and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return _ABSENT
-    return value

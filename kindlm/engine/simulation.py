@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
-from kindlm.matching import equal, matches
+from kindlm.matching import ABSENT, equal, matches, value_at
 from kindlm.ports import Aside, ToolDefinition, here
 from kindlm.stored_form import bounded
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, ToolAnswer
@@ -269,7 +269,6 @@ def _fault_object(tool: str, fault: Fault) -> Any:
 
 
 _PART = re.compile(r"\.([\w-]+)|\[([0-9]+)\]")
-_MAX_DIGITS = 9
 
 
 class MissingValueError(Exception):
@@ -297,19 +296,11 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
 
 def _value(path: str, scope: Mapping[str, Any]) -> Any:
     root = path.partition(".")[0].partition("[")[0]
-    value = scope[root]
-    for name, index in _PART.findall(path[len(root) :]):
-        value = _member(value, name or index, path)
+    parts = [name or index for name, index in _PART.findall(path[len(root) :])]
+    value = value_at(scope[root], parts)
+    if value is ABSENT:
+        raise MissingValueError(path)
     return value
-
-
-def _member(value: Any, part: str, path: str) -> Any:
-    if isinstance(value, Mapping) and part in value:
-        return value[part]
-    is_index = part.isascii() and part.isdecimal() and len(part) <= _MAX_DIGITS
-    if isinstance(value, list) and is_index and int(part) < len(value):
-        return value[int(part)]
-    raise MissingValueError(path)
 
 
 def _as_text(value: Any) -> str:
