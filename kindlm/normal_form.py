@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["NormalForm", "normal_form", "plain_name"]
+__all__ = ["INVISIBLE", "NormalForm", "normal_form", "plain_name"]
 
-_INVISIBLE = re.compile(
+INVISIBLE = (
     # Controls that are no white space.
-    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
+    "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"
     # Unicode's Default_Ignorable_Code_Point: zero-width characters, soft hyphens, marks of
     # direction, variation selectors, fillers, tags.
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
@@ -25,8 +25,11 @@ _INVISIBLE = re.compile(
     "\U000e0000-\U000e0fff"
     # The other format characters, and the Braille pattern without a dot.
     "\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u2800\ufff9-\ufffb"
-    "\U000110bd\U000110cd\U00013430-\U0001343f]"
+    "\U000110bd\U000110cd\U00013430-\U0001343f"
 )
+"""Characters that no reader sees, as a class of a pattern has them between its brackets."""
+
+_INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _NOT_IN_NAMES = re.compile("[\t-\r\x85\ufffd]")
 """Part of a text, but not of a name: line breaks, tabs, and what NUL is recorded as."""
 

@@ -219,20 +219,13 @@ R = TypeVar("R", ModelReply, AgentReply)
 _MOST = 2**53 - 1
 """The most tokens, and the most dollars, that an answer can have taken."""
 
-_BASES: dict[str, tuple[type[Any], str]] = {
-    Check.group: (Check, "evaluate"),
-    Provider.group: (Provider, "connect"),
-    Adapter.group: (Adapter, "open"),
-    Report.group: (Report, "render"),
+_KINDS: dict[str, tuple[type[Any], str, str]] = {
+    Check.group: (Check, "evaluate", "check"),
+    Provider.group: (Provider, "connect", "provider type"),
+    Adapter.group: (Adapter, "open", "agent adapter"),
+    Report.group: (Report, "render", "report"),
 }
-"""The base class of each group, and the method that a subclass defines."""
-
-_WHAT = {
-    Check.group: "check",
-    Provider.group: "provider type",
-    Adapter.group: "agent adapter",
-    Report.group: "report",
-}
+"""Of each group, the base class, the method that a subclass defines, and what a user calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +239,7 @@ class Plugin:
 
     def __str__(self) -> str:
         """Return what it is, for the beginning of a message."""
-        return f'The {_WHAT[self.group]} "{self.name}" of the package {self.package}'
+        return f'The {_KINDS[self.group][2]} "{self.name}" of the package {self.package}'
 
 
 @cache
@@ -272,8 +265,7 @@ def find(base: type[P], name: str) -> Result[type[P]] | None:
         return None
     if len(plugins) > 1:
         packages = " and ".join(sorted(plugin.package for plugin in plugins))
-        what = _WHAT[base.group]
-        message = f'The {what} "{name}" is in more than one package: {packages}'
+        message = f'The {_KINDS[base.group][2]} "{name}" is in more than one package: {packages}'
         return Err(_error(message, "Keep one, and uninstall the others: pip uninstall NAME"))
     return _load(plugins[0])
 
@@ -313,7 +305,7 @@ def _load(plugin: Plugin) -> Result[Any]:
 
 def _wrong_with(found: Any, group: str) -> str | None:
     """Return in what a loaded object is no plugin of a group; raise what pydantic does."""
-    base, work = _BASES[group]
+    base, work, _ = _KINDS[group]
     if not (inspect.isclass(found) and issubclass(found, base)):
         return f"is not a subclass of kindlm.plugins.{base.__name__}"
     if getattr(found, work) is getattr(base, work):

@@ -66,8 +66,6 @@ class _AgentOfPackage:
         """Send one message; see `plugins.answered`."""
         if self._error is not None:
             return Err(self._error)
-
-        async def call() -> object:
-            return await self._agent.send(request)
-
-        return await plugins.answered(self._plugin, call, AgentReply, request.timeout_s)
+        return await plugins.answered(
+            self._plugin, lambda: self._agent.send(request), AgentReply, request.timeout_s
+        )

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from kindlm.normal_form import INVISIBLE
 from kindlm.transcript import Transcript
 
 __all__ = ["is_copy", "readings", "texts_of"]
@@ -28,10 +29,7 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _SHORT_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _QUOTES = re.compile("['`\u2018-\u201f\u2032\u2033\u2039\u203a\u00ab\u00bb]")
 # What a reader does not see, and the backslashes of escapes.
-_UNSEEN = re.compile(
-    "[\\s\\\\\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
-)
+_UNSEEN = re.compile(rf"[\s\\{INVISIBLE}]+")
 # Copies of ASCII that no font shows.
 _TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
 _MOST_MARKS = 30
@@ -76,9 +74,8 @@ def texts_of(transcript: Transcript) -> Iterator[str]:
         for step in turn.steps:
             yield step.text
             for use in step.tool_uses:
-                call = use.call
-                yield call.name
-                yield call.malformed or json.dumps(call.arguments, ensure_ascii=False)
+                yield use.call.name
+                yield use.call.written
                 yield json.dumps(use.response, ensure_ascii=False)
 
 

@@ -40,11 +40,9 @@ class _ClientOfPackage:
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make the call; see `plugins.answered`."""
-
-        async def call() -> object:
-            return await self._client.complete(request)
-
-        return await plugins.answered(self._plugin, call, ModelReply, request.timeout_s)
+        return await plugins.answered(
+            self._plugin, lambda: self._client.complete(request), ModelReply, request.timeout_s
+        )
 
     async def aclose(self) -> None:
         """Close all connections; a failure costs no verdict, and is logged."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
+
+from pydantic import BaseModel
 
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document, read_documents
@@ -17,6 +19,7 @@ from kindlm.formats.evalview.reading import cases_of
 from kindlm.json_schema import has_no_rule
 from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec
+from kindlm.scenarios.checks import Checks
 from kindlm.scenarios.finding import Scenario
 from kindlm.scenarios.persona import Persona
 from kindlm.scenarios.reply import Reply
@@ -68,15 +71,23 @@ def read_scenarios(file: FilePath, data: bytes) -> ReadScenarios:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A check of an answer, and where it stands."""
+    """A check of an answer, and where it stands.
+
+    Its name and its keys are those of a method and its arguments: of `Checks`, or of the trial,
+    for one that a judge decides.
+    """
 
     name: str
-    value: Any
+    value: BaseModel
     weight: float
     where: SourceLocation
 
     def ask(self, trial: Trial, reply: Reply) -> None:
-        _ASKED[self.name](trial, reply, self.value, self.weight)
+        written = self.value.model_dump(by_alias=True)
+        if hasattr(Checks, self.name):
+            getattr(trial.check(reply, weight=self.weight), self.name)(**written)
+        else:
+            getattr(trial, self.name)(reply, **written, weight=self.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,29 +205,3 @@ def _check_schema(schema: dict[str, Any], path: Path, reporter: Reporter) -> Non
         reporter.error(path, message, "Add one, such as `type: object`", reason="schema")
     else:
         warn_of_misspelt(path, schema, "json_schema", reporter)
-
-
-_Asked = Callable[[Trial, Reply, Any, float], object]
-
-_ASKED: dict[str, _Asked] = {
-    "contains": lambda t, reply, v, w: t.check(reply, weight=w).contains(v.text),
-    "not_contains": lambda t, reply, v, w: t.check(reply, weight=w).not_contains(v.text),
-    "matches": lambda t, reply, v, w: t.check(reply, weight=w).matches(v.pattern),
-    "json_schema": lambda t, reply, v, w: t.check(reply, weight=w).json_schema(v.schema_),
-    "latency": lambda t, reply, v, w: t.check(reply, weight=w).latency(v.max_ms),
-    "token_usage": lambda t, reply, v, w: t.check(reply, weight=w).token_usage(v.max_tokens),
-    "tool_called": lambda t, reply, v, w: t.check(reply, weight=w).tool_called(v.tool, v.arguments),
-    "tool_not_called": lambda t, reply, v, w: t.check(reply, weight=w).tool_not_called(
-        v.tool, v.arguments
-    ),
-    "sentiment": lambda t, reply, v, w: t.sentiment(reply, v.tone, weight=w),
-    "judge": lambda t, reply, v, w: t.judge(
-        reply, v.criteria, threshold=v.threshold, scale=v.scale, weight=w
-    ),
-    "guardrail": lambda t, reply, v, w: t.guardrail(
-        reply, must=v.must, must_not=v.must_not, weight=w
-    ),
-    "factuality": lambda t, reply, v, w: t.factuality(
-        reply, v.ground_truth, context=v.context, weight=w
-    ),
-}

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from kindlm.checks.limits import KNOWN_METRICS
 from kindlm.checks.weighted_score import Weights, total_one
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
@@ -29,12 +30,6 @@ from kindlm.suggestions import hint_for, suggest
 from kindlm.wording import shown
 
 __all__ = ["check_case", "check_project", "weights_of"]
-
-METRICS = (
-    *("latency", "cost", "tokens", "input_tokens", "output_tokens", "tool_calls"),
-    "steps",
-)
-"""Metrics that are measured; all others are numbers that agents report."""
 
 _SERVED = (*AGENT_ADAPTERS, *MODEL_ADAPTERS)
 
@@ -177,7 +172,7 @@ def _check_expected(
         place = (*path, "safety", "severity_threshold")
         reporter.warning(place, message, hint, reason="severity")
     for name in expected.metrics or {}:
-        if name not in METRICS and (meant := suggest(name, METRICS)) is not None:
+        if name not in KNOWN_METRICS and (meant := suggest(name, KNOWN_METRICS)) is not None:
             message = f'The metric "{name}" is none that is measured: the agent has to report it'
             hint = f'Did you mean "{meant}"?'
             reporter.warning((*path, "metrics", name), message, hint, reason="metric")
