@@ -10,7 +10,7 @@ from pathlib import Path
 from kindlm.cli.console import fail, note, warn
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import or_fail
-from kindlm.cli.journal import open_journal
+from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
@@ -26,7 +26,7 @@ from kindlm.history.evidence.power import power_of_baseline
 from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.recording.journal import author, journal_event, new_journal
+from kindlm.recording.log import new_journal
 from kindlm.recording.project import find_project
 from kindlm.reports.power_text import power_text
 from kindlm.wording import count

@@ -22,9 +22,9 @@ from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
 from kindlm.recording.loading import load_paths
+from kindlm.recording.log import new_run_id
 from kindlm.recording.project import run_environment
 from kindlm.recording.request import RunRequest
-from kindlm.recording.session import new_run_id
 from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.registry import ReportOptions
 from kindlm_store import open_reader

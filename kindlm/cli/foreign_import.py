@@ -39,8 +39,7 @@ from kindlm.formats.foreign_results import ForeignExecution, ForeignResults
 from kindlm.formats.kindlm_baseline import is_baseline, read_baseline
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import CheckResult, FailureCode, Outcome, Status
-from kindlm.recording.journal import new_journal
-from kindlm.recording.session import new_run_id
+from kindlm.recording.log import new_journal, new_run_id
 from kindlm.transcript import CostSource, Message, Role, ToolCall, ToolUse
 from kindlm_store import Append, EventLog, HeadOf, utc_now
 

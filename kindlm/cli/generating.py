@@ -28,10 +28,10 @@ from kindlm.generate.writing import check_folder
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
 from kindlm.providers.registry import check_settings
+from kindlm.recording.log import new_run_id
 from kindlm.recording.project import Project, find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.secrets import suite_secrets
-from kindlm.recording.session import new_run_id
 from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
 from kindlm.scenarios.compile import compiled_agent

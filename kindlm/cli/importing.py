@@ -22,9 +22,9 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.recording import unwritten
 from kindlm.recording.json_lines import LineError
+from kindlm.recording.log import open_log
 from kindlm.recording.project import Project
 from kindlm.recording.secrets import secret_values
-from kindlm.recording.session import open_log
 from kindlm_store import OpenError
 from kindlm_store.merge import RefusedError
 

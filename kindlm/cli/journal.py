@@ -1,20 +1,24 @@
-"""Opening the history of a project to record in its journal what people do to it."""
+"""What people do to a history is recorded in journals, streams apart from those of its runs."""
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from kindlm.cli.history import existing_history, fail_to_open, project_here, require_read_models
-from kindlm.projections import PROJECTIONS
+from kindlm.events import Payload, new_event
+from kindlm.recording.log import open_log
 from kindlm.recording.project import run_environment
 from kindlm.recording.secrets import secret_values
-from kindlm_store import EventLog, OpenError, Redactor
+from kindlm_store import EventLog, NewEvent, OpenError
 
-__all__ = ["open_journal"]
+__all__ = ["author", "journal_event", "open_journal"]
 
 
 @contextmanager
@@ -28,13 +32,32 @@ def open_journal(
     project = project_here(database) if create else existing_history(database)
     environ = run_environment([project.root], os.environ)
     try:
-        log = EventLog.open(
-            project.database,
-            projections=PROJECTIONS,
-            redact=Redactor(secret_values(environ, ())),
-        )
+        log = open_log(project.database, secret_values(environ, ()))
     except OpenError as error:
         fail_to_open(error)
     with log, closing(log.reader()) as reader:
         require_read_models(reader)
         yield log, reader
+
+
+def author() -> str:
+    """Return who is doing something, as `user@host`."""
+    try:
+        user = getpass.getuser()
+    # In a container the user may have no name.
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def journal_event(payload: Payload, known: str | None) -> NewEvent:
+    """Return the event of a payload, later than what is known of the same matter.
+
+    `known` is when that was recorded, UTC, ISO 8601; None if nothing is. The clock of the machine
+    that recorded it may be ahead of this one: what follows it nevertheless counts after it.
+    """
+    event = new_event(payload)
+    if known is None or known < event.at:
+        return event
+    later = datetime.fromisoformat(known) + timedelta(microseconds=1)
+    return new_event(payload, at=later.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))

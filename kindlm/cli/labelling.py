@@ -7,13 +7,13 @@ from pathlib import Path
 
 from kindlm.cli.console import fail, note, warn
 from kindlm.cli.history import or_fail
-from kindlm.cli.journal import open_journal
+from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.labels import label_problem
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunLabelled
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
-from kindlm.recording.journal import author, journal_event, new_journal
+from kindlm.recording.log import new_journal
 
 __all__ = ["label_run", "remove_label"]
 

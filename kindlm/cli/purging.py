@@ -20,7 +20,7 @@ from kindlm.cli.backup import remove_abandoned
 from kindlm.cli.console import fail, note, warn
 from kindlm.cli.disk import disk_full
 from kindlm.cli.history import fail_to_open, or_fail
-from kindlm.cli.journal import open_journal
+from kindlm.cli.journal import author, open_journal
 from kindlm.cli.purge_matches import matcher, names_that_match
 from kindlm.cli.run_list import parse_since
 from kindlm.cli.search_index import forget_erased
@@ -28,7 +28,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.events import ContentsPurged, new_event
 from kindlm.history.run_names import find_run
 from kindlm.patterns import PatternError
-from kindlm.recording.journal import author, new_journal
+from kindlm.recording.log import new_journal
 from kindlm.wording import count, listed
 from kindlm_store import (
     Append,

@@ -19,9 +19,9 @@ from kindlm.errors import ErrorCode, KindlmError, Ok, Result
 from kindlm.history.source_runs import SourceRun, read_source
 from kindlm.plan import Selection, make_plan
 from kindlm.recording.loading import Loaded, default_paths
+from kindlm.recording.log import new_run_id
 from kindlm.recording.project import find_project
 from kindlm.recording.request import Derived, RunRequest
-from kindlm.recording.session import new_run_id
 
 __all__ = ["replay"]
 

@@ -25,10 +25,10 @@ from kindlm.history.run_view import RunView
 from kindlm.history.source_runs import SourceRun, SourceSuite, read_source
 from kindlm.plan import Selection
 from kindlm.recording.loading import Loaded, load_paths
+from kindlm.recording.log import new_run_id
 from kindlm.recording.project import Project, find_project
 from kindlm.recording.request import Derived, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
-from kindlm.recording.session import new_run_id
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count

@@ -20,8 +20,8 @@ from kindlm.cli.test_run import record_run
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.history.run_view import RunView
 from kindlm.history.source_runs import SourceRun, live_runs, read_source
+from kindlm.recording.log import new_run_id
 from kindlm.recording.project import Project, find_project
-from kindlm.recording.session import new_run_id
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kindlm.cli.console import fail, note
 from kindlm.cli.history import open_history, or_fail
-from kindlm.cli.journal import open_journal
+from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import ListFormat
 from kindlm.cli.reading import no_execution, report_options
 from kindlm.cli.run_list import parse_since
@@ -19,7 +19,7 @@ from kindlm.history.rows import ExecutionView
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.recording.journal import author, journal_event, new_journal
+from kindlm.recording.log import new_journal
 from kindlm.reports.agreement_json import agreement_json
 from kindlm.reports.agreement_page import write_agreement
 

@@ -28,10 +28,10 @@ from kindlm.history.evidence.values import TestPair
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
 from kindlm.recording.git import commit_of
+from kindlm.recording.log import new_run_id
 from kindlm.recording.project import find_project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.resumption import read_unfinished
-from kindlm.recording.session import new_run_id
 from kindlm.reports.diff.parts import check_name
 from kindlm.reports.diff.text import not_comparable_text
 from kindlm.reports.settle_terminal import Settled, write_planned, write_settled

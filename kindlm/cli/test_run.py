@@ -52,11 +52,12 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import Plan, make_plan
 from kindlm.recording.loading import Loaded, default_paths, load_paths
+from kindlm.recording.log import new_run_id, open_log
 from kindlm.recording.project import Project, find_project
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
-from kindlm.recording.secrets import remember_secrets
-from kindlm.recording.session import new_run_id, open_log, run_secrets, run_session
+from kindlm.recording.secrets import remember_secrets, suite_secrets
+from kindlm.recording.session import run_session
 from kindlm.recording.unwritten import (
     COULD_NOT_BE_WRITTEN,
     find_unwritten,
@@ -266,7 +267,7 @@ def record_run(
         with HeldSignals() as held:
             record_run(request, run, console, progress=progress, fail_fast=fail_fast, held=held)
         return
-    secret = run_secrets(request)
+    secret = suite_secrets(request.environ, request.suites)
     name_run(run, secret)
     remember_secrets(secret)
     view = make_progress(console, shown=progress, redact=Redactor(secret))

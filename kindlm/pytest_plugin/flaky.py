@@ -9,7 +9,7 @@ from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.pytest_plugin.request import Asked
-from kindlm.recording.session import open_log
+from kindlm.recording.log import open_log
 
 __all__ = ["flaky_tests"]
 

@@ -26,9 +26,10 @@ from kindlm.outcome import Status
 from kindlm.plan import Plan
 from kindlm.pytest_plugin.cutting import Cuttable
 from kindlm.pytest_plugin.termination import interrupt_on_sigterm
+from kindlm.recording.log import open_log
 from kindlm.recording.request import Driven, RunRequest
-from kindlm.recording.secrets import remember_secrets
-from kindlm.recording.session import open_log, run_secrets, run_session
+from kindlm.recording.secrets import remember_secrets, suite_secrets
+from kindlm.recording.session import run_session
 from kindlm.recording.unwritten import keep_unwritten
 from kindlm.suite import Case
 from kindlm_store import EventLog, WriteFailedError
@@ -192,7 +193,7 @@ class LiveRun:
 
     def _main(self) -> None:
         started = time.monotonic()
-        secret = run_secrets(self._request)
+        secret = suite_secrets(self._request.environ, self._request.suites)
         remember_secrets(secret)
         try:
             with open_log(self._request.database, secret) as log:

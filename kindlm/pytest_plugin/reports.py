@@ -10,7 +10,7 @@ from kindlm.errors import Err, KindlmError
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.pytest_plugin.request import Asked
-from kindlm.recording.session import open_log
+from kindlm.recording.log import open_log
 from kindlm.reports.registry import ReportOptions
 
 __all__ = ["write_configured_reports"]

@@ -22,7 +22,7 @@ from kindlm.pytest_plugin.reports import write_configured_reports
 from kindlm.pytest_plugin.request import Asked
 from kindlm.pytest_plugin.summary import tell_problems, tell_run
 from kindlm.pytest_plugin.yaml_items import YamlFile, YamlItem, holds_scenarios
-from kindlm.recording.session import new_run_id
+from kindlm.recording.log import new_run_id
 from kindlm.scenarios.api import spec_of
 from kindlm.suite import Case
 

@@ -6,14 +6,12 @@ and the verdict is computed from the read models that the recorder filled.
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from kindlm.checks import CheckRunner
 from kindlm.config import Diagnostic
@@ -27,7 +25,6 @@ from kindlm.guard import Lost, guard
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.plan import Earlier, Execution, Plan, numbered, undealt
 from kindlm.ports import Agent, AgentFactory, Embedder
-from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
 from kindlm.providers.registry import make_client
 from kindlm.recording.recorder import RunRecorder
@@ -40,41 +37,7 @@ from kindlm.suite import AgentTarget, Command, Suite
 from kindlm.wording import shown
 from kindlm_store import EventLog, Redactor, StreamLock
 
-__all__ = ["new_run_id", "open_log", "run_secrets", "run_session"]
-
-_ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
-_ID_LENGTH = 8
-
-
-def new_run_id() -> str:
-    """Return a short random id; without letters and digits that are taken for one another."""
-    return "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
-
-
-def run_secrets(request: RunRequest) -> set[str]:
-    """Return what must not be written down of a run, nor shown."""
-    return suite_secrets(request.environ, request.suites)
-
-
-_IGNORED = """\
-# What kindlm recorded. The schema lets editors complete kindlm.yaml.
-*
-!kindlm.schema.json
-"""
-
-
-def open_log(database: Path, secret: set[str]) -> EventLog:
-    """Open the log with the redactor at its door; raise `OpenError` if that can't be done.
-
-    A `.kindlm` folder that is made for it is kept out of version control: recorded conversations
-    are not to be committed by accident.
-    """
-    if database.parent.name == ".kindlm" and not database.parent.exists():
-        # What can not be written here is told when the log is opened.
-        with suppress(OSError):
-            database.parent.mkdir(parents=True)
-            (database.parent / ".gitignore").write_text(_IGNORED, encoding="utf-8")
-    return EventLog.open(database, projections=PROJECTIONS, redact=Redactor(secret))
+__all__ = ["run_session"]
 
 
 async def run_session(
@@ -409,7 +372,7 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
     from kindlm.agents.registry import make_agent
 
     environ, root = request.environ, request.root
-    redact = Redactor(run_secrets(request))
+    redact = Redactor(suite_secrets(environ, request.suites))
     async with PythonProcesses(environ, root, redact) as processes, kept_connections():
         yield partial(make_agent, environ=environ, root=root, processes=processes)
 
