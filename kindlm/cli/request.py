@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -24,7 +24,7 @@ from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished
 from kindlm.suite import Gate, Suite
 
-__all__ = ["TestOptions", "make_request", "parse_gate"]
+__all__ = ["RECORDED_OPTIONS", "TestOptions", "make_request", "parse_gate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,10 @@ class TestOptions:
     def by_evalview(self) -> bool:
         """Whether cases of EvalView pass and fail as they do there."""
         return self.compat == "evalview"
+
+
+RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != "runner"]
+"""The options that are recorded with a run, by names that they have in both."""
 
 
 def parse_gate(text: str) -> Result[float]:
@@ -159,24 +163,10 @@ def _gated(
 
 def _recorded(options: TestOptions, root: Path) -> RunOptions:
     """Return what is recorded of the options, so that the run can be repeated or resumed."""
-    return RunOptions(
-        paths=[_from(root, path) for path in options.paths],
-        suite=options.suite,
-        tests=list(options.tests),
-        tags=list(options.tags),
-        models=list(options.models),
-        repeat=options.repeat,
-        gate=options.gate,
-        concurrency=options.concurrency,
-        timeout_ms=options.timeout_ms,
-        failed=options.failed,
-        fail_fast=options.fail_fast,
-        shard=options.shard,
-        max_cost_usd=options.max_cost_usd,
-        max_rpm=options.max_rpm,
-        cache=options.cache,
-        compat="evalview" if options.by_evalview else None,
-    )
+    asked = {name: getattr(options, name) for name in RECORDED_OPTIONS}
+    asked["compat"] = "evalview" if options.by_evalview else None
+    asked["paths"] = [_from(root, path) for path in options.paths]
+    return RunOptions(**asked)
 
 
 def _from(root: Path, path: Path) -> str:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kindlm.cli.request import TestOptions
+from kindlm.cli.request import RECORDED_OPTIONS, TestOptions
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.resumption import Unfinished
 
 __all__ = ["as_recorded", "no_selection"]
+
+_GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
 
 
 def no_selection(options: TestOptions) -> KindlmError | None:
@@ -50,29 +52,9 @@ def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Res
     paths = tuple(options.paths) or tuple(root / path for path in recorded.paths)
     if not options.paths and (gone := [path for path in paths if not path.exists()]):
         return Err(_not_here(unfinished.run, gone))
-    now = replace(
-        options,
-        paths=paths,
-        suite=recorded.suite,
-        tests=tuple(recorded.tests),
-        tags=tuple(recorded.tags),
-        models=tuple(recorded.models),
-        failed=recorded.failed,
-        repeat=recorded.repeat,
-        gate=recorded.gate,
-        shard=recorded.shard,
-        cache=recorded.cache,
-        compat=recorded.compat,
-        concurrency=options.concurrency or recorded.concurrency,
-        timeout_ms=options.timeout_ms or recorded.timeout_ms,
-        max_cost_usd=_given(options.max_cost_usd, recorded.max_cost_usd),
-        max_rpm=_given(options.max_rpm, recorded.max_rpm),
-    )
-    return Ok(now)
-
-
-def _given(now: float | None, then: float | None) -> float | None:
-    return then if now is None else now
+    then = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name != "fail_fast"}
+    anew = {name: given for name in _GIVEN_ANEW if (given := getattr(options, name)) is not None}
+    return Ok(replace(options, **then | anew | {"paths": paths}))
 
 
 def _not_here(run: str, gone: Sequence[Path]) -> KindlmError:
