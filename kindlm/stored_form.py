@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Any
 
-__all__ = ["Authored", "AuthoredJson", "Form", "Key", "Meaning", "Name", "Pattern", "bounded"]
+__all__ = ["Authored", "AuthoredJson", "Form", "Key", "Meaning", "Name", "bounded"]
 
 
 class Form(Enum):
@@ -65,10 +65,3 @@ class Meaning:
     """What a field means, for the event reference."""
 
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """What a text has to match as a whole."""
-
-    regex: str

@@ -96,10 +96,10 @@ class CallFailed(Payload):
             retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
         )
 
-    def failure(self, hint: str | None = None) -> KindlmError:
+    def failure(self) -> KindlmError:
         """Return the error that a call ended with, as one that is not worth another try."""
         details = {"status": self.status, "retryable": False}
-        return KindlmError(ErrorCode.named(self.error_code), self.message, hint, details=details)
+        return KindlmError(ErrorCode.named(self.error_code), self.message, details=details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,8 @@ and checks it: events of an import or a merge come from elsewhere.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -27,7 +26,7 @@ from typing import (
     get_type_hints,
 )
 
-from kindlm.stored_form import Form, Key, Pattern, bounded
+from kindlm.stored_form import Form, Key, bounded
 from kindlm.transcript import ToolCall, json_or_text
 from kindlm_store import HeadOf, NewEvent, Text
 
@@ -76,7 +75,7 @@ class StoredField(NamedTuple):
 
     @property
     def parts(self) -> tuple[type, ...]:
-        """The classes of the values that it holds."""
+        """The classes of the values that it holds: other parts of events, and enums."""
         return tuple(_classes(self.annotation))
 
 
@@ -162,32 +161,32 @@ def _keys(kind: type) -> frozenset[str]:
 def stored_fields(kind: type) -> tuple[StoredField, ...]:
     """Return how the fields of a class are stored, in their order."""
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(
-        _field(field, *_without_marks(hints[field.name]))
-        for field in fields(kind)
-        if Form.UNSTORED not in getattr(hints[field.name], "__metadata__", ())
-    )
-
-
-def _field(field: Field[Any], annotation: Any, marks: tuple[Any, ...]) -> StoredField:
-    key = next((mark.key for mark in marks if isinstance(mark, Key)), field.name)
-    default = field.default if field.default_factory is MISSING else field.default_factory()
-    encode, decode = _codec(annotation, marks)
-    return StoredField(
-        field.name,
-        None if Form.FLAT in marks else key,
-        annotation,
-        marks,
-        is_required=default is MISSING,
-        may_be_null=default is None,
-        left_out_if_empty=default is False or default in ((), {}, "") or Form.OMITTED in marks,
-        encode=encode,
-        decode=decode,
-    )
+    found = []
+    for field in fields(kind):
+        if Form.UNSTORED in getattr(hints[field.name], "__metadata__", ()):
+            continue
+        annotation, marks = _without_marks(hints[field.name])
+        key = next((mark.key for mark in marks if isinstance(mark, Key)), field.name)
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        encode, decode = _codec(annotation, marks)
+        stored = StoredField(
+            field.name,
+            None if Form.FLAT in marks else key,
+            annotation,
+            marks,
+            is_required=default is MISSING,
+            may_be_null=default is None,
+            left_out_if_empty=default is False or default in ((), {}, "") or Form.OMITTED in marks,
+            encode=encode,
+            decode=decode,
+        )
+        found.append(stored)
+    return tuple(found)
 
 
 def _classes(annotation: Any) -> Iterator[type]:
-    if is_dataclass(annotation) and isinstance(annotation, type) and annotation is not HeadOf:
+    is_enum = isinstance(annotation, type) and issubclass(annotation, StrEnum)
+    if is_enum or (is_dataclass(annotation) and annotation is not HeadOf):
         yield annotation
     for argument in get_args(annotation):
         yield from _classes(argument)
@@ -219,9 +218,6 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
         return bounded, _PLAIN[str]
     if Form.FLAT in marks:
         return _stored, partial(_read, hint)
-    pattern = next((mark.regex for mark in marks if isinstance(mark, Pattern)), None)
-    if pattern is not None:
-        return None, partial(_matching, re.compile(pattern))
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         # Of several, the first is the widest: a float may be an int, and a text a `HeadOf`.
@@ -269,12 +265,6 @@ _PLAIN: Mapping[type, _Decode] = {
     float: partial(_instance, float | int, "a valid number"),
     bool: partial(_instance, bool, "a valid boolean"),
 }
-
-
-def _matching(pattern: re.Pattern[str], value: Any, _: TextOf) -> Any:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise EventError(f"String should match pattern '{pattern.pattern}'")
-    return value
 
 
 def _one_of(members: Mapping[str, Any], value: Any, _: TextOf) -> Any:

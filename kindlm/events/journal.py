@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from kindlm.events.codec import Payload
-from kindlm.stored_form import Authored, Meaning, Pattern
+from kindlm.stored_form import Authored, Meaning
 from kindlm_store import HeadOf
 
 
@@ -79,7 +79,7 @@ class ContentsPurged(Payload):
     type: ClassVar[str] = "contents.purged"
     texts: Annotated[int, Meaning("how many were erased")]
     refs: Annotated[
-        Sequence[Annotated[str, Pattern(r"[A-Za-z0-9_-]{32}")]] | None,
+        Sequence[str] | None,
         Meaning("their references; null: recorded by a kindlm that named none"),
     ] = None
     runs: Annotated[Sequence[str], Meaning("only texts of these runs; none: of any")] = ()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kindlm.errors import ErrorCode
-from kindlm.outcome import FailureCode, Outcome, Status
 from kindlm.secrecy import (
     SHORTEST_SECRET,
     is_ordinary,
     is_secret_name,
     may_be_secret_name,
 )
-from kindlm.transcript import CostSource, FinishReason, Role, ToolProblemKind
 from kindlm_store import Redactor
 
 if TYPE_CHECKING:
@@ -24,27 +23,26 @@ if TYPE_CHECKING:
 __all__ = [
     "redactor",
     "remember_secrets",
-    "remembered_secrets",
     "secret_values",
     "short_secrets",
     "suite_secrets",
-    "vocabulary",
 ]
 
 
-def vocabulary() -> frozenset[str]:
+def _vocabulary() -> set[str]:
     """Return the words that events are made of: no value among them protects anything."""
     from kindlm import events
 
-    words = {"type", *events.EVENTS}
-    kinds: list[type] = [*events.EVENTS.values()]
+    words = {"type", *events.EVENTS, *ErrorCode.__members__}
+    kinds: list[Any] = [*events.EVENTS.values()]
     for kind in kinds:
+        if issubclass(kind, StrEnum):
+            words |= set(kind)
+            continue
         for field in events.stored_fields(kind):
             words |= {field.name, field.key or field.name}
             kinds += [part for part in field.parts if part not in kinds]
-    for enum in (Outcome, Status, FailureCode, Role, FinishReason, CostSource, ToolProblemKind):
-        words |= {member.value for member in enum}
-    return frozenset(words | set(ErrorCode.__members__))
+    return words
 
 
 _REMEMBERED: set[str] = set()
@@ -55,14 +53,9 @@ def remember_secrets(values: Iterable[str]) -> None:
     _REMEMBERED.update(values)
 
 
-def remembered_secrets() -> frozenset[str]:
-    """Return the secrets of all runs of this process."""
-    return frozenset(_REMEMBERED)
-
-
 def redactor(environ: Mapping[str, str]) -> Redactor:
     """Return what takes the secrets of an environment, and the remembered ones, out of texts."""
-    return _redactor(frozenset(secret_values(environ, ())) | remembered_secrets())
+    return _redactor(frozenset(secret_values(environ, ()) | _REMEMBERED))
 
 
 _redactor = lru_cache(maxsize=4)(Redactor)
@@ -92,7 +85,7 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
     # A variable such as CACHE_KEY=config_hash must not take the names out of our own events. To
     # find these takes a while, and most environments hold no secret.
-    words = vocabulary() if long_enough else ()
+    words = _vocabulary() if long_enough else ()
     return {value for value in long_enough if not any(value in word for word in words)}
 
 

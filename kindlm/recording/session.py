@@ -193,7 +193,13 @@ class _Session:
                 plan = numbered(part.suites, came) if driven.dealt else part
                 came += len(plan)
                 if driven.dealt:
-                    self.recorder.record(RunExtended(planned=came, tests=_dealt_tests(plan)))
+                    tests = [
+                        DealtTest(suite=suite.ordinal, name=entry.case.name, target=target)
+                        for suite in plan.suites
+                        for entry in suite.cases
+                        for target in entry.targets
+                    ]
+                    self.recorder.record(RunExtended(planned=came, tests=tests))
                 yield plan
 
         self.watcher.planned(served.work, frozenset())
@@ -319,15 +325,6 @@ class _Session:
 def _place_of(execution: Execution) -> tuple[str, str, str, int]:
     suite = execution.suite.suite.name
     return suite, execution.case.name, execution.target, execution.repeat
-
-
-def _dealt_tests(plan: Plan) -> list[DealtTest]:
-    return [
-        DealtTest(suite=suite.ordinal, name=entry.case.name, target=target)
-        for suite in plan.suites
-        for entry in suite.cases
-        for target in entry.targets
-    ]
 
 
 def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:
