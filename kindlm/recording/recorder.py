@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cache
 from threading import RLock
 
 from kindlm.engine.attempt import Finished
@@ -90,13 +91,7 @@ class RunRecorder:
 
         `given_up` is told, from another thread, of each pattern that takes too long, once.
         """
-        told: set[str] = set()
-
-        def tell(pattern: str) -> None:
-            if pattern not in told:
-                told.add(pattern)
-                given_up(pattern)
-
+        tell = cache(given_up)
         for planned in suites:
             if planned.suite.redact_pii:
                 personal = PersonalData(patterns_of(planned.suite), tell)
