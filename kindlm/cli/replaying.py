@@ -6,19 +6,17 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from kindlm.cli.baselines import named_run
-from kindlm.cli.console import fail, make_console, note, set_verbose, show
+from kindlm.cli.console import fail, make_console, note, set_verbose
 from kindlm.cli.history import open_history, or_fail
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.rescoring import as_judged, load_again
-from kindlm.cli.test_run import record_and_report
+from kindlm.cli.test_run import record_and_report, tell_loaded
 from kindlm.errors import ErrorCode, KindlmError, Ok, Result
 from kindlm.history.source_runs import SourceRun, read_source
 from kindlm.plan import Selection, make_plan
-from kindlm.recording.loading import Loaded, default_paths
+from kindlm.recording.loading import default_paths
 from kindlm.recording.log import new_run_id
 from kindlm.recording.project import find_project
 from kindlm.recording.request import Derived, RunRequest
@@ -46,7 +44,7 @@ def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> in
         options = replace(options, paths=or_fail(_paths_of(source, project.root)))
     loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    _tell_loaded(loaded, options, console)
+    tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console))
     if not names_files:
         request = replace(request, selection=_as_selected(request, source))
@@ -82,11 +80,6 @@ def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
         if (suite.project, suite.name, case.name, target) not in left_out
     )
     return replace(request.selection, only=only)
-
-
-def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
-    shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
-    show(shown, console)
 
 
 def _nothing_selected() -> KindlmError:

@@ -10,13 +10,13 @@ from pathlib import Path
 from rich.console import Console
 
 from kindlm.cli.baselines import named_run
-from kindlm.cli.console import fail, make_console, note, set_verbose, show
+from kindlm.cli.console import fail, make_console, note, set_verbose
 from kindlm.cli.history import open_history, or_fail
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.rescored_repeats import lacking_of, repeats_of, tests_of, with_repeats
 from kindlm.cli.resumption import as_recorded
-from kindlm.cli.test_run import record_and_report
+from kindlm.cli.test_run import record_and_report, tell_loaded
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
 from kindlm.history.request_differences import is_as_recorded
@@ -89,7 +89,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     options = as_judged(options, source)
     loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    _tell_loaded(loaded, options, console)
+    tell_loaded(loaded, options, console)
     rescoring = or_fail(rescoring_of(source, loaded, project, options, console))
     if options.warnings:
         note(rescoring.describe(), console)
@@ -123,7 +123,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         source = or_fail(read_source(db, derived_from, options.suite))
     loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    _tell_loaded(loaded, options, console)
+    tell_loaded(loaded, options, console)
     request = or_fail(rescoring_of(source, loaded, project, options, console)).request
     request = or_fail(resumed(request, unfinished, force=False))
     return record_and_report(request, unfinished.run, reporters, options, console)
@@ -250,11 +250,6 @@ def _paths(source: SourceRun) -> Mapping[str, None]:
 def _is_of(file: str, source: SourceRun) -> bool:
     """Tell whether a file is a suite of a run, or one that tests of it were taken from."""
     return file in _paths(source) or any(file in suite.files for suite in source.suites)
-
-
-def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
-    shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
-    show(shown, console)
 
 
 def _no_files(source: SourceRun) -> KindlmError:

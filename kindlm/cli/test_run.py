@@ -76,7 +76,7 @@ from kindlm_store import (
     holder,
 )
 
-__all__ = ["record_and_report", "record_run", "report_run", "run_tests"]
+__all__ = ["record_and_report", "record_run", "report_run", "run_tests", "tell_loaded"]
 
 _log = FieldLog(__name__)
 
@@ -108,7 +108,7 @@ def run_tests(options: TestOptions) -> int:
         fail([pdf_of_what()], console)
     or_fail(_check_files(reporters, options, project, loaded))
     unfinished = _begun(options, project, unfinished)
-    _tell_loaded(loaded, options, console)
+    tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console, unfinished))
     if unfinished is not None:
         return _go_on(request, unfinished, reporters, options, console)
@@ -400,7 +400,7 @@ def _report_options(request: RunRequest, options: TestOptions, console: Console)
     return of_project(look, request.root)
 
 
-def _tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
+def tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
     """Show what is wrong with the files, and which of them hold no tests."""
     if guard.lost.run is not None:
         return  # the process before this one has shown it

@@ -212,17 +212,13 @@ class AgentReplied(CallAnswered):
         ),
     ] = None
 
-    @property
-    def shows_tools(self) -> bool:
-        """Whether tool calls would be here if there had been any."""
-        return bool(self.tool_calls) if self.reports_tools is None else self.reports_tools
-
     def step(self) -> Step:
         """Return the answer as a step of the transcript."""
+        is_unsaid = self.reports_tools is None
         return self._step(
             (placed.use for placed in self.tool_calls),
             reported=self.reported if isinstance(self.reported, dict) else {},
-            reports_tools=self.shows_tools,
+            reports_tools=bool(self.tool_calls) if is_unsaid else self.reports_tools,
         )
 
 

@@ -22,11 +22,14 @@ WITHHELD = "[withheld]"
 
 GONE = frozenset({ERASED, WITHHELD})
 
-_SHOWN_TEXTS = f"""
+VIEWS = Projection(
+    "views",
+    version=11,
+    views={
+        "shown_texts": f"""
 SELECT ref, coalesce(body, iif(salt IS NULL, '{ERASED}', '{WITHHELD}')) AS body FROM contents
-"""  # noqa: S608 (constants of this module)
-
-_EXECUTION_LOG = """
+""",  # noqa: S608 (constants of this module)
+        "execution_log": """
 SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.attempt,
        e.status, o.body AS output, e.error_code, x.body AS error, e.hint,
        e.answers, e.latency_ms, e.input_tokens, e.output_tokens, e.cost_usd, e.cost_source,
@@ -35,9 +38,8 @@ SELECT e.id AS execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.
   JOIN suites s ON s.id = e.suite
   LEFT JOIN shown_texts o ON o.ref = e.output_ref
   LEFT JOIN shown_texts x ON x.ref = e.error_ref
-"""
-
-_TOOL_CALL_LOG = """
+""",
+        "tool_call_log": """
 SELECT t.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.status,
        t.position, t.tool, a.body AS arguments, t.rule, r.body AS response
   FROM tool_calls t
@@ -45,9 +47,8 @@ SELECT t.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, e.status
   JOIN suites s ON s.id = e.suite
   LEFT JOIN shown_texts a ON a.ref = t.arguments_ref
   LEFT JOIN shown_texts r ON r.ref = t.response_ref
-"""
-
-_ASSERTION_LOG = """
+""",
+        "assertion_log": """
 SELECT a.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, a.position,
        a.kind, a.label, a.outcome, a.score, a.threshold, a.failure_code,
        m.body AS message, x.body AS expected, y.body AS actual, r.body AS reasoning, a.line,
@@ -59,9 +60,8 @@ SELECT a.execution, e.run, s.name AS suite, e.test, e.target, e.repeat, a.positi
   LEFT JOIN shown_texts x ON x.ref = a.expected_ref
   LEFT JOIN shown_texts y ON y.ref = a.actual_ref
   LEFT JOIN shown_texts r ON r.ref = a.reasoning_ref
-"""
-
-_PROVIDER_CALL_LOG = """
+""",
+        "provider_call_log": """
 SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purpose, c.provider,
        c.model, c.try, c.status, t.body AS text, c.finish_reason, c.input_tokens, c.output_tokens,
        c.latency_ms, c.cost_usd, c.cost_source, c.error_code, c.http_status, x.body AS error,
@@ -71,9 +71,8 @@ SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purp
   LEFT JOIN shown_texts t ON t.ref = c.text_ref
   LEFT JOIN shown_texts x ON x.ref = c.error_ref
   LEFT JOIN shown_texts r ON r.ref = c.raw_ref
-"""
-
-_TESTS = """
+""",
+        "tests": """
 SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
        coalesce(p.file, s.path) AS file, p.line,
        p.pass_rate AS pass_rate_min, s.tags AS suite_tags, p.tags,
@@ -106,9 +105,8 @@ SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
  WHERE p.selected
  -- the run, too, so that asking for the tests of one run reads only that run
  GROUP BY p.suite, p.test, p.target, s.run
-"""
-
-_SPEND = """
+""",
+        "spend": """
 SELECT e.run, e.suite, c.purpose, count(*) AS calls,
        sum(c.status = 'responded') AS responded, sum(c.status = 'failed') AS failed,
        sum(c.cost_usd) AS cost_usd,
@@ -120,9 +118,8 @@ SELECT e.run, e.suite, c.purpose, count(*) AS calls,
   FROM executions e
   JOIN provider_calls c ON c.execution = e.id
  GROUP BY e.run, e.suite, c.purpose
-"""
-
-_RUN_LIST = f"""
+""",
+        "run_list": f"""
 SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
        r.started_at, r.ended, r.passed, r.planned, r.duration_ms, r.git_branch, r.git_commit,
        (SELECT group_concat(s.name, ', ') FROM suites s WHERE s.run = r.id) AS suites,
@@ -135,19 +132,6 @@ SELECT r.id AS run, {RUN_LABEL} AS label, r.project,
   FROM runs r
   LEFT JOIN run_labels l ON l.run = r.id
  ORDER BY r.started_at DESC
-"""  # noqa: S608 (constants of this package)
-
-VIEWS = Projection(
-    "views",
-    version=11,
-    views={
-        "shown_texts": _SHOWN_TEXTS,
-        "execution_log": _EXECUTION_LOG,
-        "tool_call_log": _TOOL_CALL_LOG,
-        "assertion_log": _ASSERTION_LOG,
-        "provider_call_log": _PROVIDER_CALL_LOG,
-        "tests": _TESTS,
-        "spend": _SPEND,
-        "run_list": _RUN_LIST,
+""",  # noqa: S608 (constants of this package)
     },
 )

@@ -30,9 +30,6 @@ _MAX_TREE_FILES = 5_000
 
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
-_MAX_WORDS = 2_000
-"""Words of commands that are looked at: rows make many, which name the same programs."""
-
 _DATA = frozenset(
     (
         *("", ".cfg", ".conf", ".csv", ".db", ".env", ".ini", ".json", ".jsonl", ".log", ".md"),
@@ -159,12 +156,11 @@ def _words(suite: Suite) -> Iterator[tuple[str, str, Path]]:
         for agent in suite.all_agents()
         if agent.adapter == "subprocess"
     ]
-    words = dict.fromkeys(
+    yield from dict.fromkeys(
         (word, before, folder)
         for command, folder in commands
         for before, word in zip(("", *command), command, strict=False)
     )
-    return islice(words, _MAX_WORDS)
 
 
 def _made_of(suite: Suite, root: Path) -> Iterator[Path | Tree]:
