@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,13 @@ def whole(value: Any, stored: Mapping[str, Any]) -> dict[str, Any]:
     data = dict(stored)
     for field in stored_fields(type(value)):
         held = getattr(value, field.name)
+        has_parts = held is not None and any(map(is_dataclass, field.parts))
         if field.key is None:
             data |= whole(held, stored)
-        elif held is not None and field.parts and isinstance(held, Sequence):
+        elif has_parts and isinstance(held, Sequence):
             parts = zip(held, stored.get(field.key, ()), strict=True)
             data[field.key] = [whole(*pair) for pair in parts]
-        elif held is not None and field.parts:
+        elif has_parts:
             data[field.key] = whole(held, stored[field.key])
         elif field.left_out_if_empty and not held and field.encode is None:
             data.setdefault(field.key, held)
