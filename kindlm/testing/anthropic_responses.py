@@ -182,7 +182,6 @@ MESSAGES = WireFormat(
     name="anthropic",
     key_of=key_of,
     auth_refusal=auth_refusal,
-    refusals=anthropic_requests.refusals,
     unknown_model=unknown_model,
     read=anthropic_requests.read,
     write=write,

@@ -32,7 +32,7 @@ from kindlm.testing.wire import Refusal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kindlm.testing.conversation import Asks
+    from kindlm.testing.conversation import Asks, Conversation
     from kindlm.testing.request_log import KeyState
     from kindlm.testing.script import Fault, ModelSpec
     from kindlm.testing.wire import WireFormat
@@ -162,9 +162,15 @@ class App:
         assert call.body is not None
         reported = spec.reported_as if spec is not None else call.model
         if call.request.path == EMBEDDINGS_PATH:
+            refusal = embeddings.refusal(call.body)
+            if refusal is not None:
+                return _Outcome(_error(call, refusal))
             body = embeddings.write(call.body, reported)
             return _Outcome(_delivered(_ok(call, (body,), stream=False), fault))
-        return self._played(call, reported, fault)
+        read = call.wire.read(call.request.headers, call.body, call.request.body, spec)
+        if isinstance(read, Refusal):
+            return _Outcome(_error(call, read))
+        return self._played(call, read, reported, fault)
 
     def _model_spec(self, name: str) -> ModelSpec | None:
         return next((spec for spec in self._script.models if spec.name == name), None)
@@ -179,13 +185,11 @@ class App:
             return Refusal(400, "invalid_request_error", _NOT_JSON)
         if call.model and self._script.models and spec is None:
             return call.wire.unknown_model(call.model)
-        if call.request.path == EMBEDDINGS_PATH:
-            return next(embeddings.refusals(call.body), None)
-        return next(call.wire.refusals(call.request.headers, call.body, spec), None)
+        return None
 
-    def _played(self, call: _Call, reported: str, fault: Fault | None) -> _Outcome:
-        assert call.body is not None
-        conversation = call.wire.read(call.body, call.request.body)
+    def _played(
+        self, call: _Call, conversation: Conversation, reported: str, fault: Fault | None
+    ) -> _Outcome:
         try:
             played = play(self._script, conversation)
         except ScriptError as error:

@@ -8,16 +8,10 @@ import json
 import math
 import re
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kindlm.testing.conversation import estimate_tokens
-from kindlm.testing.openai_refusals import refuse
-from kindlm.testing.wire import is_integer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kindlm.testing.wire import Refusal
+from kindlm.testing.wire import Refusal
 
 DEFAULT_DIMENSIONS = 256
 MAX_DIMENSIONS = 4096
@@ -35,18 +29,23 @@ def embed(text: str, dimensions: int) -> list[float]:
     return [value / length for value in vector] if length else [1.0, *vector[1:]]
 
 
-def refusals(body: dict[str, Any]) -> Iterator[Refusal]:
-    """What is wrong with an embeddings request, worst first."""
+def refusal(body: dict[str, Any]) -> Refusal | None:
+    """What is wrong with an embeddings request."""
     if not isinstance(body.get("model"), str):
-        yield refuse("you must provide a model parameter")
+        return _refuse("you must provide a model parameter")
     texts = _texts(body.get("input"))
     if not texts or not all(isinstance(text, str) and text for text in texts):
-        yield refuse("'$.input' is invalid. Please check the API reference.", "input")
+        return _refuse("'$.input' is invalid. Please check the API reference.", "input")
     dimensions = body.get("dimensions", DEFAULT_DIMENSIONS)
-    if not is_integer(dimensions) or not 1 <= dimensions <= MAX_DIMENSIONS:
-        yield refuse(f"Invalid value for 'dimensions': {dimensions}", "dimensions")
+    if type(dimensions) is not int or not 1 <= dimensions <= MAX_DIMENSIONS:
+        return _refuse(f"Invalid value for 'dimensions': {dimensions}", "dimensions")
     if body.get("encoding_format", "float") not in ("float", "base64"):
-        yield refuse("Invalid value for 'encoding_format'", "encoding_format")
+        return _refuse("Invalid value for 'encoding_format'", "encoding_format")
+    return None
+
+
+def _refuse(message: str, param: str | None = None) -> Refusal:
+    return Refusal(400, "invalid_request_error", message, param)
 
 
 def write(body: dict[str, Any], reported_model: str) -> bytes:

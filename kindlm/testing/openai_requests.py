@@ -1,12 +1,16 @@
 """Chat Completions requests: what the API refuses, and what an accepted one means.
 
-The refusals follow the API's own, with the same status, type, param and code. They are generators:
-the first thing wrong is what the client hears, and later checks may rely on earlier ones.
+Refused is what kindlm could get wrong: types, roles, ranges, unknown parameters, names and schemas
+of tools, tool calls without their results. An error names the parameter, as the API does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kindlm.testing.conversation import (
     Conversation,
@@ -14,220 +18,287 @@ from kindlm.testing.conversation import (
     fingerprint_of,
     parse_or_text,
 )
-from kindlm.testing.openai_parameters import (
-    format_refusals,
-    parameter_refusals,
-    tool_refusals,
-)
-from kindlm.testing.openai_refusals import empty, name_refusals, refuse, typed
-from kindlm.testing.wire import Refusal, kind_of
+from kindlm.testing.script import ModelSpec
+from kindlm.testing.wire import Refusal
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+_NOT_CHECKED = frozenset({
+    "audio", "function_call", "functions", "logit_bias", "logprobs", "metadata", "modalities",
+    "parallel_tool_calls", "prediction", "prompt_cache_key", "reasoning_effort",
+    "safety_identifier", "service_tier", "store", "top_logprobs", "user", "verbosity",
+    "web_search_options",
+})  # fmt: skip
+_NOT_FOR_REASONING = ("top_p", "presence_penalty", "frequency_penalty", "logprobs", "stop")
 
-    from kindlm.testing.script import ModelSpec
-
-_KNOWN = frozenset(
-    (
-        "model",
-        "messages",
-        "audio",
-        "frequency_penalty",
-        "function_call",
-        "functions",
-        "logit_bias",
-        "logprobs",
-        "max_completion_tokens",
-        "max_tokens",
-        "metadata",
-        "modalities",
-        "n",
-        "parallel_tool_calls",
-        "prediction",
-        "presence_penalty",
-        "prompt_cache_key",
-        "reasoning_effort",
-        "response_format",
-        "safety_identifier",
-        "seed",
-        "service_tier",
-        "stop",
-        "store",
-        "stream",
-        "stream_options",
-        "temperature",
-        "tool_choice",
-        "tools",
-        "top_logprobs",
-        "top_p",
-        "user",
-        "verbosity",
-        "web_search_options",
-    )
-)
-_ROLES = ("system", "assistant", "user", "function", "tool", "developer")
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+Count = Annotated[int, Field(ge=1)]
 
 
-def refusals(
+class _Form(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Part(_Form):
+    type: str
+    text: str = ""
+
+
+class _CalledFunction(_Form):
+    name: Name
+    arguments: str
+
+
+class _Call(_Form):
+    id: str
+    type: Literal["function"]
+    function: _CalledFunction
+
+
+class _Message(_Form):
+    role: Literal["system", "assistant", "user", "function", "tool", "developer"]
+    content: str | Annotated[list[_Part], Field(min_length=1)] | None = None
+    tool_calls: Annotated[list[_Call], Field(min_length=1)] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> _Message:
+        if self.content is None and not (self.tool_calls or self.refusal):
+            raise ValueError("Invalid value for 'content': expected a string, got null.")
+        return self
+
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content if part.type == "text")
+        return self.content or ""
+
+
+class _Function(_Form):
+    name: Name
+    parameters: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _takes_an_object(self) -> _Function:
+        if self.parameters is not None:
+            _require_object(self.parameters)
+        return self
+
+
+class _Tool(_Form):
+    type: Literal["function"]
+    function: _Function
+
+
+class _ChosenFunction(_Form):
+    name: str
+
+
+class _Choice(_Form):
+    type: Literal["function"]
+    function: _ChosenFunction
+
+
+class _JsonSchema(_Form):
+    name: Name
+    strict: bool | None = None
+    wanted: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+
+    @model_validator(mode="after")
+    def _is_an_object(self) -> _JsonSchema:
+        if self.wanted is not None or self.strict:
+            _require_object(self.wanted or {})
+        if self.strict and self.wanted is not None:
+            if self.wanted.get("additionalProperties") is not False:
+                raise ValueError("'additionalProperties' is required to be false.")
+            required = self.wanted.get("required")
+            listed = required if isinstance(required, list) else []
+            if any(name not in listed for name in self.wanted["properties"]):
+                raise ValueError("'required' has to include every key in properties.")
+        return self
+
+
+class _Format(_Form):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> _Format:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError("Missing required parameter: 'response_format.json_schema'.")
+        return self
+
+
+class _StreamOptions(_Form):
+    include_usage: bool = False
+
+
+class _Request(_Form):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    model: Annotated[str, Field(min_length=1)]
+    messages: Annotated[list[_Message], Field(min_length=1)]
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    n: Count | None = None
+    seed: int | None = None
+    stop: str | Annotated[list[str], Field(max_length=4)] | None = None
+    tools: Annotated[list[_Tool], Field(min_length=1)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | _Choice | None = None
+    response_format: _Format | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+
+
+def _require_object(schema: Mapping[str, Any]) -> None:
+    if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+        raise ValueError("Invalid schema: it has to be of type 'object', with properties.")
+
+
+def read(
     headers: Mapping[str, str],  # noqa: ARG001 - all wire formats are asked alike
     body: dict[str, Any],
+    raw_body: bytes,
     model: ModelSpec | None,
-) -> Iterator[Refusal]:
-    """What is wrong with a request body, worst first."""
-    if not isinstance(body.get("model"), str) or not body["model"]:
-        yield refuse("you must provide a model parameter")
+) -> Conversation | Refusal:
+    """The conversation that a request holds, or what is wrong with the request."""
     for name in body:
-        if name not in _KNOWN:
-            yield refuse(f"Unknown parameter: '{name}'.", name, "unknown_parameter")
-    if "messages" not in body:
-        yield refuse(
-            "Missing required parameter: 'messages'.", "messages", "missing_required_parameter"
+        if name not in _NOT_CHECKED and name not in _Request.model_fields:
+            return _refuse(f"Unknown parameter: '{name}'.", name, "unknown_parameter")
+    try:
+        request = _Request.model_validate(body)
+    except ValidationError as error:
+        # Of a union, the kind that the value came nearest to.
+        first = max(
+            error.errors(include_url=False, include_input=False), key=lambda e: len(e["loc"])
         )
-    yield from typed(body["messages"], list, "messages")
-    if not body["messages"]:
-        yield empty("messages")
-    yield from parameter_refusals(body, model)
-    yield from tool_refusals(body)
-    yield from format_refusals(body)
-    for position, message in enumerate(body["messages"]):
-        yield from _message_refusals(message, f"messages[{position}]", position)
-    yield from _tool_answer_refusals(body["messages"])
+        return _refuse(
+            first["msg"].removeprefix("Value error, "), _place(first["loc"]), first["type"]
+        )
+    refusal = _misfit(request) or (_unsupported(body) if model and model.reasoning else None)
+    refusal = refusal or _unanswered(request.messages)
+    return refusal or _conversation(request, body, raw_body)
 
 
-def _message_refusals(message: Any, where: str, position: int) -> Iterator[Refusal]:
-    yield from typed(message, dict, where)
-    role = message.get("role")
-    if role not in _ROLES:
-        supported = ", ".join(f"'{name}'" for name in _ROLES[:-1])
-        text = f"Invalid value: '{role}'. Supported values are: {supported}, and 'developer'."
-        yield refuse(text, f"{where}.role", "invalid_value")
-    content = message.get("content")
-    if role == "assistant" and message.get("tool_calls") is not None:
-        yield from _tool_call_refusals(message["tool_calls"], f"{where}.tool_calls")
-    elif content is None and message.get("refusal") is None:
-        text = "Invalid value for 'content': expected a string, got null."
-        yield refuse(text, f"messages.[{position}].content")
-    if content is not None and not isinstance(content, str):
-        yield from _part_refusals(content, f"{where}.content")
+def _refuse(message: str, param: str | None = None, code: str | None = None) -> Refusal:
+    return Refusal(400, "invalid_request_error", message, param, code)
 
 
-def _part_refusals(content: Any, where: str) -> Iterator[Refusal]:
-    if not isinstance(content, list):
+def _place(path: tuple[int | str, ...]) -> str:
+    """The parameter that a path leads to, up to where it says which kind of value was tried."""
+    place = ""
+    for step in path:
+        if isinstance(step, int):
+            place += f"[{step}]"
+        elif step.isidentifier() and not step.startswith("_") and step != "str":
+            place += f".{step}" if place else step
+        else:
+            break
+    return place
+
+
+def _misfit(request: _Request) -> Refusal | None:
+    """What of a request does not fit the rest of it."""
+    if request.max_tokens is not None and request.max_completion_tokens is not None:
+        message = "'max_tokens' and 'max_completion_tokens' exclude one another."
+        return _refuse(message, "max_tokens", "invalid_parameter_combination")
+    if request.stream_options is not None and not request.stream:
+        return _refuse("'stream_options' needs 'stream'.", "stream_options")
+    names = [tool.function.name for tool in request.tools or ()]
+    if request.tool_choice is not None and not names:
+        return _refuse("'tool_choice' is only allowed when 'tools' are specified.", "tool_choice")
+    choice = request.tool_choice
+    if isinstance(choice, _Choice) and choice.function.name not in names:
+        return _refuse(f"Tool choice not found in 'tools': '{choice.function.name}'", "tool_choice")
+    wanted = request.response_format
+    if wanted is not None and wanted.type == "json_object":
+        said = json.dumps([message.text() for message in request.messages])
+        if "json" not in said.lower():
+            return _refuse("'messages' must contain the word 'json' in some form.", "messages")
+    return None
+
+
+def _unsupported(body: Mapping[str, Any]) -> Refusal | None:
+    """What a reasoning model does not take."""
+    if body.get("max_tokens") is not None:
         message = (
-            f"Invalid type for '{where}': expected one of a string or array of objects, "
-            f"but got a {kind_of(content)} instead."
+            "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead."
         )
-        yield refuse(message, where, "invalid_type")
-    if not content:
-        yield empty(where)
-    for position, part in enumerate(content):
-        yield from typed(part, dict, f"{where}[{position}]")
-        if part.get("type") == "text":
-            yield from typed(part.get("text"), str, f"{where}[{position}].text")
+        return _refuse(message, "max_tokens", "unsupported_parameter")
+    if body.get("temperature") not in (None, 1):
+        message = (
+            f"Unsupported value: 'temperature' does not support {body['temperature']:g} with this "
+            "model. Only the default (1) value is supported."
+        )
+        return _refuse(message, "temperature", "unsupported_value")
+    for name in _NOT_FOR_REASONING:
+        if body.get(name) is not None:
+            message = f"Unsupported parameter: '{name}' is not supported with this model."
+            return _refuse(message, name, "unsupported_parameter")
+    return None
 
 
-def _tool_call_refusals(calls: Any, where: str) -> Iterator[Refusal]:
-    yield from typed(calls, list, where)
-    if not calls:
-        yield empty(where)
-    for position, call in enumerate(calls):
-        here = f"{where}[{position}]"
-        yield from typed(call, dict, here)
-        if call.get("type") != "function":
-            message = f"Missing required parameter: '{here}.type'."
-            yield refuse(message, f"{here}.type", "missing_required_parameter")
-        yield from typed(call.get("id"), str, f"{here}.id")
-        yield from typed(call.get("function"), dict, f"{here}.function")
-        yield from name_refusals(call["function"].get("name"), f"{here}.function.name")
-        arguments = call["function"].get("arguments")
-        yield from typed(arguments, str, f"{here}.function.arguments")
-
-
-def _tool_answer_refusals(messages: list[dict[str, Any]]) -> Iterator[Refusal]:
-    """Every tool call is answered right after it, and nothing else is answered."""
+def _unanswered(messages: list[_Message]) -> Refusal | None:
+    """A tool call without its result right after it, or a result without its call."""
     waiting: dict[str, int] = {}
     known: set[str] = set()
-    for position, message in enumerate([*messages, {"role": "end"}]):
-        if message["role"] == "tool":
-            call_id: Any = message.get("tool_call_id")
-            yield from typed(call_id, str, f"messages[{position}].tool_call_id")
-            if call_id not in known:
-                yield _orphan(position)
-            waiting.pop(call_id, None)
-            continue
-        if waiting:
-            yield _unanswered(waiting)
-        calls = message.get("tool_calls") or []
-        waiting = {call["id"]: position for call in calls}
-        known = set(waiting)
+    for position, message in enumerate(messages):
+        if message.role == "tool":
+            if message.tool_call_id not in known:
+                text = "a message with role 'tool' must be a response to a preceding tool call."
+                return _refuse(text, f"messages.[{position}].role")
+            waiting.pop(message.tool_call_id or "", None)
+        elif waiting:
+            break
+        else:
+            waiting = {call.id: position for call in message.tool_calls or ()}
+            known = set(waiting)
+    if not waiting:
+        return None
+    text = f"'tool_calls' must be followed by a tool message for each: {', '.join(waiting)}"
+    return _refuse(text, f"messages.[{min(waiting.values())}].role")
 
 
-def _orphan(position: int) -> Refusal:
-    message = (
-        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message "
-        "with 'tool_calls'."
-    )
-    return refuse(message, f"messages.[{position}].role")
-
-
-def _unanswered(waiting: dict[str, int]) -> Refusal:
-    message = (
-        "An assistant message with 'tool_calls' must be followed by tool messages responding to "
-        "each 'tool_call_id'. The following tool_call_ids did not have response messages: "
-        + ", ".join(waiting)
-    )
-    return refuse(message, f"messages.[{min(waiting.values())}].role")
-
-
-def read(body: dict[str, Any], raw_body: bytes) -> Conversation:
-    """The conversation that an accepted request holds."""
+def _conversation(request: _Request, body: Mapping[str, Any], raw_body: bytes) -> Conversation:
     fingerprint, prompt_tokens = fingerprint_of(raw_body)
-    wanted = body.get("response_format") or {}
-    choice = body.get("tool_choice")
-    stop = body.get("stop")
-    limit = body.get("max_completion_tokens")
-    offered = [] if choice == "none" else body.get("tools") or []
+    wanted = request.response_format and request.response_format.json_schema
+    choice = request.tool_choice
+    offered = [] if choice == "none" else request.tools or []
+    stop = request.stop
+    roles = ("system", "developer")
+    limit = request.max_completion_tokens
     return Conversation(
         wire="openai",
-        model=body["model"],
-        system=_system(body["messages"]),
-        turns=_turns(body["messages"]).build(),
-        offered=tuple(tool["function"]["name"] for tool in offered),
-        structured=(wanted.get("json_schema") or {}).get("name"),
-        forced_tool=choice["function"]["name"] if isinstance(choice, dict) else None,
+        model=request.model,
+        system="\n".join(each.text() for each in request.messages if each.role in roles),
+        turns=_turns(request.messages).build(),
+        offered=tuple(tool.function.name for tool in offered),
+        structured=wanted.name if wanted else None,
+        forced_tool=choice.function.name if isinstance(choice, _Choice) else None,
         prefill="",
         parallel=body.get("parallel_tool_calls") is not False,
-        max_tokens=limit if limit is not None else body.get("max_tokens"),
+        max_tokens=request.max_tokens if limit is None else limit,
         stop=(stop,) if isinstance(stop, str) else tuple(stop or ()),
-        stream=bool(body.get("stream")),
-        stream_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+        stream=bool(request.stream),
+        stream_usage=bool(request.stream_options and request.stream_options.include_usage),
         fingerprint=fingerprint,
         prompt_tokens=prompt_tokens,
     )
 
 
-def _system(messages: list[dict[str, Any]]) -> str:
-    roles = ("system", "developer")
-    return "\n".join(_text(m.get("content")) for m in messages if m["role"] in roles)
-
-
-def _turns(messages: list[dict[str, Any]]) -> TurnsBuilder:
+def _turns(messages: list[_Message]) -> TurnsBuilder:
     builder = TurnsBuilder()
-    open_calls: dict[str, dict[str, Any]] = {}
+    calls: dict[str | None, _CalledFunction] = {}
     for message in messages:
-        if message["role"] == "user":
-            builder.add_user(_text(message["content"]))
-        elif message["role"] == "assistant":
+        if message.role == "user":
+            builder.add_user(message.text())
+        elif message.role == "assistant":
             builder.add_assistant()
-            open_calls = {call["id"]: call["function"] for call in message.get("tool_calls") or []}
-        elif message["role"] == "tool":
-            call = open_calls[message["tool_call_id"]]
-            arguments = parse_or_text(call["arguments"])
-            builder.add_call(call["name"], arguments, _text(message["content"]))
+            calls = {call.id: call.function for call in message.tool_calls or ()}
+        elif message.role == "tool":
+            called = calls[message.tool_call_id]
+            builder.add_call(called.name, parse_or_text(called.arguments), message.text())
     return builder
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(part["text"] for part in content if part.get("type") == "text")
-    return content or ""

@@ -208,7 +208,6 @@ CHAT_COMPLETIONS = WireFormat(
     name="openai",
     key_of=key_of,
     auth_refusal=auth_refusal,
-    refusals=openai_requests.refusals,
     unknown_model=unknown_model,
     read=openai_requests.read,
     write=write,

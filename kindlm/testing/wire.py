@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from kindlm.testing.conversation import Conversation, Reply, WireName
     from kindlm.testing.limits import Allowance
@@ -41,9 +41,8 @@ class WireFormat:
         name: Which.
         key_of: The key in a request's headers, None if there is none.
         auth_refusal: What a missing (None) or wrong key gets.
-        refusals: What is wrong with a request, worst first; the caller takes the first.
         unknown_model: What a model that does not exist gets.
-        read: Turns an accepted body, parsed and raw, into a conversation.
+        read: Turns headers and a body, parsed and raw, into a conversation, or into what is wrong.
         write: Turns a reply into the parts of an answer's body: one, or the events of a stream.
         error_body: An error in the format's shape, with the id of the request.
         status_refusal: The error that the real API sends with a status.
@@ -53,31 +52,14 @@ class WireFormat:
     name: WireName
     key_of: Callable[[Mapping[str, str]], str | None]
     auth_refusal: Callable[[str | None], Refusal]
-    refusals: Callable[[Mapping[str, str], dict[str, Any], ModelSpec | None], Iterator[Refusal]]
     unknown_model: Callable[[str], Refusal]
-    read: Callable[[dict[str, Any], bytes], Conversation]
+    read: Callable[
+        [Mapping[str, str], dict[str, Any], bytes, ModelSpec | None], Conversation | Refusal
+    ]
     write: Callable[[Conversation, Reply, str], tuple[bytes, ...]]
     error_body: Callable[[Refusal, str], dict[str, Any]]
     status_refusal: Callable[[int, str], Refusal]
     headers: Callable[[str, Allowance], tuple[tuple[str, str], ...]]
-
-
-def is_number(value: Any) -> bool:
-    """Whether a JSON value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def is_integer(value: Any) -> bool:
-    """Whether a JSON value is a whole number."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def kind_of(value: Any) -> str:
-    """A JSON value's type as the APIs name it in their messages."""
-    names = {str: "string", bool: "boolean", int: "integer", float: "decimal", dict: "object"}
-    if value is None:
-        return "null"
-    return names.get(type(value), "array")
 
 
 def words_of(text: str) -> list[str]:
