@@ -1,4 +1,6 @@
-"""One table of ways in which a run must not be green, each run through the real command.
+"""One table of ways in which a run must not be green, each run through the real command line.
+
+It runs in the process of the tests, but for what is green: that has a process of its own.
 
 The table is `ways/*.yaml`, one file an area. Each file begins with a `base` that is green, which a
 test checks, too: so a row fails for what it changes, and for nothing else. To add a row, copy one.
@@ -16,6 +18,7 @@ A row has:
 - `status`: of the executions that the command recorded; `not run` if it recorded none.
 - `says`: what the command prints, in any order and case; line breaks count as spaces.
 - `exit`: 1 by default.
+- `ends`: true where code of a user ends its process or holds it up: that is one of its own then.
 - `steps`: several of these, one after the other; `exit` is 0 by default for all but the last.
 
 `PEER` in a file stands for the address of a server on loopback, `CLOSED` for one where nothing
@@ -39,6 +42,7 @@ from typing import Any, Final
 import pytest
 import yaml
 from free_ports import free_ports
+from inside import run_inside
 from raw_peer import http_answer, open_peer
 from workspace import new_workspace
 
@@ -53,7 +57,7 @@ _WAYS: Final = [
 ]
 _KEYS: Final = {
     "way", "suite", "agent", "test", "expect", "files", "answers", "env", "sql", "run", "status",
-    "says", "exit", "steps",
+    "says", "exit", "ends", "steps",
 }  # fmt: skip
 
 
@@ -71,9 +75,15 @@ def test_the_table_is_long_and_says_nothing_twice() -> None:
 @pytest.mark.parametrize("area", _AREAS)
 def test_without_any_of_these_the_run_is_green(area: str, tmp_path: Path) -> None:
     base = _AREAS[area]["base"]
-    _take(tmp_path, base, [{"status": "passed", "exit": 0, "says": base.get("says", "PASSED")}])
+    green = {"status": "passed", "exit": 0, "says": base.get("says", "PASSED")}
+    for number, ends in enumerate((True, False)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _take(folder, base, [{**green, "ends": ends}])
 
 
+# What faulty code of a user is warned of ends nothing.
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("base", "way"), _WAYS)
 def test_a_run_is_not_green(base: dict[str, Any], way: dict[str, Any], tmp_path: Path) -> None:
     _take(tmp_path, base, way.get("steps") or [way])
@@ -97,7 +107,11 @@ def _take(folder: Path, base: Mapping[str, Any], steps: Sequence[Mapping[str, An
         before = _runs(workspace.database)
         with _serving(answers) as address:
             _write(folder, files, address)
-            done = workspace.run(*shlex.split(step.get("run", base.get("run", "test"))))
+            arguments = shlex.split(step.get("run", base.get("run", "test")))
+            if step.get("ends"):
+                done = workspace.run(*arguments)
+            else:
+                done = run_inside(arguments, cwd=folder, env=workspace.env)
         printed = " ".join((done.stdout + done.stderr).split())
         shown = f"step {number}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == step.get("exit", int(number == len(steps))), shown
