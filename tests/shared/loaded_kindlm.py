@@ -145,12 +145,22 @@ def start(
     env: Mapping[str, str],
     stdout: int = subprocess.PIPE,
     stderr: int = subprocess.PIPE,
+    own_session: bool = False,
+    grace_polls: int | None = None,
 ) -> Started:
     """Start a command line, as `subprocess.Popen` does with `python -m kindlm`.
 
-    A stream is a pipe, a descriptor, or `subprocess.DEVNULL`.
+    A stream is a pipe, a descriptor, or `subprocess.DEVNULL`. With `own_session` what it sends to
+    its process group reaches nobody else. With `grace_polls` it looks ten times a second whether
+    code of a user holds it up, and lets it do so for that many looks after a signal.
     """
-    request = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env)}
+    request = {
+        "arguments": list(arguments),
+        "cwd": str(cwd),
+        "env": dict(env),
+        "own_session": own_session,
+        "grace_polls": grace_polls,
+    }
     told, *streams = (_opened(each) for each in (subprocess.PIPE, stdout, stderr))
     _ask(request, [writer for _, writer in (told, *streams)])
     assert told[0] is not None
@@ -167,14 +177,20 @@ def _opened(stream: int) -> tuple[int | None, int]:
 
 
 def run(
-    arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout_s: float
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout_s: float,
+    own_session: bool = False,
+    grace_polls: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command line, as `subprocess.run` does with `python -m kindlm`.
+    """Run a command line, as `subprocess.run` does with `python -m kindlm`; see `start`.
 
     Raises:
         subprocess.TimeoutExpired: if it does not end in time; it is killed then.
     """
-    process = start(arguments, cwd=cwd, env=env)
+    process = start(arguments, cwd=cwd, env=env, own_session=own_session, grace_polls=grace_polls)
     try:
         texts = process.communicate(timeout_s)
     except subprocess.TimeoutExpired:
@@ -311,8 +327,8 @@ def _write_to(streams: Sequence[int]) -> None:
     for number, stream in enumerate(streams, start=1):
         os.dup2(stream, number)
         os.close(stream)
-    sys.stdout = _writing(sys.stdout, 1, line_buffering=os.isatty(1))
-    sys.stderr = _writing(sys.stderr, 2, line_buffering=True)
+    sys.stdout = sys.__stdout__ = _writing(sys.stdout, 1, line_buffering=os.isatty(1))
+    sys.stderr = sys.__stderr__ = _writing(sys.stderr, 2, line_buffering=True)
 
 
 def _writing(like: TextIO, number: int, *, line_buffering: bool) -> TextIO:
@@ -321,8 +337,20 @@ def _writing(like: TextIO, number: int, *, line_buffering: bool) -> TextIO:
     return io.TextIOWrapper(buffered, like.encoding, like.errors, line_buffering=line_buffering)
 
 
-def _become(arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+def _become(
+    arguments: Sequence[str],
+    cwd: str,
+    env: Mapping[str, str],
+    own_session: bool,
+    grace_polls: int | None,
+) -> None:
     """Be `python -m kindlm`."""
+    if own_session:
+        os.setsid()
+    if grace_polls is not None:
+        guard: Any = importlib.import_module("kindlm.guard")
+        guard._POLL_S = 0.1
+        guard._GRACE_POLLS = {1: grace_polls, 2: 2}
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
