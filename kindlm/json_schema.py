@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kindlm.json_schema_keywords import UndecidableSchemaError, bounded, one_value
-from kindlm.wording import printable, shown
+from kindlm.wording import sentence, shown
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -54,7 +54,7 @@ def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
     """
 
     def issue(error: ValidationError) -> SchemaIssue:
-        return SchemaIssue(error.json_path, _message(error.message))
+        return SchemaIssue(error.json_path, sentence(error.message, _MAX_MESSAGE))
 
     return _found(*_validator(_Same(schema)), value, issue, _MAX_ISSUES)
 
@@ -209,8 +209,3 @@ def _names_in(schema: Any) -> set[str]:
         elif isinstance(part, list):
             todo.extend(part)
     return names
-
-
-def _message(text: str) -> str:
-    text = printable(text[: _MAX_MESSAGE + 1])
-    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"

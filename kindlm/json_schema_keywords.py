@@ -171,24 +171,20 @@ _FOR_EACH_BRANCH = frozenset(("allOf", "anyOf", "oneOf", "extends", "type", "dis
 
 def _counted(name: str, keyword: _Keyword) -> _Keyword:
     """Return a keyword that takes its steps before it does anything."""
+    of_parts, of_branches = name in _FOR_EACH_PART, name in _FOR_EACH_BRANCH
 
-    def for_parts(validator: Any, rule: Any, value: Any, schema: Any) -> Iterable[Any]:
-        size = len(value) if isinstance(value, (list, dict)) else 0
-        _budget.get().spend(1 + size)
+    def counted(validator: Any, rule: Any, value: Any, schema: Any) -> Iterable[Any]:
+        if of_parts:
+            steps = len(value) if isinstance(value, (list, dict)) else 0
+        elif of_branches:
+            steps = len(rule) if isinstance(rule, list) else 0
+        else:
+            # A name that is only looked up takes less than a step.
+            steps = len(rule) >> 4 if isinstance(rule, (list, dict)) else 0
+        _budget.get().spend(1 + steps)
         return keyword(validator, rule, value, schema)
 
-    def for_branches(validator: Any, rule: Any, value: Any, schema: Any) -> Iterable[Any]:
-        _budget.get().spend(1 + len(rule) if isinstance(rule, list) else 1)
-        return keyword(validator, rule, value, schema)
-
-    def for_names(validator: Any, rule: Any, value: Any, schema: Any) -> Iterable[Any]:
-        # A name that is only looked up takes less than a step.
-        _budget.get().spend(1 + (len(rule) >> 4) if isinstance(rule, (list, dict)) else 1)
-        return keyword(validator, rule, value, schema)
-
-    if name in _FOR_EACH_PART:
-        return for_parts
-    return for_branches if name in _FOR_EACH_BRANCH else for_names
+    return counted
 
 
 def _ref(validator: Any, reference: str, value: Any, schema: Any) -> Iterator[Any]:

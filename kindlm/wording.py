@@ -30,9 +30,9 @@ def excerpt(text: str) -> str:
     return _cut(text, _SHOWN)
 
 
-def sentence(text: str) -> str:
+def sentence(text: str, limit: int = _SENTENCE) -> str:
     """Return a message without characters that control a terminal, cut to a bounded length."""
-    return _cut(printable(text[: _SENTENCE + 1]), _SENTENCE)
+    return _cut(printable(text[: limit + 1]), limit)
 
 
 def bounded(value: Any) -> Any:

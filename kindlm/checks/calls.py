@@ -83,6 +83,8 @@ def argument_faults(wanted: Any, use: ToolUse) -> tuple[int, str]:
     if wanted is not None and use.call.malformed is not None:
         return 1, f"its arguments are no JSON object: {shown(use.call.malformed)}"
     found = [] if wanted is None else mismatches(wanted, use.call.arguments)
+    if not found:
+        return 0, ""
     return len(found), listed(map(_difference, found[:_MAX_LISTED]), len(found))
 
 

@@ -22,7 +22,7 @@ from kindlm.checks.judging import (
 )
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext
-from kindlm.transcript import ToolUse, Transcript
+from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
 
 __all__ = ["Claim", "Findings", "Hallucination", "Issue"]
@@ -191,7 +191,19 @@ class Hallucination(AskingCheck):
         claims = await _claims(transcript, judging)
         found = Findings(await _verified(claims, transcript, judging), issues)
         threshold = self.confidence_threshold
-        outcome, told, actual = found.outcome(threshold), _told(found), _actual(found)
+        outcome, told = found.outcome(threshold), _told(found)
+        actual = {
+            "confidence": found.confidence(),
+            "claims": [
+                {
+                    "claim": bounded(claim.text),
+                    "supported": claim.supported,
+                    "reason": bounded(claim.reason),
+                }
+                for claim in found.claims[:_MAX_ACTUAL]
+            ],
+            "issues": [issue.message for issue in found.issues],
+        }
         if outcome is Outcome.PASSED or self.allow:
             if outcome is not Outcome.PASSED:
                 told += " Hallucinations are allowed here."
@@ -297,21 +309,6 @@ def _told(found: Findings) -> str:
     return f"{told}: {listed(bad[:_MAX_LISTED], len(bad))}." if bad else f"{told}."
 
 
-def _actual(found: Findings) -> dict[str, Any]:
-    return {
-        "confidence": found.confidence(),
-        "claims": [
-            {
-                "claim": bounded(claim.text),
-                "supported": claim.supported,
-                "reason": bounded(claim.reason),
-            }
-            for claim in found.claims[:_MAX_ACTUAL]
-        ],
-        "issues": [issue.message for issue in found.issues],
-    }
-
-
 _LONG = 100
 _REFERS = re.compile(r"\b(?:based on|according to)\b", re.IGNORECASE)
 _ACKNOWLEDGES = re.compile(
@@ -336,7 +333,8 @@ def _grounding_issues(transcript: Transcript, *, of_last_turn: bool) -> Iterator
         first = len(transcript.prefix(turns - 1).tool_uses) if of_last_turn else 0
         failing: dict[str, int] = {}
         for index, use in enumerate(uses[first:], start=first):
-            if _has_failed(use):
+            said = use.response if isinstance(use.response, Mapping) else {}
+            if said.get("error") or said.get("success") is False or said.get("ok") is False:
                 failing.setdefault(use.call.name, index)
             else:
                 failing.pop(use.call.name, None)
@@ -345,15 +343,3 @@ def _grounding_issues(transcript: Transcript, *, of_last_turn: bool) -> Iterator
     if len(text) > _LONG and not uses and (found := _REFERS.search(text)):
         where = Evidence("output", *found.span(), "no source")
         yield Issue(f"the answer says {shown(found[0])}, and no tool was called", where)
-
-
-def _has_failed(use: ToolUse) -> bool:
-    """Tell whether a response says that the tool failed."""
-    response = use.response
-    if not isinstance(response, Mapping):
-        return False
-    return (
-        bool(response.get("error"))
-        or response.get("success") is False
-        or response.get("ok") is False
-    )

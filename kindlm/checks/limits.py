@@ -138,18 +138,13 @@ def _total(name: str, of_step: Callable[[Step], float | None]) -> _Measure:
     return total
 
 
-def _latency(transcript: Transcript) -> float | None:
-    answered = bool(transcript.steps)
-    return round(transcript.latency_ms, 3) if answered else None
-
-
 def _tool_calls(transcript: Transcript) -> float | None:
     return len(transcript.tool_uses) if transcript.shows_tools else None
 
 
 KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(
     {
-        "latency": _latency,
+        "latency": lambda transcript: round(transcript.latency_ms, 3) if transcript.steps else None,
         "cost": _total("cost", lambda step: step.cost.usd),
         "tokens": _total("tokens", lambda step: step.usage.total),
         "input_tokens": _total("input_tokens", lambda step: step.usage.input_tokens),
@@ -188,8 +183,15 @@ class Metric(Check):
             actual = told[-1] if told else None
         else:
             actual = known(transcript)
+        if actual is None and known is None:
+            names = ", ".join(KNOWN_METRICS)
+            always = f"Those that are always there: {names}."
+            return undecided(f"Nobody reported a metric {shown(name)}. {always}")
         if actual is None:
-            return undecided(_unknown(name, transcript))
+            why = ": the target did not report it."
+            if known is _tool_calls:
+                why = f". {how_to_report(transcript)}."
+            return undecided(f"The metric {shown(name)} is not known{why}")
         if round(abs(actual - value), _DECIMALS) <= tolerance:
             return passed(actual=actual)
         return failed(
@@ -198,12 +200,3 @@ class Metric(Check):
             expected={"value": value, "tolerance": tolerance},
             actual=actual,
         )
-
-
-def _unknown(name: str, transcript: Transcript) -> str:
-    if name not in KNOWN_METRICS:
-        names = ", ".join(KNOWN_METRICS)
-        return f"Nobody reported a metric {shown(name)}. Those that are always there: {names}."
-    if KNOWN_METRICS[name] is _tool_calls:
-        return f"The metric {shown(name)} is not known. {how_to_report(transcript)}."
-    return f"The metric {shown(name)} is not known: the target did not report it."

@@ -123,7 +123,10 @@ class ToolCalled(Check):
                 continue
             call = _Candidate(index, use, tuple(self._shortcomings(index, use, first)))
             if bounds is None and not call.lacks:
-                return self._too_early(call, uses) or passed()
+                if self.before is None:
+                    return passed()
+                # An earlier call may be of the tool that was to come later.
+                return undecided_for_a_name(self.before, uses[:index]) or passed()
             calls.append(call)
         if bounds is not None:
             none_is_fine = bounds.low == 0 and not any(call.is_meant for call in calls)
@@ -151,12 +154,6 @@ class ToolCalled(Check):
     def _expected(self) -> Any:
         return written(replace(self, args_schema=None))
 
-    def _too_early(self, call: _Candidate, uses: Sequence[ToolUse]) -> CheckResult | None:
-        """Return that an earlier call may be of the tool that was to come later, by its name."""
-        if self.before is None:
-            return None
-        return undecided_for_a_name(self.before, uses[: call.index])
-
     def _counted(
         self, bounds: Bounds, calls: Sequence[_Candidate], uses: Sequence[ToolUse]
     ) -> CheckResult:
@@ -171,8 +168,8 @@ class ToolCalled(Check):
             if not bounds.holds(number + len(doubtful_calls(self.tool, uses))):
                 doubt = undecided_for_a_name(self.tool, uses)
             fitting = next((call for call in calls if not call.lacks), None)
-            if doubt is None and fitting is not None:
-                doubt = self._too_early(fitting, uses)
+            if doubt is None and fitting is not None and self.before is not None:
+                doubt = undecided_for_a_name(self.before, uses[: fitting.index])
             return doubt or passed(actual={"count": number})
         message = (
             f"Expected {how_often(bounds)} of {shown(self.tool)} that are as described, got"
@@ -207,23 +204,21 @@ class ToolCalled(Check):
                 listed = "; ".join(f"{one.path}: {one.message}" for one in issues[:_MAX_LISTED])
                 message = f"its arguments do not fit {name}: {listed}"
                 yield _Shortcoming(code, message, len(issues))
-        for message in self._wrong_times(index, first):
-            yield _Shortcoming(FailureCode.TOOL_CALL_ORDER_WRONG, message)
+        code, before, after = FailureCode.TOOL_CALL_ORDER_WRONG, self.before, self.after
+        if self.order is not None and self.order != index:
+            yield _Shortcoming(code, f"expected it as call {self.order}, it is call {index}")
+        if before is not None and first.get(before, index + 1) <= index:
+            message = f"expected it before {shown(before)}, which is call {first[before]}"
+            yield _Shortcoming(code, message)
+        if after is not None and after not in first:
+            yield _Shortcoming(code, f"expected it after {shown(after)}, which was not called")
+        elif after is not None and first[after] >= index:
+            message = f"expected it after {shown(after)}, which is call {first[after]}"
+            yield _Shortcoming(code, message)
         needle = self.response_contains
         if needle is not None and not any(needle in text for text in _response_texts(use.response)):
             message = f"expected a response with {shown(needle)}, got {shown(use.response)}"
             yield _Shortcoming(FailureCode.TOOL_RESPONSE_MISMATCH, message)
-
-    def _wrong_times(self, index: int, first: Mapping[str, int]) -> Iterator[str]:
-        before, after = self.before, self.after
-        if self.order is not None and self.order != index:
-            yield f"expected it as call {self.order}, it is call {index}"
-        if before is not None and first.get(before, index + 1) <= index:
-            yield f"expected it before {shown(before)}, which is call {first[before]}"
-        if after is not None and after not in first:
-            yield f"expected it after {shown(after)}, which was not called"
-        elif after is not None and first[after] >= index:
-            yield f"expected it after {shown(after)}, which is call {first[after]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,12 +174,10 @@ def unique_labels(placed: Iterable[Placed]) -> Iterator[Placed]:
     """Yield the expectations with labels that are unique for a kind, and not too long."""
     seen: Counter[tuple[str, str]] = Counter()
     for place, expectation in placed:
-        label = _shortened(expectation.label)
+        label = expectation.label
+        if len(label) > MAX_LABEL:
+            label = label[: MAX_LABEL - 1] + "…"
         seen[expectation.kind, label] += 1
         number = seen[expectation.kind, label]
         unique = label if number == 1 else f"{label} #{number}"
         yield place, replace(expectation, label=unique)
-
-
-def _shortened(label: str) -> str:
-    return label if len(label) <= MAX_LABEL else label[: MAX_LABEL - 1] + "…"
