@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kindlm.history.compared_attempts import Attempts
@@ -149,62 +150,6 @@ def read_checks(text: str) -> Mapping[CheckKey, bool]:
     return found
 
 
-def _executions(attempts: Attempts) -> str:
-    of = attempts.came_to
-    return f"""
-SELECT e.test, e.target, e.id, {of("status")}, o.digest, {of("latency_ms")},
-       {of("input_tokens")}, {of("output_tokens")},
-       -- what was recorded in another run costs nothing now, but is what it was
-       CASE WHEN {of("cost_source")} <> 'unknown'
-            THEN coalesce({of("cost_then_usd")}, 0) + {of("cost_usd")} END,
-       {of("answers")}, {of("error_code")}, e.source,
-       {of("output_ref")} IS NOT NULL AND o.digest IS NULL, {of("score")},
-       {checks_made(attempts)}
-  FROM executions e
-  {attempts.joined}
-  LEFT JOIN contents o ON o.ref = {of("output_ref")}
- WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
- ORDER BY e.test, e.target, e.repeat, e.id
-"""  # noqa: S608 (constants of this package)
-
-
-# CROSS JOIN keeps the order of the tables: the tests come in the order of their index.
-def _calls(attempts: Attempts) -> str:
-    return f"""
-SELECT e.id, t.tool, a.digest, t.call
-  FROM executions e
- CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
-  LEFT JOIN contents a ON a.ref = t.arguments_ref
- WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
- ORDER BY e.test, e.target, e.repeat, e.id, t.position
-"""  # noqa: S608 (constants of this package)
-
-
-def _checks(attempts: Attempts) -> str:
-    return f"""
-SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
-  FROM executions e
- CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
- WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
-   -- a weighted score is one, whoever decides by it
-   AND (a.kind = 'weighted_score' OR NOT a.advisory
-        AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift')))
- ORDER BY e.test, e.target, e.repeat, e.id, a.position
-"""  # noqa: S608 (constants of this package)
-
-
-def _answers(attempts: Attempts) -> str:
-    return f"""
-SELECT e.id, c.reported_model, c.recorded_in, c.call, {USERS}, c.text_ref IS NOT NULL, t.digest
-  FROM executions e
- CROSS JOIN provider_calls c ON c.execution = e.source AND c.attempt = {attempts.said}
-  LEFT JOIN contents t ON t.ref = c.text_ref
- WHERE e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')
-   AND c.purpose = 'test'
- ORDER BY e.test, e.target, e.repeat, e.id, c.call
-"""  # noqa: S608 (constants of this package)
-
-
 _Row = tuple[Any, ...]
 
 
@@ -215,7 +160,7 @@ def read_samples(
 
     `parts` are its ids in the runs that are read as one: each of them defined all of its tests.
     """
-    tests = groupby(_samples(db, parts, attempts), key=lambda found: found[0])
+    tests = groupby(_samples(db, parts, attempts), key=itemgetter(0))
     ran = next(tests, None)
     for name, target, ordinal, pass_rate, *limits in _rows(db, _PLANNED, parts[:1]):
         # A run that was resumed with another configuration may hold what is not defined any more.
@@ -232,29 +177,59 @@ def read_samples(
 def _samples(
     db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts
 ) -> Iterator[tuple[tuple[str, str], Sample]]:
-    details = [_Details(_rows(db, query(attempts), parts)) for query in (_calls, _checks, _answers)]
+    of = attempts.came_to
+    ended = "e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')"
+    order = "e.test, e.target, e.repeat, e.id"
+    executions = f"""
+SELECT e.test, e.target, e.id, {of("status")}, o.digest, {of("latency_ms")},
+       {of("input_tokens")}, {of("output_tokens")},
+       -- what was recorded in another run costs nothing now, but is what it was
+       CASE WHEN {of("cost_source")} <> 'unknown'
+            THEN coalesce({of("cost_then_usd")}, 0) + {of("cost_usd")} END,
+       {of("answers")}, {of("error_code")}, e.source,
+       {of("output_ref")} IS NOT NULL AND o.digest IS NULL, {of("score")},
+       {checks_made(attempts)}
+  FROM executions e
+  {attempts.joined}
+  LEFT JOIN contents o ON o.ref = {of("output_ref")}
+ WHERE {ended} ORDER BY {order}
+"""  # noqa: S608 (constants of this package)
+    # Each has a row for every execution, in their order; one that is empty but for its id if there
+    # is nothing about it.
+    calls = f"""
+SELECT e.id, t.tool, a.digest, t.call
+  FROM executions e
+  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
+  LEFT JOIN contents a ON a.ref = t.arguments_ref
+ WHERE {ended} ORDER BY {order}, t.position
+"""  # noqa: S608 (constants of this package)
+    checks = f"""
+SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
+  FROM executions e
+  LEFT JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
+   -- a weighted score is one, whoever decides by it
+   AND (a.kind = 'weighted_score' OR NOT a.advisory
+        AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift')))
+ WHERE {ended} ORDER BY {order}, a.position
+"""  # noqa: S608 (constants of this package)
+    answers = f"""
+SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT NULL, t.digest
+  FROM executions e
+  LEFT JOIN provider_calls c
+    ON c.execution = e.source AND c.attempt = {attempts.said} AND c.purpose = 'test'
+  LEFT JOIN contents t ON t.ref = c.text_ref
+ WHERE {ended} ORDER BY {order}, c.call
+"""  # noqa: S608 (constants of this package)
+    about = (
+        groupby(_rows(db, query, parts), key=itemgetter(0)) for query in (calls, checks, answers)
+    )
     shared = ""
-    for row in _rows(db, _executions(attempts), parts):
+    for row, *details in zip(_rows(db, executions, parts), *about, strict=True):
         if row[-1] != shared:
             # Repeats hold one text among them.
             shared = row[-1]
-        yield row[:2], _sample(row, shared, *(detail.of(row[2]) for detail in details))
-
-
-class _Details:
-    """Rows about executions, asked for one execution after the other, in their order."""
-
-    def __init__(self, rows: Iterator[_Row]) -> None:
-        self._rows = rows
-        self._next = next(rows, None)
-
-    def of(self, execution: str) -> list[_Row]:
-        """Return the rows about an execution."""
-        found = []
-        while self._next is not None and self._next[0] == execution:
-            found.append(self._next)
-            self._next = next(self._rows, None)
-        return found
+        found = ([each for each in rows if each[1] is not None] for _, rows in details)
+        yield row[:2], _sample(row, shared, *found)
 
 
 def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator[_Row]:
@@ -266,10 +241,8 @@ def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator
 def _sample(
     row: _Row, checked: str, calls: list[_Row], checks: list[_Row], answers: list[_Row]
 ) -> Sample:
-    identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source, *rest = (
-        row[2:]
-    )
-    gone, score, _ = rest
+    identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source = row[2:12]
+    gone, score = row[12:14]
     failures = {
         Failure(kind, label, code or outcome)
         for _, kind, label, outcome, code, _ in checks
@@ -277,7 +250,10 @@ def _sample(
     }
     if error is not None:
         failures.add(Failure("error", "", error))
-    turns = turns_of((answer[3], answer[4]) for answer in answers)
+    turns = turns_of(answer[1:3] for answer in answers)
+    last = max(turns.values(), default=1)
+    said = {turns[call]: digest for _, call, *_, is_said, digest in answers if is_said}
+    origins = [answer[4] for answer in answers]
     measured: dict[str, float | None] = {
         "drift": max((1 - mean for mean in _means(checks, "drift").values()), default=None),
         "latency": latency if steps else None,
@@ -286,7 +262,9 @@ def _sample(
     }
     return Sample(
         id=identity,
-        conversation=_conversation(answers, source),
+        # An answer that is given again names the call it is from, such as `k3f9x2ab-17.1/3`. With a
+        # call of its own, a conversation is a new one.
+        conversation=origins[-1].rpartition(".")[0] if origins and None not in origins else source,
         status=Status(status),
         output=output,
         measured={name: value for name, value in measured.items() if value is not None},
@@ -296,12 +274,12 @@ def _sample(
         weighted=_means(checks, "score")
         | _means(checks, "weighted_score")
         | ({} if score is None else {_OF_CHECKS: score}),
-        models=tuple(sorted({answer[1] for answer in answers if answer[1] is not None})),
+        models=tuple(sorted({answer[3] for answer in answers if answer[3] is not None})),
         checks=checked,
         erased=bool(gone)
         or any(digest is None for _, _, digest, _ in calls)
-        or any(said and digest is None for *_, said, digest in answers),
-        earlier=_earlier(answers, turns),
+        or any(is_said and digest is None for *_, is_said, digest in answers),
+        earlier=tuple(said.get(turn) for turn in range(1, last)),
     )
 
 
@@ -348,28 +326,6 @@ def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
         turn = max(1, turn + users) if turns or users else 1
         turns[number] = turn
     return turns
-
-
-def _conversation(answers: list[_Row], source: str) -> str:
-    """Return the execution that held a conversation, whose answers these are.
-
-    An answer that is given again names the call it is from, such as `k3f9x2ab-17.1/3`. With a call
-    of its own, a conversation is a new one.
-    """
-    origins = [answer[2] for answer in answers]
-    if not origins or None in origins:
-        return source
-    execution: str = origins[-1].rpartition(".")[0]
-    return execution
-
-
-def _earlier(answers: list[_Row], turns: Mapping[int, int]) -> tuple[bytes | None, ...]:
-    """Return what answered each turn before the last one: the last that was said in it."""
-    last = max(turns.values(), default=1)
-    if last == 1:
-        return ()
-    said = {turns[call]: digest for *_, call, _, is_said, digest in answers if is_said}
-    return tuple(said.get(turn) for turn in range(1, last))
 
 
 def _means(checks: list[_Row], wanted: str) -> dict[str, float]:
