@@ -152,15 +152,14 @@ def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
 
 def _aligned(old: Sequence[Call], new: Sequence[Call]) -> list[tuple[int, int]]:
     """Return the places of calls that belong together, before and after, in order."""
-    pairs: list[tuple[int, int]] = []
+    same = _matched(old, new, _same)
+    pairs = list(same)
     x = y = 0
-    for was, now in [*_matched(old, new, _same), (len(old), len(new))]:
+    for was, now in [*same, (len(old), len(new))]:
         between = _matched(old[x:was], new[y:now], _same_tool)
         pairs += [(x + place, y + partner) for place, partner in between]
-        if was < len(old):
-            pairs.append((was, now))
         x, y = was + 1, now + 1
-    return pairs
+    return sorted(pairs)
 
 
 def _matched(

@@ -31,7 +31,6 @@ __all__ = [
     "chance_to_settle",
     "comparison_power",
     "power",
-    "power_from_here",
     "power_of_baseline",
     "power_of_pairs",
 ]
@@ -112,12 +111,19 @@ def chance_to_settle(
         for rate, pair in pairs.items()
     }
     others = tuple(looks.values())
-    return fmean(
-        power_from_here(
-            looks[key, None], large_drop(pairs[key, None].all_before), SETTLED_LEVEL, others
-        )
-        for key in undecided
-    )
+
+    def chance(key: Key) -> float:
+        """Return that of a test, given what came out until now."""
+        known = looks[key, None]
+        old, new = (known.grown or (known.before,))[-1], known.after[-1]
+        shares = [[0.0] * (new.n + 1) for _ in range(old.n + 1)]
+        shares[old.passed][new.passed] = 1.0
+        rates = large_drop(pairs[key, None].all_before)
+        limit = _limit(known.design, SETTLED_LEVEL, others)
+        added = new.n - known.after[0].n
+        return sum(crossings(limit, known.design, shares, rates, added).values())
+
+    return fmean(map(chance, undecided))
 
 
 def _power(tests: Sequence[tuple[Counts, int]], before: int, after: int) -> ComparisonPower:
@@ -148,26 +154,10 @@ def power(
     not change. Where repeats may be added, it is the chance that any look confirms the drop.
     Computed over all outcomes, and a lower bound: tests that drop together help each other.
     """
-    old, new = binomial(design.before, before), binomial(design.after, after)
+    new = binomial(design.after, after)
+    shares = [[x * y for y in new] for x in binomial(design.before, before)]
     limit = _limit(design, level, tuple(others))
-    return sum(
-        crossings(limit, design, [[x * y for y in new] for x in old], (before, after)).values()
-    )
-
-
-def power_from_here(
-    looks: Looks, rates: tuple[float, float], level: float, others: Sequence[Looks]
-) -> float:
-    """Return how often repeats that are still to be added confirm a drop, as things stand.
-
-    `rates` are the pass rates of both sides; what came out until now is given.
-    """
-    old, new = (looks.grown or (looks.before,))[-1], looks.after[-1]
-    shares = [[0.0] * (new.n + 1) for _ in range(old.n + 1)]
-    shares[old.passed][new.passed] = 1.0
-    limit = _limit(looks.design, level, tuple(others))
-    added = new.n - looks.after[0].n
-    return sum(crossings(limit, looks.design, shares, rates, added).values())
+    return sum(crossings(limit, design, shares, (before, after)).values())
 
 
 @lru_cache(maxsize=256)

@@ -181,31 +181,15 @@ def worst_chance(p: float, design: Design) -> float:
 @lru_cache(maxsize=1024)
 def _crossings(p: float, design: Design) -> Crossings:
     """Return where Fisher's p first gets so small, (passed, n) of both sides, at a rate of 1/2."""
-    if design.both:
-        old, new = (even_chances(n) for n in design[:2])
-        return crossings(p, design, [[x * y for y in new] for x in old], (0.5, 0.5))
-    found: Crossings = {}
-    first = -1
-    for passed_before, chance in enumerate(even_chances(design.before)):
-        before = Counts(passed_before, design.before)
-        # One more pass before makes p smaller, and so does one more failed repeat after: the most
-        # passes that are few enough only grow from one to the next.
-        limit = first = _most_passes(p, before, design.after, first)
-        shares = list(even_chances(design.after))
-        for n in range(design.after, design.after + design.more + 1):
-            limit = _most_passes(p, before, n, limit)
-            for passed in range(min(limit, n) + 1):
-                if shares[passed]:
-                    key = passed_before + passed, design.before + n
-                    found[key] = found.get(key, 0.0) + chance * shares[passed]
-                    shares[passed] = 0.0
-            more = zip([0.0, *shares], [*shares, 0.0], strict=True)
-            shares = [(up + same) / 2 for up, same in more]
-    return found
+    old, new = (even_chances(n) for n in design[:2])
+    return crossings(p, design, [[x * y for y in new] for x in old], (0.5, 0.5))
 
 
 def _most_passes(p: float, before: Counts, n: int, known: int) -> int:
-    """Return the most passes of n after with which Fisher's p is so small; at least `known`."""
+    """Return the most passes of n after with which Fisher's p is so small; at least `known`.
+
+    More passes before make p smaller, so that the most passes after only grow with them.
+    """
     limit = known
     while limit < n and fisher_drop(before, Counts(limit + 1, n)) <= p:
         limit += 1
@@ -224,9 +208,8 @@ def crossings(
     `shares` is the chance of each number of passes before (rows) and after (columns), with as many
     repeats `added` until now; further ones pass at these `rates`.
     """
-    old_rate, new_rate = rates
     step = BLOCK if design.both else 1
-    old_ways = binomial(step if design.both else 0, old_rate)
+    old_ways, new_ways = (binomial(step, rate) for rate in rates)
     found: Crossings = {}
     rows = [list(row) for row in shares]
     for more in range(added, design.more + 1, step):
@@ -240,7 +223,8 @@ def crossings(
                     found[key] = found.get(key, 0.0) + row[new]
                     row[new] = 0.0
         if more < design.more:
-            rows = [convolved(row, binomial(step, new_rate)) for row in rows]
+            rows = [convolved(row, new_ways) for row in rows]
+        if more < design.more and design.both:
             columns = [convolved(column, old_ways) for column in zip(*rows, strict=True)]
             rows = [list(row) for row in zip(*columns, strict=True)]
     return found
