@@ -36,12 +36,10 @@ def source_text(
         return None if execution.output in GONE else execution.output
     match = _ARGUMENTS.fullmatch(source)
     index = int(match[1]) if match else len(tool_calls)
-    if index >= len(tool_calls) or tool_calls[index].arguments is None:
-        return None
-    arguments = tool_calls[index].arguments
-    if isinstance(arguments, str) and arguments in GONE:
-        return None
-    return _as_recorded(arguments)
+    arguments = tool_calls[index].arguments if index < len(tool_calls) else None
+    if arguments is None or isinstance(arguments, str):
+        return None if arguments in GONE else arguments
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 class Mask:
@@ -175,7 +173,3 @@ def _fitted(excerpt: str, length: int) -> str:
         return "*" * length
     middle = len(excerpt) // 2
     return excerpt[:middle] + "*" * (length - len(excerpt)) + excerpt[middle:]
-
-
-def _as_recorded(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

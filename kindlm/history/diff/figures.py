@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import usual
 from kindlm.history.diff.samples import PlannedSamples, Sample, read_checks
+from kindlm.history.diff.values import TestDiff
 from kindlm.history.evidence.values import CheckKey, CheckPair, Side
 from kindlm.history.statistics.intervals import mean_interval
 from kindlm.history.statistics.tables import Counts
@@ -142,13 +143,11 @@ class ModelChange(NamedTuple):
     after: tuple[str, ...]
 
 
-def compare_figures(sides: Sequence[tuple[Side, Side]]) -> Iterator[Figure]:
-    """Yield what was measured on both sides of tests that ran there.
-
-    A test counts once, however often it was repeated.
-    """
+def compare_figures(tests: Iterable[TestDiff]) -> Iterator[Figure]:
+    """Yield what was measured on both sides of tests that ran there."""
+    sides = [(each.before, each.after) for each in tests if each.compared]
     for name in ("judge", "score", "drift", "latency", "tokens", "cost"):
-        both = ((before.means.get(name), after.means.get(name)) for before, after in sides)
+        both = ((old.means.get(name), new.means.get(name)) for old, new in sides if old and new)
         pairs = [(old, new) for old, new in both if old is not None and new is not None]
         if pairs:
             olds, news = zip(*pairs, strict=True)
@@ -156,12 +155,14 @@ def compare_figures(sides: Sequence[tuple[Side, Side]]) -> Iterator[Figure]:
             yield Figure(name, len(pairs), fmean(olds), fmean(news), interval)
 
 
-def compare_models(tests: Iterable[tuple[str, Side, Side]]) -> Iterator[ModelChange]:
+def compare_models(tests: Iterable[TestDiff]) -> Iterator[ModelChange]:
     """Yield the targets that answered as other models than before, in the order of the tests."""
     models: dict[str, tuple[set[str], set[str]]] = {}
-    for target, *sides in tests:
-        for known, side in zip(models.setdefault(target, (set(), set())), sides, strict=True):
-            known.update(side.models)
+    for test in tests:
+        if test.before and test.after:
+            before, after = models.setdefault(test.key.target, (set(), set()))
+            before.update(test.before.models)
+            after.update(test.after.models)
     for target, (before, after) in models.items():
         if before != after and before and after:
             yield ModelChange(target, tuple(sorted(before)), tuple(sorted(after)))

@@ -187,14 +187,12 @@ class RunDiff:
     @cached_property
     def figures(self) -> tuple[Figure, ...]:
         """The numbers of both runs as a whole."""
-        sides = ((test.before, test.after) for test in self.tests if test.compared)
-        return tuple(compare_figures([(old, new) for old, new in sides if old and new]))
+        return tuple(compare_figures(self.tests))
 
     @cached_property
     def models(self) -> tuple[ModelChange, ...]:
         """The targets that answered as other models than before."""
-        sides = ((test.key.target, test.before, test.after) for test in self.tests)
-        return tuple(compare_models((name, old, new) for name, old, new in sides if old and new))
+        return tuple(compare_models(self.tests))
 
     @cached_property
     def configs(self) -> tuple[SuiteConfig, ...]:

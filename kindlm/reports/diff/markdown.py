@@ -13,7 +13,6 @@ from kindlm.history.diff.calls import CallEdit
 from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
-from kindlm.history.diff.words import Edit, WordDiff
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff.parts import (
     call_aside,
@@ -21,7 +20,9 @@ from kindlm.reports.diff.parts import (
     check_name,
     check_text,
     checks_to_tell,
+    config_texts,
     excerpt,
+    marked,
     measures,
 )
 from kindlm.reports.diff.text import (
@@ -39,7 +40,7 @@ from kindlm.reports.diff.text import (
 )
 from kindlm.reports.markdown_text import MOST_BYTES, block, cell, code, html_code
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.reports.untrusted import bounded, one_line
 
 __all__ = ["SIGNS", "changes_table", "write_diff"]
 
@@ -65,7 +66,6 @@ _EDITS = {
     CallEdit.ARGUMENTS: "!",
     CallEdit.MOVED: "!",
 }
-_MARKED = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+}")}
 
 _TITLES: dict[str | int, str] = {
     "system": "System text",
@@ -154,13 +154,9 @@ def _figures(diff: RunDiff) -> Iterator[str]:
 def _configs(diff: RunDiff) -> Iterator[str]:
     for config in diff.configs:
         yield f"\n<details><summary>Configuration of {html_code(config.suite)}</summary>\n\n"
-        lines = [
-            f"{one_line(change.path)}: {change_text(change)}" for change in config.changes[:_CONFIG]
-        ]
-        more = len(config.changes) - _CONFIG + config.left_out
-        if more > 0:
-            lines.append(f"… and {more:,} more")
-        yield block("\n".join(lines or [f"{one_line(config.before)} → {one_line(config.after)}"]))
+        changes, rest = config_texts(config, _CONFIG)
+        lines = [f"{path}: {text}" for path, text in changes]
+        yield block("\n".join([*lines, rest] if rest else lines))
         yield "\n</details>\n"
 
 
@@ -181,7 +177,8 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
     if error := details.errors[1]:
         yield f"- error {code(bounded(error, 300))}\n"
     for place, words in details.words.items():
-        yield f"\n{_TITLES.get(place) or f'Answer of turn {place}'}:\n\n{block(_marked(words))}"
+        pieces = "".join(marked(edit, text) for edit, text in excerpt(words, _TEXT))
+        yield f"\n{_TITLES.get(place) or f'Answer of turn {place}'}:\n\n{block(pieces)}"
     for measure, text in measures(test):
         yield f"- {measure}: {code(text)}\n"
     yield "\n</details>\n"
@@ -194,13 +191,6 @@ def _calls(details: TestDetails) -> Iterator[str]:
             yield f"!     {one_line(argument.path) or 'arguments'}: {change_text(argument)}"
     if len(details.calls) > _CALLS:
         yield f"  … and {len(details.calls) - _CALLS} more"
-
-
-def _marked(words: WordDiff) -> str:
-    return "".join(
-        f"{_MARKED[edit][0]}{visible(text)}{_MARKED[edit][1]}"
-        for edit, text in excerpt(words, _TEXT)
-    )
 
 
 def _end(diff: RunDiff) -> Iterator[str]:

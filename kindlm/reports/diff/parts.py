@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kindlm.history.diff.calls import ABSENT, CallChange, CallEdit, ChangedValue
+from kindlm.history.diff.config import SuiteConfig
 from kindlm.history.diff.details import CheckChange
 from kindlm.history.diff.samples import SCORED
 from kindlm.history.diff.values import TestDiff
@@ -13,7 +14,7 @@ from kindlm.history.evidence.values import Strength
 from kindlm.reports.assertion_text import json_shown
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.repeats_text import points as points_of_100
-from kindlm.reports.untrusted import one_line
+from kindlm.reports.untrusted import one_line, visible
 
 __all__ = [
     "call_aside",
@@ -21,7 +22,9 @@ __all__ = [
     "check_name",
     "check_text",
     "checks_to_tell",
+    "config_texts",
     "excerpt",
+    "marked",
     "measures",
     "p_value",
     "points",
@@ -31,6 +34,7 @@ __all__ = [
 _CONTEXT = 60
 """So many characters of a text that stayed are shown beside what changed."""
 
+_MARKS = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+}")}
 _VALUE = 100
 _NOTABLE = 0.2
 """A mean that moved by less than a fifth is not worth a line in a comparison of single tests."""
@@ -55,6 +59,12 @@ def excerpt(words: WordDiff, limit: int) -> list[Segment]:
     return shown
 
 
+def marked(edit: Edit, text: str) -> str:
+    """Return a piece of text with signs of what became of it: `[-removed-]`, `{+added+}`."""
+    start, end = _MARKS[edit]
+    return f"{start}{visible(text)}{end}"
+
+
 def change_text(change: ChangedValue) -> str:
     """Return how an argument or a setting changed: `49.99 → 60.0`, `added "now"`, `removed 3`."""
     if change.before is ABSENT:
@@ -63,6 +73,18 @@ def change_text(change: ChangedValue) -> str:
     if change.after is ABSENT:
         return f"removed {before}"
     return f"{before} → {json_shown(change.after, _VALUE)}"
+
+
+def config_texts(config: SuiteConfig, most: int) -> tuple[list[tuple[str, str]], str | None]:
+    """Return so many changes of a configuration, each with its place, and what is said of the rest.
+
+    Of a configuration that cannot be compared, that is its hashes.
+    """
+    shown = [(one_line(change.path), change_text(change)) for change in config.changes[:most]]
+    more = len(config.changes) - most + config.left_out
+    if more > 0:
+        return shown, f"… and {more:,} more"
+    return shown, None if shown else f"{one_line(config.before)} → {one_line(config.after)}"
 
 
 def call_aside(change: CallChange) -> str:
@@ -123,11 +145,10 @@ def checks_to_tell(checks: Sequence[CheckChange]) -> list[CheckChange]:
         or check.score_dropped
         or check.evidence is not None
     ]
-    return sorted(told, key=lambda check: not _is_confirmed(check))
-
-
-def _is_confirmed(check: CheckChange) -> bool:
-    return check.evidence is not None and check.evidence.strength is Strength.CONFIRMED
+    return sorted(
+        told,
+        key=lambda check: not check.evidence or check.evidence.strength is not Strength.CONFIRMED,
+    )
 
 
 def sequence_text(tools: Sequence[str]) -> str:
@@ -141,10 +162,13 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     if old is None or new is None:
         return
     yield from _rate(test)
-    for name, form in (("latency", duration), ("tokens", _whole), ("cost", money)):
+    for name, form in (("latency", duration), ("tokens", "{:,.0f}".format), ("cost", money)):
         before, after = old.means.get(name), new.means.get(name)
-        if before is not None and after is not None and _moved(before, after):
-            yield name, f"{form(before)} → {form(after)}{_percent(before, after)}"
+        if before is None or after is None:
+            continue
+        if abs(after - before) > _NOTABLE * max(abs(before), abs(after)):
+            percentage = f" ({(after - before) / before * 100:+,.0f} %)" if before else ""
+            yield name, f"{form(before)} → {form(after)}{percentage}"
     before, after = old.means.get("drift"), new.means.get("drift")
     if before is not None and after is not None and before != after:
         yield "drift", f"{score(before)} → {score(after)}"
@@ -177,18 +201,6 @@ def points(interval: tuple[float, float]) -> str:
 def p_value(p: float) -> str:
     """Return a p-value with two digits that count: `p = 0.016`, `p < 0.0001`."""
     return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
-
-
-def _moved(before: float, after: float) -> bool:
-    return abs(after - before) > _NOTABLE * max(abs(before), abs(after))
-
-
-def _percent(before: float, after: float) -> str:
-    return f" ({(after - before) / before * 100:+,.0f} %)" if before else ""
-
-
-def _whole(number: float) -> str:
-    return f"{number:,.0f}"
 
 
 def _around(text: str, *, first: bool, last: bool) -> str:

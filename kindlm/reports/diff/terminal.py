@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from kindlm.history.diff.calls import CallChange, CallEdit
-from kindlm.history.diff.details import CheckChange, TestDetails
+from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.diff.words import Edit, WordDiff
@@ -15,7 +15,9 @@ from kindlm.reports.diff.parts import (
     check_name,
     check_text,
     checks_to_tell,
+    config_texts,
     excerpt,
+    marked,
     measures,
     sequence_text,
 )
@@ -57,7 +59,6 @@ _EDITS: dict[CallEdit, Part] = {
     CallEdit.MOVED: ("↕ ", "yellow"),
 }
 
-_MARKED = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+}")}
 _STYLES = {Edit.KEPT: "", Edit.REMOVED: "red strike", Edit.ADDED: "green"}
 
 
@@ -83,7 +84,9 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
             page.line(f"… and {more:,} more: --test NAME, or --verbose for all", indent=2)
         told += 0 if look.listed else len(tests)
     _write_configs(diff, page)
-    _write_figures(diff, page)
+    if rows := figure_rows(diff):
+        page.heading("Means over the tests that ran in both")
+        page.fields(rows, indent=2)
     _write_end(diff, page)
 
 
@@ -133,7 +136,17 @@ def _write_calls(details: TestDetails, page: Page) -> None:
     if details.calls_changed:
         page.line(("calls", "dim"), indent=6)
         for change in details.calls[:_CALLS]:
-            _write_call(change, page)
+            aside = call_aside(change)
+            page.line(
+                _EDITS[change.edit],
+                one_line(change.made.tool),
+                (f"  {aside}" if aside else "", "dim"),
+                indent=8,
+                hang=4,
+            )
+            for argument in change.arguments[:_CALLS]:
+                name = one_line(argument.path) or "arguments"
+                page.line((f"{name}  ", "dim"), change_text(argument), indent=12, hang=2)
         if len(details.calls) > _CALLS:
             page.line(f"… and {len(details.calls) - _CALLS} more", indent=8)
     if details.sequences:
@@ -144,53 +157,30 @@ def _write_calls(details: TestDetails, page: Page) -> None:
             )
 
 
-def _write_call(change: CallChange, page: Page) -> None:
-    aside = call_aside(change)
-    page.line(
-        _EDITS[change.edit],
-        one_line(change.made.tool),
-        (f"  {aside}" if aside else "", "dim"),
-        indent=8,
-        hang=4,
-    )
-    for argument in change.arguments[:_CALLS]:
-        page.line(
-            (f"{one_line(argument.path) or 'arguments'}  ", "dim"),
-            change_text(argument),
-            indent=12,
-            hang=2,
-        )
-
-
 def _write_checks(details: TestDetails, page: Page) -> None:
     told = checks_to_tell(details.checks)
     if told:
         page.line(("checks", "dim"), indent=6)
     for check in told[:_CHECKS]:
-        _write_check(check, page)
+        worse = check.direction < 0
+        sign = ("✗", "red") if worse else ("✓", "green") if check.direction else ("·", "dim")
+        page.line(
+            sign,
+            f" {check_name(check)}  {check_text(check)}",
+            (f"  {one_line(check.failure_code or '')}", "red" if worse else "dim"),
+            indent=8,
+            hang=2,
+        )
+        if check.message and worse:
+            page.line((visible(bounded(check.message, 400, lines=4)), "dim"), indent=10)
     if len(told) > _CHECKS:
         page.line(f"… and {len(told) - _CHECKS} more", indent=8)
-
-
-def _write_check(check: CheckChange, page: Page) -> None:
-    worse = check.direction < 0
-    sign = ("✗", "red") if worse else ("✓", "green") if check.direction else ("·", "dim")
-    page.line(
-        sign,
-        f" {check_name(check)}  {check_text(check)}",
-        (f"  {one_line(check.failure_code or '')}", "red" if worse else "dim"),
-        indent=8,
-        hang=2,
-    )
-    if check.message and worse:
-        page.line((visible(bounded(check.message, 400, lines=4)), "dim"), indent=10)
 
 
 def _write_words(name: str, words: WordDiff, page: Page, *, color: bool) -> None:
     parts: list[Part] = []
     for edit, text in excerpt(words, _TEXT):
-        start, end = ("", "") if color else _MARKED[edit]
-        parts.append((f"{start}{visible(text)}{end}", _STYLES[edit]))
+        parts.append((visible(text) if color else marked(edit, text), _STYLES[edit]))
     page.line((f"{name}  ", "dim"), *parts, indent=6, hang=2)
     if words.left_out:
         page.line(f"{words.left_out:,} more characters were not compared", indent=8)
@@ -200,20 +190,11 @@ def _write_configs(diff: RunDiff, page: Page) -> None:
     for config in diff.configs:
         several = len(diff.configs) > 1
         page.heading(f"Configuration{f' of {one_line(config.suite)}' if several else ''}")
-        for change in config.changes[:_CONFIG]:
-            page.line((f"{one_line(change.path)}  ", "dim"), change_text(change), indent=2, hang=2)
-        more = len(config.changes) - _CONFIG + config.left_out
-        if more > 0:
-            page.line(f"… and {more:,} more", indent=2)
-        if not config.changes:
-            page.line(f"{one_line(config.before)} → {one_line(config.after)}", indent=2)
-
-
-def _write_figures(diff: RunDiff, page: Page) -> None:
-    rows = figure_rows(diff)
-    if rows:
-        page.heading("Means over the tests that ran in both")
-        page.fields(rows, indent=2)
+        changes, rest = config_texts(config, _CONFIG)
+        for path, text in changes:
+            page.line((f"{path}  ", "dim"), text, indent=2, hang=2)
+        if rest:
+            page.line(rest, indent=2)
 
 
 def _write_end(diff: RunDiff, page: Page) -> None:
