@@ -130,15 +130,16 @@ class RunDiff:
     @cached_property
     def unloaded(self) -> tuple[str, ...]:
         """The suites that could not be loaded in AFTER: nobody knows how they would have done."""
-        return tuple(suite.name for suite in self._suites_after if suite.broken)
+        return tuple(suite.name for suite in self._defined[1] if suite.broken)
 
     @cached_property
     def left_out(self) -> tuple[str, ...]:
         """The suites of BEFORE that AFTER was not asked to run."""
-        known = {suite.identity for suite in self._suites_after}
+        before, after = self._defined
+        known = {suite.identity for suite in after}
         return tuple(
             suite.name
-            for suite in self._suites_before
+            for suite in before
             if suite.identity not in known and suite.name not in self.unloaded
         )
 
@@ -215,17 +216,16 @@ class RunDiff:
         return read_details(self.before, self.after, self.counted_attempts, test, config)
 
     @cached_property
-    def _suites_before(self) -> tuple[Suite, ...]:
-        return self._suites_of(self.before)
-
-    @cached_property
-    def _suites_after(self) -> tuple[Suite, ...]:
-        return self._suites_of(self.after)
-
-    def _suites_of(self, side: RunView) -> tuple[Suite, ...]:
-        wanted = self.options.suite
-        suites = read_suites(self._db, side.runs)
-        return tuple(suite for suite in suites if wanted is None or suite.name == wanted)
+    def _defined(self) -> tuple[list[Suite], ...]:
+        """The suites of each side."""
+        return tuple(
+            [
+                suite
+                for suite in read_suites(self._db, side.runs)
+                if self.options.suite in (None, suite.name)
+            ]
+            for side in (self.before, self.after)
+        )
 
     @cached_property
     def _suites(self) -> tuple[tuple[Suite | None, Suite | None], ...]:
@@ -233,13 +233,10 @@ class RunDiff:
 
         One that was not loaded in AFTER is one of BEFORE alone.
         """
-        before = {suite.identity: suite for suite in self._suites_before}
-        both = [
-            (before.pop(suite.identity, None), suite)
-            for suite in self._suites_after
-            if not suite.broken
-        ]
-        return *both, *((suite, None) for suite in before.values() if not suite.broken)
+        before, after = self._defined
+        known = {suite.identity: suite for suite in before}
+        both = [(known.pop(each.identity, None), each) for each in after if not each.broken]
+        return *both, *((suite, None) for suite in known.values() if not suite.broken)
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:

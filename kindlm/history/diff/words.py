@@ -10,13 +10,13 @@ import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 __all__ = ["Edit", "Segment", "WordDiff", "diff_words"]
 
 _WORDS = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _MOST_CHARACTERS = 20_000
-_MOST_WORDS = 2_000
+_MOST_WORDS = 5_000
 """Of two texts, so many words that no beginning and no end share are compared with each other."""
 
 _SHORTEST_ISLAND = 2
@@ -31,11 +31,8 @@ class Edit(StrEnum):
     ADDED = "added"
 
 
-class Segment(NamedTuple):
-    """A piece of text and what became of it."""
-
-    edit: Edit
-    text: str
+Segment: TypeAlias = tuple[Edit, str]
+"""A piece of text and what became of it."""
 
 
 class WordDiff(NamedTuple):
@@ -64,11 +61,10 @@ def diff_words(before: str, after: str) -> WordDiff:
     pieces: list[tuple[Edit, list[str]]] = []
     x = y = 0
     for was, now, length in kept:
-        pieces.append((Edit.REMOVED, old[x:was]))
-        pieces.append((Edit.ADDED, new[y:now]))
+        pieces += [(Edit.REMOVED, old[x:was]), (Edit.ADDED, new[y:now])]
         x, y = was + length, now + length
         pieces.append((Edit.KEPT, old[was:x]))
-    segments = tuple(Segment(edit, "".join(words)) for edit, words in pieces if words)
+    segments = tuple((edit, "".join(words)) for edit, words in pieces if words)
     return WordDiff(segments, max(len(before), len(after), _MOST_CHARACTERS) - _MOST_CHARACTERS)
 
 

@@ -52,9 +52,9 @@ def excerpt(words: WordDiff, limit: int) -> list[Segment]:
         first, last = number == 0, number == len(segments) - 1
         text = _around(whole, first=first, last=last) if edit is Edit.KEPT else whole
         if len(text) > room:
-            shown.append(Segment(edit, text[:room] + "…"))
+            shown.append((edit, text[:room] + "…"))
             return shown
-        shown.append(Segment(edit, text))
+        shown.append((edit, text))
         room -= len(text)
     return shown
 

@@ -40,7 +40,7 @@ def test_what_was_removed_comes_before_what_took_its_place() -> None:
 
 def test_one_word_that_stays_inside_a_change_belongs_to_the_change() -> None:
     found = diff_words("start red and blue end", "start green and brown end")
-    assert [segment.edit for segment in found.segments] == [
+    assert [edit for edit, _ in found.segments] == [
         Edit.KEPT,
         Edit.REMOVED,
         Edit.ADDED,
@@ -52,10 +52,20 @@ def test_texts_with_nothing_in_common_are_replaced_as_a_whole() -> None:
     old = " ".join(f"old{n}" for n in range(3_000))
     new = " ".join(f"new{n}" for n in range(3_000))
     found = diff_words(old, new)
-    assert [segment.edit for segment in found.segments] == [Edit.REMOVED, Edit.ADDED]
+    assert [edit for edit, _ in found.segments] == [Edit.REMOVED, Edit.ADDED]
 
 
 def test_long_texts_are_compared_from_their_beginning_and_say_so() -> None:
     found = diff_words("a " * 50_000, "a " * 50_000 + "b")
     assert {edit for edit, _ in found.segments} == {Edit.KEPT}
     assert found.left_out == 80_001
+
+
+def test_what_has_too_many_words_is_replaced_between_what_stays() -> None:
+    found = diff_words(f"start {'!?' * 3_000} end", f"start {';?' * 3_000} end")
+    assert [edit for edit, _ in found.segments] == [
+        Edit.KEPT,
+        Edit.REMOVED,
+        Edit.ADDED,
+        Edit.KEPT,
+    ]
