@@ -48,6 +48,13 @@ def pytest_configure() -> None:
             signal.signal(number, lambda *_: None)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let a worker run tests that stand together: what a module sets up is set up once then."""
+    if config.getoption("numprocesses", None) and config.getoption("dist") == "no":
+        config.option.dist = "worksteal"
+
+
 def pytest_sessionstart() -> None:
     """Forget settings of the outside once pytest has taken its own from them."""
     for name in _SETTINGS:

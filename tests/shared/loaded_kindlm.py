@@ -34,19 +34,23 @@ from typing import Any, Final, Self, TextIO
 __all__ = ["Started", "run", "start"]
 
 _LOADED: Final = tuple(
-    f"kindlm.{name}" for name in ("cli", "checks", "config", "history", "reports")
+    f"kindlm.{name}"
+    for name in ("agents", "checks", "cli", "config", "formats", "history", "providers", "reports")
 )
 """Packages whose modules are loaded, with all that these import."""
 
 _ALSO_LOADED: Final = (
-    "kindlm.providers.openai_client",
-    "httpcore2",
-    "jsonschema",
+    "anthropic",
+    "dotenv",
     "genai_prices.data",
     "genai_prices.decompose",
     "genai_prices.validation",
+    "httpcore2",
+    "jsonschema",
+    "openai.resources",
     "sqlite_utils",
     "typer._adapters",
+    "typer._click.decorators",
 )
 """What kindlm imports once a run needs it, if most tests do."""
 
@@ -261,13 +265,14 @@ def _load_module(name: str) -> None:
 def _compute() -> None:
     """Compute what kindlm computes once in a process, and is the same in all of them."""
     with suppress(Exception):
+        import openai
+
         from kindlm import http_client, sdk_http
-        from kindlm.providers import openai_client
         from kindlm.recording.secrets import vocabulary
 
         vocabulary()
         http_client._tls_context()
-        sdk_http.tls_context(sdk_http.http_library(openai_client.openai))
+        sdk_http.tls_context(sdk_http.http_library(openai))
 
 
 def _next_request(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
