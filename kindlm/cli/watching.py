@@ -168,14 +168,13 @@ class Watch:
 
     def _take_changes(self) -> bool:
         """Look at what has changed; tell whether a round is due."""
-        files, errors = self._files, self._errors
-        paths = changed(self._stamps, files.stamps())
+        errors, paths = self._errors, changed(self._stamps, self._files.stamps())
         self._look_again()
-        mattering = frozenset(filter(files.matters, paths))
-        suites = self._files.suites - files.suites
-        if not mattering and not suites and errors == self._errors:
+        # What has become a suite is one of the files by now.
+        mattering = frozenset(filter(self._files.matters, paths))
+        if not mattering and errors == self._errors:
             return False
-        if news := (mattering or suites or paths) - self._repeated_for:
+        if news := (mattering or paths) - self._repeated_for:
             self.tell(f"Changed: {_names(news)}")
         return self._is_sound()
 

@@ -135,7 +135,12 @@ class _Session:
         earlier = self.before.earlier if self.before else Earlier()
         lacking = self.request.derived.lacking if self.request.derived else None
         if lacking is not None:
-            never = {each.id for each in plan if _place_of(each) in lacking.executions}
+            never = {
+                each.id
+                for each in plan
+                if (each.suite.suite.name, each.case.name, each.target, each.repeat)
+                in lacking.executions
+            }
             earlier = replace(earlier, finished=earlier.finished | never)
         self.watcher.planned(plan, earlier.finished)
         earlier = await self._run_suspects(plan, ports, earlier)
@@ -320,11 +325,6 @@ class _Session:
             answers=answers,
             asks_what_is_new=request.derived is None,
         )
-
-
-def _place_of(execution: Execution) -> tuple[str, str, str, int]:
-    suite = execution.suite.suite.name
-    return suite, execution.case.name, execution.target, execution.repeat
 
 
 def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:

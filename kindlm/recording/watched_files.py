@@ -54,13 +54,11 @@ class WatchedFiles:
     """The files that matter to a run; paths are absolute.
 
     Attributes:
-        suites: the files with tests.
         files: all single files that matter, suites included, also those that are not there.
         trees: files that matter wherever they are in a folder.
         places: where a new suite may appear; what is in there and no suite does not matter.
     """
 
-    suites: frozenset[Path] = frozenset()
     files: frozenset[Path] = frozenset()
     trees: frozenset[Tree] = frozenset()
     places: frozenset[Tree] = frozenset()
@@ -94,7 +92,6 @@ class WatchedFiles:
     def joined(self, other: WatchedFiles) -> WatchedFiles:
         """Return the files of both."""
         return WatchedFiles(
-            suites=self.suites | other.suites,
             files=self.files | other.files,
             trees=self.trees | other.trees,
             places=self.places | other.places,
@@ -117,7 +114,6 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
     made_of = {each for suite in loaded.suites for each in _made_of(suite, root)}
     files |= {each for each in made_of if isinstance(each, Path)}
     return WatchedFiles(
-        suites=frozenset(loaded.files),
         files=frozenset(path.absolute() for path in files),
         trees=frozenset(each for each in made_of if isinstance(each, Tree)),
         places=frozenset(

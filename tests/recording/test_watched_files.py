@@ -147,7 +147,7 @@ def test_what_may_become_a_suite_is_seen_and_matters_only_as_one(tmp_path: Path)
     assert not files.matters(tests / "data.yaml")
     suite(tests / "b.yml")
     assert changed(before, files.stamps()) == {tests / "b.yml"}
-    assert watched(tmp_path, tests).suites == {tests / "a.yaml", tests / "b.yml"}
+    assert mattering(tmp_path, tests) == {"tests/a.yaml", "tests/b.yml"}
 
 
 def test_a_file_that_was_replaced_by_one_of_its_age_and_size_has_changed(tmp_path: Path) -> None:
