@@ -1,4 +1,4 @@
-"""One agent's HTTP conversation: JSON goes by POST, and what comes back is read to its end."""
+"""One agent's HTTP conversation: JSON is sent, and what comes back is read to its end."""
 
 from __future__ import annotations
 
@@ -83,7 +83,15 @@ class HttpExchange:
         await self._stack.aclose()
 
     async def post(self, body: Any, timeout_s: float, url: str | None = None) -> Result[HttpReply]:
-        """Post a JSON value to the endpoint, or to a `url` of the same server.
+        """Post a JSON value to the endpoint, or to a `url` of the same server; see `send`."""
+        # Plain ASCII, so that lone surrogates, which models do write, survive the way.
+        content = json.dumps(body, separators=(",", ":")).encode("ascii")
+        return await self.send("POST", url or self._target.endpoint, content, timeout_s)
+
+    async def send(
+        self, method: str, url: str, content: bytes | None, timeout_s: float
+    ) -> Result[HttpReply]:
+        """Send a request.
 
         Returns:
             The answer; or the error of a status that is no success, of an HTML page, of an answer
@@ -94,7 +102,7 @@ class HttpExchange:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._post(body, url or self._target.endpoint)
+                answer = await self._exchange(method, url, content)
         except TimeoutError:
             return Err(failures.of_timeout(who, timeout_s))
         except _TooLong:
@@ -109,17 +117,12 @@ class HttpExchange:
             return Err(failures.of_page(who, answer.text, answer.status))
         return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms, answer.has_end))
 
-    async def _post(self, body: Any, url: str) -> _Answer:
-        assert self._client is not None, "use it as `async with`"
-        # Plain ASCII, so that lone surrogates, which models do write, survive the way.
-        content = json.dumps(body, separators=(",", ":")).encode("ascii")
-        return await self._exchange(self._client, url, content)
-
-    async def _exchange(self, client: httpx.AsyncClient, to: str, content: bytes) -> _Answer:
-        url: httpx.URL | str = to
+    async def _exchange(self, method: str, to: str, content: bytes | None) -> _Answer:
+        client, url = self._client, httpx.URL(to)
+        assert client is not None, "use it as `async with`"
         for _ in range(_MAX_REDIRECTS):
             sent = client.build_request(
-                "POST", url, content=content, headers=self._headers, cookies=self._cookies
+                method, url, content=content, headers=self._headers, cookies=self._cookies
             )
             got = await client.send(sent, stream=True)
             try:

@@ -1,11 +1,14 @@
-"""The `openai-assistants` adapter: an assistant of OpenAI's Assistants API (v2).
+"""The `openai-assistants` adapter: servers that speak OpenAI's Assistants API (v2).
 
-Each conversation is a thread, and each message a run of the assistant on it. Functions that the
-run asks for are answered by what the test simulates. `endpoint` is the base URL of the API, by
-default OpenAI's own or what OPENAI_BASE_URL says; the key is OPENAI_API_KEY, which no other server
-gets: one that is configured takes its credentials from `headers`. The assistant is named by
-`assistant_id` of the message's context, else by the option `assistantId`, else by
-OPENAI_ASSISTANT_ID.
+OpenAI itself ended the API on 2026-08-26. Each conversation is a thread, and each message a run of
+the assistant on it. Functions that the run asks for are answered by what the test simulates.
+`endpoint` is the base URL of the API, by default what OPENAI_BASE_URL says; the key is
+OPENAI_API_KEY, which no other server gets: one that is configured takes its credentials from
+`headers`. The assistant is named by `assistant_id` of the message's context, else by the option
+`assistantId`, else by OPENAI_ASSISTANT_ID.
+
+Names are those of https://platform.openai.com/docs/api-reference/runs. Nothing is taken for
+granted: a server that speaks the API may leave out what OpenAI's own always sent.
 """
 
 from __future__ import annotations
@@ -14,48 +17,44 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote, urlencode, urlsplit
 
 from kindlm.agents import failures
+from kindlm.agents.http_exchange import HttpExchange
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
-from kindlm.agents.openai_assistants_api import (
-    OPENAI_URL,
-    UNANSWERED,
-    AssistantsApi,
-    is_openai,
-    path,
-)
-from kindlm.agents.openai_assistants_reading import (
-    answer_text,
-    asked_calls,
-    has_own_tools,
-    in_order,
-    own_calls,
-    tool_uses,
-    why_ended,
-)
+from kindlm.agents.json_values import lookup
 from kindlm.agents.reply_reading import UnreadableReply, read_model, read_usage
-from kindlm.agents.tool_entries import call_warnings
+from kindlm.agents.tool_entries import AGENT_RULE, call_warnings
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import AgentTarget
-from kindlm.transcript import Role, ToolUse, Usage
+from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
 
 __all__ = ["AssistantsAgent", "assistants_agent"]
 
 _log = logging.getLogger(__name__)
 
+_OPENAI_URL = "https://api.openai.com/v1"
 _OPTIONS = ("assistantId",)
 _KEY = "OPENAI_API_KEY"
 _WORKING = frozenset({"queued", "in_progress", "cancelling"})
 _ENDED = frozenset({"failed", "expired", "cancelled", "incomplete"})
+_FUNCTION = "function"
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 2.0
 _CANCEL_S = 5.0
+_LONGEST_S = 3600.0
+"""Of one request: the time of the whole message ends it before."""
+_MAX_PAGES = 20
+_PAGE = 100
+
+Json = Mapping[str, Any]
 
 
 def assistants_agent(
@@ -63,7 +62,7 @@ def assistants_agent(
 ) -> Result[AssistantsAgent]:
     """Make an agent for one conversation."""
     del root
-    base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
     checked = http_target(replace(target, endpoint=base_url))
     if isinstance(checked, Err):
         return checked
@@ -72,25 +71,35 @@ def assistants_agent(
     error = unknown_option(target, _OPTIONS)
     if error is None and not (assistant is None or (isinstance(assistant, str) and assistant)):
         error = failures.bad_option(reached.who, "`assistantId` is no id of an assistant")
-    ambient = is_openai(target.endpoint)
     authorized = any(name.lower() == "authorization" for name in reached.headers)
-    key = environ.get(_KEY, "").strip() if ambient and not authorized else None
+    key = environ.get(_KEY, "").strip() if _is_openai(target.endpoint) and not authorized else None
     if error is None and key is not None:
         error = _unusable_key(reached, key)
     if error is not None:
         return Err(error)
+    headers = {"OpenAI-Beta": "assistants=v2", **reached.headers}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
     secrets = {*reached.who.secrets, key} if key else reached.who.secrets
     who = replace(reached.who, secrets=frozenset(secrets))
-    api = AssistantsApi(who, base_url, key, reached.headers, ambient=ambient)
-    return Ok(AssistantsAgent(who, api, assistant or environ.get("OPENAI_ASSISTANT_ID")))
+    server = HttpTarget(who, base_url.rstrip("/"), headers)
+    return Ok(AssistantsAgent(server, assistant or environ.get("OPENAI_ASSISTANT_ID")))
+
+
+class _Failed(Exception):  # noqa: N818 - it carries an error that is returned
+    """A request that was answered with an error, or not at all."""
+
+    def __init__(self, error: KindlmError) -> None:
+        self.error = error
 
 
 class AssistantsAgent:
     """Implements `ports.Agent`; `assistant` is the id where a message's context names none."""
 
-    def __init__(self, who: failures.Who, api: AssistantsApi, assistant: str | None) -> None:
-        self._who = who
-        self._api = api
+    def __init__(self, server: HttpTarget, assistant: str | None) -> None:
+        self._who = server.who
+        self._url = server.endpoint
+        self._exchange = HttpExchange(server, accept="application/json")
         self._assistant = assistant
         self._thread: str | None = None
         self._said = 0
@@ -102,12 +111,15 @@ class AssistantsAgent:
 
     async def __aenter__(self) -> Self:
         """Begin a conversation; its thread is made with the first message."""
+        await self._exchange.__aenter__()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Cancel what still runs, and close the connections."""
-        await self._cancel()
-        await self._api.aclose()
+        """Cancel what still runs, and let go of the connections."""
+        try:
+            await self._cancel()
+        finally:
+            await self._exchange.__aexit__(*exception)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Add a message to the thread and run the assistant on it; see `ports.Agent`.
@@ -126,8 +138,10 @@ class AssistantsAgent:
             await self._cancel()
             # The run may not have ended yet, and a thread takes one at a time.
             return Err(failures.of_timeout(self._who, request.timeout_s, retryable=False))
-        except UNANSWERED as raised:
-            return Err(self._api.error_of(raised))
+        except _Failed as failed:
+            return Err(failed.error)
+        except UnreadableReply as unreadable:
+            return Err(failures.of_reply(self._who, unreadable, ""))
         if isinstance(told, Err):
             return told
         latency_ms = (time.perf_counter() - begun) * 1000
@@ -136,10 +150,10 @@ class AssistantsAgent:
     async def _answered(self, request: AgentRequest, assistant: str) -> Result[AgentReply]:
         thread = await self._with_message(request)
         if self._run is None:
-            run = await self._api.post(path("threads", thread, "runs"), {"assistant_id": assistant})
+            run = await self._post(_path("threads", thread, "runs"), {"assistant_id": assistant})
             self._run = _id(run)
         else:
-            run = await self._api.get(path("threads", thread, "runs", self._run))
+            run = await self._get(_path("threads", thread, "runs", self._run))
         pause_s = _FIRST_PAUSE_S
         while True:
             status = str(run.get("status"))
@@ -158,19 +172,19 @@ class AssistantsAgent:
                 raise UnreadableReply(f"its run has the unknown status {status!r}")
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-            run = await self._api.get(path("threads", thread, "runs", self._run))
+            run = await self._get(_path("threads", thread, "runs", self._run))
 
     async def _with_message(self, request: AgentRequest) -> str:
         """Return the thread once the new message is on it."""
         if self._thread is None:
-            self._thread = _id(await self._api.post("/threads", {}))
+            self._thread = _id(await self._post("/threads", {}))
         users = sum(message.role is Role.USER for message in request.messages)
         if self._said < users:
-            messages = path("threads", self._thread, "messages")
+            messages = _path("threads", self._thread, "messages")
             if not (self._may_be_posted and await self._has_new_message(messages)):
                 self._may_be_posted = True
                 message = {"role": "user", "content": last_user_text(request)}
-                await self._api.post(messages, message)
+                await self._post(messages, message)
             self._may_be_posted = False
             self._posted += 1
             self._said = users
@@ -178,7 +192,7 @@ class AssistantsAgent:
 
     async def _has_new_message(self, messages: str) -> bool:
         """Tell whether a message is there although the answer to it was lost."""
-        listed = await self._api.list(messages, order="desc")
+        listed = await self._list(messages, order="desc")
         return len([1 for message in listed if message.get("role") == "user"]) > self._posted
 
     async def _answer_tools(
@@ -186,36 +200,36 @@ class AssistantsAgent:
     ) -> dict[str, Any]:
         assert request.answer_tool is not None
         assert self._run is not None
-        calls = asked_calls(run)
-        own = own_calls(await self._steps(thread)) if has_own_tools(run) else 0
+        calls = _asked_calls(run)
+        own = _own_calls(await self._steps(thread)) if _has_own_tools(run) else 0
         answers = await asyncio.gather(*(request.answer_tool(call, own) for call in calls))
         outputs = []
         for call, answer in zip(calls, answers, strict=True):
             self._simulated[call.id] = answer.use
             outputs.append({"tool_call_id": call.id, "output": answer.text})
-        submit = path("threads", thread, "runs", self._run, "submit_tool_outputs")
-        return await self._api.post(submit, {"tool_outputs": outputs})
+        submit = _path("threads", thread, "runs", self._run, "submit_tool_outputs")
+        return await self._post(submit, {"tool_outputs": outputs})
 
     async def _steps(self, thread: str) -> list[Mapping[str, Any]]:
         assert self._run is not None
-        listed = await self._api.list(
-            path("threads", thread, "runs", self._run, "steps"),
+        listed = await self._list(
+            _path("threads", thread, "runs", self._run, "steps"),
             order="asc",
             **{"include[]": "step_details.tool_calls[*].file_search.results[*].content"},
         )
-        return in_order(listed)
+        return _in_order(listed)
 
     async def _reply(
         self, request: AgentRequest, run: Mapping[str, Any], thread: str
     ) -> AgentReply:
         assert self._run is not None
         steps = await self._steps(thread)
-        messages = await self._api.list(
-            path("threads", thread, "messages"), order="desc", run_id=self._run
+        messages = await self._list(
+            _path("threads", thread, "messages"), order="desc", run_id=self._run
         )
-        text = answer_text(messages, self._run)
+        text = _answer_text(messages, self._run)
         self._over(run)
-        uses, usage = tool_uses(steps, self._simulated), self._usage
+        uses, usage = _tool_uses(steps, self._simulated), self._usage
         self._usage, self._simulated = Usage(0, 0), {}
         return AgentReply(
             text=text,
@@ -234,7 +248,7 @@ class AssistantsAgent:
         self._usage += read_usage(run)
 
     def _nobody_answers(self, run: Mapping[str, Any]) -> KindlmError:
-        names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in asked_calls(run)))
+        names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in _asked_calls(run)))
         return failures.failed(
             self._who,
             ErrorCode.PROVIDER_API_ERROR,
@@ -258,10 +272,45 @@ class AssistantsAgent:
             self._who,
             code,
             f"The run of agent {self._who.name!r} ended as {run['status']}:"
-            f" {self._who.quote(why_ended(run))}",
+            f" {self._who.quote(_why_ended(run))}",
             retryable=reason in ("rate_limit_exceeded", "server_error"),
             body=json.dumps(run),
         )
+
+    async def _post(self, to: str, body: Json) -> dict[str, Any]:
+        return await self._send("POST", to, json.dumps(body).encode("ascii"))
+
+    async def _get(self, at: str, **query: Any) -> dict[str, Any]:
+        return await self._send("GET", f"{at}?{urlencode(query)}" if query else at, None)
+
+    async def _send(self, method: str, path: str, content: bytes | None) -> dict[str, Any]:
+        """Return the object that is answered; raise `_Failed` or `UnreadableReply` if none is."""
+        answer = await self._exchange.send(method, self._url + path, content, _LONGEST_S)
+        if isinstance(answer, Err):
+            raise _Failed(answer.error)
+        try:
+            value = parse_json(answer.value.text, unique_keys)
+        except ValueError as error:
+            raise UnreadableReply(f"no JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise UnreadableReply("no JSON object")
+        return value
+
+    async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
+        """Return the objects of a list, page by page."""
+        found: list[dict[str, Any]] = []
+        after: dict[str, str] = {}
+        for _ in range(_MAX_PAGES):
+            page = await self._get(at, limit=_PAGE, **query, **after)
+            data = page.get("data")
+            if not isinstance(data, list):
+                raise UnreadableReply(f"the list at {at} has no `data`")
+            found += [item for item in data if isinstance(item, dict)]
+            last = found[-1].get("id") if found else None
+            if page.get("has_more") is not True or not data or not isinstance(last, str):
+                return found
+            after = {"after": last}
+        raise UnreadableReply(f"the list at {at} has more than {_MAX_PAGES} pages")
 
     async def _cancel(self) -> None:
         """Cancel the run that may go on, as it would be paid for; what goes wrong is logged."""
@@ -270,8 +319,8 @@ class AssistantsAgent:
         run, self._run = self._run, None
         try:
             async with asyncio.timeout(_CANCEL_S):
-                await self._api.post(path("threads", self._thread, "runs", run, "cancel"), {})
-        except (TimeoutError, *UNANSWERED):
+                await self._post(_path("threads", self._thread, "runs", run, "cancel"), {})
+        except (TimeoutError, _Failed, UnreadableReply):
             _log.warning("A run of agent %r could not be cancelled", self._who.name)
 
 
@@ -310,3 +359,135 @@ def _no_assistant(who: failures.Who) -> KindlmError:
         " agent in kindlm.toml or of a scenario, in adapter_config or in the context of an EvalView"
         " case",
     )
+
+
+def _path(*parts: str) -> str:
+    """Return a path of names and ids; ids come from the server, and stay in their places."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _is_openai(endpoint: str) -> bool:
+    """Tell whether an endpoint is OpenAI's own, or none at all."""
+    if not endpoint:
+        return True
+    parts, ours = urlsplit(endpoint), urlsplit(_OPENAI_URL)
+    return (parts.scheme, parts.netloc) == (ours.scheme, ours.netloc)
+
+
+def _asked_calls(run: Json) -> list[ToolCall]:
+    """Return the functions that a run wants to have called; raise `UnreadableReply` for none."""
+    found = lookup(run, "required_action.submit_tool_outputs.tool_calls")
+    asked = [call for call in _objects(found) if isinstance(call.get("id"), str)]
+    if not asked:
+        raise UnreadableReply("its run requires an action that is no call of a function")
+    return [_function_call(call) for call in asked]
+
+
+def _has_own_tools(run: Json) -> bool:
+    """Tell whether a run may use tools that OpenAI runs, such as the code interpreter."""
+    tools = run.get("tools")
+    if not isinstance(tools, list):
+        return True
+    return any(tool.get("type") != _FUNCTION for tool in _objects(tools))
+
+
+def _in_order(steps: Sequence[Json]) -> list[Json]:
+    """Return steps in the order of time, whichever way they were listed."""
+    if len(steps) > 1 and _created(steps[0]) > _created(steps[-1]):
+        steps = steps[::-1]  # so that steps of the same second stay in order, too
+    return sorted(steps, key=_created)
+
+
+def _own_calls(steps: Sequence[Json]) -> int:
+    """Return how many calls of tools that OpenAI runs there are among steps."""
+    return sum(call.get("type") != _FUNCTION for step in steps for call in _calls(step))
+
+
+def _tool_uses(steps: Sequence[Json], simulated: Mapping[str, ToolUse]) -> tuple[ToolUse, ...]:
+    """Return the tool calls of ordered steps; what was `simulated` is found by the call's id."""
+    return tuple(
+        _tool_use(step, call, simulated, f"{step.get('id', 'step')}-{index}")
+        for step in steps
+        for index, call in enumerate(_calls(step))
+    )
+
+
+def _answer_text(messages: Sequence[Json], run_id: str) -> str:
+    """Return the text of the newest message of a run; `messages` are listed newest first."""
+    for message in messages:
+        if message.get("role") == "assistant" and message.get("run_id") in (None, run_id):
+            return "".join(_texts(message))
+    return ""
+
+
+def _why_ended(run: Json) -> str:
+    """Return what a run says of why it did not complete."""
+    for path in ("last_error.message", "last_error.code", "incomplete_details.reason"):
+        found = lookup(run, path)
+        if isinstance(found, str) and found:
+            return found
+    return "no explanation"
+
+
+def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: str) -> ToolUse:
+    call_id = call.get("id")
+    known = call_id if isinstance(call_id, str) and call_id else place
+    if known in simulated:
+        return simulated[known]
+    kind = call.get("type")
+    name = kind if isinstance(kind, str) and kind else UNNAMED
+    detail = call.get(name)
+    said = detail if isinstance(detail, dict) else {}
+    match name:
+        case "function":
+            made, response = _function_call({**call, "id": known}), said.get("output")
+        case "code_interpreter":
+            made = ToolCall.told(known, name, {"input": said.get("input")})
+            response = _printed(said.get("outputs"))
+        case "file_search" | "retrieval":
+            options = said.get("ranking_options")
+            made = ToolCall.told(known, name, {"ranking_options": options} if options else {})
+            response = said.get("results")
+        case _:
+            made, response = ToolCall.told(known, name, {}), detail
+    failure = lookup(step, "last_error.message")
+    if response is None and isinstance(failure, str):
+        response = {"error": failure}
+    return ToolUse(made, response, AGENT_RULE)
+
+
+def _function_call(call: Json) -> ToolCall:
+    function = call.get("function")
+    said = function if isinstance(function, dict) else {}
+    name = said.get("name")
+    known = name if isinstance(name, str) and name else UNNAMED
+    return ToolCall.told(call["id"], known, said.get("arguments"))
+
+
+def _printed(outputs: Any) -> Any:
+    """Return what code printed, as a text if it is nothing but that."""
+    found = _objects(outputs)
+    logs = [output.get("logs") for output in found]
+    texts = [text for text in logs if isinstance(text, str)]
+    return "\n".join(texts) if len(texts) == len(found) else found
+
+
+def _texts(message: Json) -> Iterator[str]:
+    for part in _objects(message.get("content")):
+        for path in ("text.value", "refusal"):
+            found = lookup(part, path)
+            if isinstance(found, str):
+                yield found
+
+
+def _calls(step: Json) -> list[Any]:
+    return _objects(lookup(step, "step_details.tool_calls"))
+
+
+def _created(step: Json) -> float:
+    created = step.get("created_at")
+    return created if isinstance(created, int | float) else 0
+
+
+def _objects(value: Any) -> list[Any]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

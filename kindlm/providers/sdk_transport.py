@@ -15,12 +15,14 @@ Redirects are not followed: they would take keys and conversations to where nobo
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib
 import inspect
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,7 +33,6 @@ from kindlm.garbage import put_off
 from kindlm.http_client import has_proxies
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer
 from kindlm.providers.request_form import FormCache, RequestForm, form_of
-from kindlm.sdk_http import bounded_by, http_library, tls_context
 
 if TYPE_CHECKING:
     import httpx2
@@ -156,11 +157,11 @@ class _Connected:
 
     def __init__(self, sdk: Sdk) -> None:
         self._sdk = sdk
-        self._http = http_library(sdk.module)
+        self._http = _http_library(sdk.module)
         http_client = sdk.module.DefaultAioHttpClient(
-            verify=tls_context(self._http), follow_redirects=False
+            verify=_tls_context(self._http), follow_redirects=False
         )
-        bound = bounded_by(self._http, MAX_BODY_BYTES, AnswerTooLong)
+        bound = _bounded_by(self._http, MAX_BODY_BYTES, AnswerTooLong)
         http_client.event_hooks = {"response": [bound]}
         self.client = sdk.connect(http_client)
         # openai before 2.17 and anthropic before 0.77 do not.
@@ -208,6 +209,48 @@ class _Connected:
         )
 
 
+def _http_library(sdk: ModuleType) -> Any:
+    """Return the module that an SDK's HTTP clients are from: httpx2 or httpx."""
+    client = sdk.DefaultAsyncHttpxClient.__base__
+    return importlib.import_module(client.__module__.partition(".")[0])
+
+
+@functools.cache
+def _tls_context(http: Any) -> ssl.SSLContext:
+    """Load certificates once, as the SDKs would for each of their clients; that takes 25 ms."""
+    context: ssl.SSLContext = http.create_ssl_context()
+    return context
+
+
+def _bounded_by(
+    http: Any, most_bytes: int, too_long: type[Exception]
+) -> Callable[[Any], Awaitable[None]]:
+    """Return a response hook that ends what an SDK reads of a body after so many bytes.
+
+    Reading on raises `too_long`.
+    """
+
+    class Bounded(http.AsyncByteStream):  # type: ignore[misc]
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for piece in self._stream:
+                size += len(piece)
+                if size > most_bytes:
+                    raise too_long
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: Any) -> None:
+        response.stream = Bounded(response.stream)
+
+    return bound
+
+
 def _silence_sdk_logs() -> None:
     """Keep the SDKs from logging requests: with ANTHROPIC_LOG=debug they print keys in clear.
 
@@ -222,7 +265,7 @@ def _open_session(form: RequestForm) -> aiohttp.ClientSession:
     secure = form.url.scheme == "https"
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            ssl=tls_context(import_module(form.library)) if secure else True,
+            ssl=_tls_context(importlib.import_module(form.library)) if secure else True,
             limit=_CONNECTIONS,
             keepalive_timeout=_KEPT_ALIVE_S,
         ),

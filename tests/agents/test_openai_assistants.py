@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from assistants_stand_in import AssistantsApp, ScriptedRun
 from processes import time_passes_after
 
 from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode
 from kindlm.ports import AgentRequest, AnsweredCall
 from kindlm.suite import AgentTarget
-from kindlm.testing.assistants import AssistantsApp, ScriptedRun
 from kindlm.testing.http1 import HttpAnswer
 from kindlm.testing.loopback import listening
 from kindlm.transcript import Message, Role, ToolUse, Usage
@@ -477,7 +477,7 @@ class TestBrokenServers:
         assert "no call of a function" in failure(talk(app, request)[0]).message
 
     def test_an_answer_without_an_end_is_cut_off(self, talk, failure, monkeypatch):
-        monkeypatch.setattr("kindlm.agents.openai_assistants_api.MAX_BODY_BYTES", 1000)
+        monkeypatch.setattr("kindlm.agents.http_exchange.MAX_BODY_BYTES", 1000)
         app = AssistantsApp(answers={"POST /threads": HttpAnswer(200, b" " * 100_000)})
         assert "sent more than" in failure(talk(app)[0]).message
 

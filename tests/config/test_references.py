@@ -233,6 +233,21 @@ def test_warnings_let_the_suite_run(
     assert found == [("warning", path, reason)] or path == "tests[0].models"
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "warned"),
+    [("", True), (", endpoint: https://api.openai.com/v1", True), (", endpoint: http://127.0.0.1:9", False)],
+)  # fmt: skip
+def test_the_end_of_the_assistants_api_is_warned_of(
+    load: Any, minimal: str, endpoint: str, warned: bool
+) -> None:
+    agents = f"agents: [{{id: old, adapter: openai-assistants{endpoint}}}]\ntests:"
+    text = minimal.replace("tests:", agents).replace(
+        "prompt: ask", "prompt: ask\n    models: [old]"
+    )
+    reasons = [d.error.details["reason"] for d in load(text).diagnostics]
+    assert ("ended_upstream" in reasons) == warned
+
+
 @pytest.mark.parametrize(("tests", "models"), [(1001, 1), (1, 51)])
 def test_too_many(load: Any, minimal: str, tests: int, models: int) -> None:
     head, test = minimal.split("tests:\n")

@@ -7,8 +7,8 @@ import json
 import threading
 
 import pytest
+from assistants_stand_in import AssistantsApp, ScriptedRun
 
-from kindlm.testing.assistants import AssistantsApp, ScriptedRun
 from kindlm.testing.loopback import listening
 
 TOKEN = "tok-assistant-51d2e84b06"

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assistants_stand_in import AssistantsApp, ScriptedRun
 from scenario_examples import copied, good_and_rude, held_against, lost_checks, rows
 
 from kindlm.cli.app import run
-from kindlm.testing.assistants import AssistantsApp, ScriptedRun
 from kindlm.testing.loopback import listening
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "openai-assistant"

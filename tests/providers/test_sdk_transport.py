@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import importlib
 import itertools
 import json
 import re
@@ -22,10 +23,9 @@ from kindlm.providers import sdk_transport
 from kindlm.providers.registry import make_client
 from kindlm.providers.request_form import form_of
 from kindlm.providers.sdk_transport import AsyncSdk, Sdk, SdkTransport
-from kindlm.sdk_http import http_library
 from kindlm.suite import ProviderSettings
 
-HTTP = http_library(openai)
+HTTP = importlib.import_module(openai.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
 KEY = "sk-planted-0123456789abcdef"
 # Nobody listens there: what reaches the test's server nevertheless was sent around it.
 PROXY = "http://127.0.0.1:9"

@@ -1,7 +1,10 @@
-"""Warnings of what a model is not sent: its API has no such parameter, or takes no prefill."""
+"""Warnings of what a model is not sent, and of an API that is no longer served."""
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
+from kindlm.config.agent_rules import OTHER_NAMES
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.targets import targets_of
@@ -9,11 +12,13 @@ from kindlm.wording import count
 
 __all__ = ["warn_of_requests"]
 
+_OPENAI_URL = "https://api.openai.com/v1"
 _TAKES_PREFILL = frozenset({"anthropic", "ollama"})
 
 
 def warn_of_requests(config: KindlmConfig, reporter: Reporter) -> None:
     """Report seeds and prefills that stay behind; what was written must not vanish unseen."""
+    _warn_of_assistants(config, reporter)
     wires = {name: provider.type or name for name, provider in config.providers.items()}
     for index, model in enumerate(config.models):
         if model.params.seed is not None and wires.get(model.provider) == "anthropic":
@@ -35,6 +40,18 @@ def warn_of_requests(config: KindlmConfig, reporter: Reporter) -> None:
                 " and Ollama go on from it",
                 "Name such models in the `models` of its tests, or remove it",
                 reason="not_sent",
+            )
+
+
+def _warn_of_assistants(config: KindlmConfig, reporter: Reporter) -> None:
+    for index, agent in enumerate(config.agents):
+        ours = urlsplit(agent.endpoint or _OPENAI_URL).hostname == urlsplit(_OPENAI_URL).hostname
+        if OTHER_NAMES.get(agent.adapter, agent.adapter) == "openai-assistants" and ours:
+            reporter.warning(
+                ("agents", index, "adapter"),
+                "OpenAI ended the Assistants API on 2026-08-26",
+                "Name another server that speaks it as `endpoint`, or in OPENAI_BASE_URL",
+                reason="ended_upstream",
             )
 
 
