@@ -7,7 +7,6 @@ have together what one run would have, every test once.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.queries import among
-from kindlm.history.runs import Run, RunFilter, runs, state_of
+from kindlm.history.runs import Run, RunFilter, options_of, runs, state_of
 
 __all__ = [
     "Group",
@@ -231,11 +230,6 @@ SELECT run, ordinal, path, CASE WHEN error_code IS NULL THEN config_hash END
  ORDER BY run, ordinal
 """
 
-_OPTIONS = """
-SELECT substr(stream, 5), json_extract(data, '$.options') FROM event_log
- WHERE stream IN $ids AND type = 'run.started'
-"""
-
 _SHARED = """
 SELECT p.test, p.target, min(s.run), max(s.run)
   FROM suites s
@@ -280,8 +274,7 @@ def _suites_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | No
 
 
 def _options_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:
-    rows = db.execute(*among(_OPTIONS, [f"run/{run}" for run in named]))
-    options = {run: json.loads(text) if text else {} for run, text in rows}
+    options = options_of(db, *named)
     first = next(iter(named))
     for name in _SELECTING:
         for run in named:

@@ -11,7 +11,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 __all__ = ["lost_writes"]
 
@@ -28,13 +28,6 @@ _INDEX = struct.Struct("=16xI 12x 8s")
 """Of the index: how many frames SQLite takes, the salts."""
 
 _NO_SALTS = bytes(8)
-
-
-class _Frame(NamedTuple):
-    """A frame of the log: whether a transaction ends with it, and which log it was written for."""
-
-    ends: bool
-    salts: bytes
 
 
 def lost_writes(database: Path) -> int:
@@ -55,12 +48,13 @@ def lost_writes(database: Path) -> int:
         if salts_taken not in (_NO_SALTS, salts):
             return 0  # a process is about to begin the log anew
         # Its beginning may be damaged, too.
-        salts = Counter(frame.salts for frame in frames).most_common(1)[0][0]
-    return sum(frame.ends and frame.salts == salts for frame in frames[taken:])
+        salts = Counter(salts for _, salts in frames).most_common(1)[0][0]
+    return sum(ends and of == salts for ends, of in frames[taken:])
 
 
-def _frames(log: BinaryIO, page_bytes: int) -> Iterator[_Frame]:
+def _frames(log: BinaryIO, page_bytes: int) -> Iterator[tuple[bool, bytes]]:
+    """Yield whether a transaction ends with a frame, and the salts of the log it is of."""
     while len(header := log.read(_FRAME.size)) == _FRAME.size:
         pages, salts = _FRAME.unpack(header)
-        yield _Frame(pages > 0, salts)
+        yield pages > 0, salts
         log.seek(page_bytes, 1)

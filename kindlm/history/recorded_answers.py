@@ -40,7 +40,7 @@ __all__ = [
 # conversation that is looked at again was held in another run. A replayed run fails where the last
 # try failed, and knows the last attempt only.
 _CALLS = """
-SELECT s.name, e.test, e.target, e.repeat, c.purpose, c.fingerprint,
+SELECT s.project, s.name, e.test, e.target, e.repeat, c.purpose, c.fingerprint,
        row_number() OVER (PARTITION BY s.id, c.execution, c.attempt, c.purpose, c.fingerprint
                           ORDER BY c.call) - 1,
        c.execution, c.attempt, c.call, s.id
@@ -50,14 +50,17 @@ SELECT s.name, e.test, e.target, e.repeat, c.purpose, c.fingerprint,
  CROSS JOIN provider_calls c ON c.execution IN (e.id, e.source)
    AND (c.execution = e.id OR (c.attempt = e.source_attempt AND c.purpose = 'test'))
  WHERE c.fingerprint IS NOT NULL
-   AND (c.status = 'responded'
-        OR (:is_replay AND c.status = 'failed' AND c.retry_in_ms IS NULL))
-   AND (NOT :is_replay OR c.execution <> e.id OR c.attempt = e.attempt)
 """
 
 _OF_EXECUTION = """
+   AND c.status = 'responded'
    AND s.project = :project AND s.name = :suite AND e.test = :test AND e.target = :target
    AND e.repeat = :repeat
+"""
+
+_OF_REPLAY = """
+   AND (c.status = 'responded' OR (c.status = 'failed' AND c.retry_in_ms IS NULL))
+   AND (c.execution <> e.id OR c.attempt = e.attempt)
 """
 
 _IN_ORDER = " ORDER BY run.key, e.number, c.attempt DESC, c.call"
@@ -66,6 +69,7 @@ _IN_ORDER = " ORDER BY run.key, e.number, c.attempt DESC, c.call"
 class Place(NamedTuple):
     """Where an answer was recorded, or is wanted."""
 
+    project: str
     suite: str
     test: str
     target: str
@@ -75,11 +79,11 @@ class Place(NamedTuple):
     def of(cls, execution: Execution) -> Place:
         """Return the place of an execution."""
         suite, case = execution.suite.suite, execution.case
-        return cls(suite.name, case.name, execution.target, execution.repeat)
+        return cls(suite.project, suite.name, case.name, execution.target, execution.repeat)
 
     def distance(self, now: Place) -> tuple[Any, ...]:
         """Return what orders places: this one, other repeats of the test, other tests."""
-        return (self[:3] != now[:3], abs(self.repeat - now.repeat), *self)
+        return (self[:-1] != now[:-1], abs(self.repeat - now.repeat), *self)
 
 
 class RecordedCall(NamedTuple):
@@ -100,71 +104,62 @@ Calls = Mapping[tuple[str, str], Sequence[RecordedCall]]
 
 
 def read_calls(
-    db: sqlite3.Connection,
-    runs: Sequence[str],
-    execution: Execution | None = None,
-    *,
-    is_replay: bool = False,
+    db: sqlite3.Connection, runs: Sequence[str], execution: Execution | None = None
 ) -> Calls:
-    """Return the calls of some runs, of one execution if it is given."""
-    wanted: dict[str, Any] = {"runs": json.dumps(runs), "is_replay": is_replay}
-    query = _CALLS
+    """Return the calls of one execution in some runs, or all those that a replay gives again."""
+    wanted: dict[str, Any] = {"runs": json.dumps(runs)}
+    query = _CALLS + _OF_REPLAY
     if execution is not None:
-        wanted |= Place.of(execution)._asdict() | {"project": execution.suite.suite.project}
-        query += _OF_EXECUTION
+        wanted |= Place.of(execution)._asdict()
+        query = _CALLS + _OF_EXECUTION
     found: dict[tuple[str, str], list[RecordedCall]] = {}
     for row in db.execute(query + _IN_ORDER, wanted):
-        call = RecordedCall(Place(*row[:4]), *row[4:])
+        call = RecordedCall(Place(*row[:5]), *row[5:])
         found.setdefault((call.purpose, call.fingerprint), []).append(call)
     return found
 
 
 class RecordedAnswers:
-    """The answers of some runs to the requests of one execution; a `ports.RecordedAnswers`.
+    """Gives recorded answers to the requests of one execution; a `ports.RecordedAnswers`.
 
-    Subclasses say which of them are given again, and what becomes of other requests. `db` is a
-    read-only connection.
+    Subclasses say which of them are given. `db` is a read-only connection, `calls` are those whose
+    answers can be given.
     """
 
-    is_replay = False
     takes_any = False
     """Whether any answer to a request is given that was not given yet, and not just the n-th."""
 
-    def __init__(self, db: sqlite3.Connection, runs: Sequence[str], execution: Execution) -> None:
+    def __init__(self, db: sqlite3.Connection, calls: Calls) -> None:
         self._db = db
-        self._execution = execution
+        self._calls = calls
         self._asked: Counter[tuple[str, str]] = Counter()
         self._given_again: set[Provenance | None] = set()
         self._attempts: dict[tuple[str, int], RecordedAttempt] = {}
-        self._calls = read_calls(db, runs, execution, is_replay=self.is_replay)
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return what was answered then, or why nothing was; None if the model is to be asked."""
-        request = (str(asked.purpose), asked.fingerprint)
-        number = self._asked[request]
-        self._asked[request] += 1
-        for call in self._calls.get(request, ()):
-            if call.number != number and not self.takes_any:
-                continue
-            given = self._given(call, asked)
-            if isinstance(given, Err):
-                return given
-            if given is not None and given.value.recorded not in self._given_again:
-                self._given_again.add(given.value.recorded)
-                return given
-        return self._without(asked, number)
+        number, calls = self._calls_like(asked)
+        for call in calls:
+            if call.number == number or self.takes_any:
+                given = self._given(call, asked)
+                if isinstance(given, Ok) and given.value.recorded not in self._given_again:
+                    self._given_again.add(given.value.recorded)
+                    return given
+        return None
 
     def agent(self) -> Agent | None:
         """Return None: agents and commands may do more than answer, so they are asked."""
         return None
 
+    def _calls_like(self, asked: Asked) -> tuple[int, Sequence[RecordedCall]]:
+        """Return how often this was asked before, and all recorded calls for it."""
+        request = (str(asked.purpose), asked.fingerprint)
+        self._asked[request] += 1
+        return self._asked[request] - 1, self._calls.get(request, ())
+
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:  # noqa: ARG002
         """Return what a call was answered; None if that is not to be given, or was purged."""
         return self._reply(call)
-
-    def _without(self, asked: Asked, number: int) -> Result[ModelReply] | None:  # noqa: ARG002
-        """Return what becomes of a request without an answer, the `number`-th like it from 0 on."""
-        return None
 
     def _reply(self, call: RecordedCall) -> Result[ModelReply] | None:
         """Return how a call ended; None if the text of its answer is not there any more."""
@@ -234,18 +229,20 @@ class RescoredAnswers(RecordedAnswers):
 
     takes_any = True
 
-    def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        return None if asked.purpose is Purpose.TEST else self._reply(call)
+    def __init__(self, db: sqlite3.Connection, runs: Sequence[str], execution: Execution) -> None:
+        super().__init__(db, read_calls(db, runs, execution))
 
-    def _without(self, asked: Asked, number: int) -> Result[ModelReply] | None:  # noqa: ARG002
-        if asked.purpose is not Purpose.SIMULATE:
-            return None
-        # Somebody who talks to the agent belongs to a conversation that was held.
-        message = (
-            "The simulated user was never asked this: with another persona, goal or model the"
-            " conversation would be another one."
-        )
-        return not_found(message, "Put it back as it was, or record it: kindlm test")
+    def answer(self, asked: Asked) -> Result[ModelReply] | None:
+        """Return what was answered; None if a judge is to be asked."""
+        given = None if asked.purpose is Purpose.TEST else super().answer(asked)
+        if given is None and asked.purpose is Purpose.SIMULATE:
+            # Somebody who talks to the agent belongs to a conversation that was held.
+            message = (
+                "The simulated user was never asked this: with another persona, goal or model the"
+                " conversation would be another one."
+            )
+            return not_found(message, "Put it back as it was, or record it: kindlm test")
+        return given
 
 
 def not_found(message: str, hint: str) -> Err:
@@ -292,7 +289,7 @@ class CachedAnswers(RecordedAnswers):
         execution: Execution,
     ) -> None:
         suite = execution.suite.suite
-        super().__init__(db, earlier(suite.project, suite.name), execution)
+        super().__init__(db, read_calls(db, earlier(suite.project, suite.name), execution))
         self._configs = {"now": _document(suite.config_text)}
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:

@@ -45,7 +45,7 @@ class ReplayedRun:
     @cached_property
     def calls(self) -> Calls:
         """The calls of all its tests."""
-        return read_calls(self.db, [self.id], is_replay=True)
+        return read_calls(self.db, [self.id])
 
 
 _TOLD = 3
@@ -60,38 +60,22 @@ class ReplayedAnswers(RecordedAnswers):
     there are none, those of another repeat of the test stand in, then those of another test.
     """
 
-    is_replay = True
-
     def __init__(self, run: ReplayedRun, execution: Execution) -> None:
-        super().__init__(run.db, [run.id], execution)
+        super().__init__(run.db, run.calls)
         self._run = run
+        self._execution = execution
         self._place = Place.of(execution)
 
     def agent(self) -> Agent:
         """Return an agent that answers as it did then."""
         return ReplayedAgent(self._db, self._run.id, self._execution)
 
-    def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply]:
-        given = self._reply(call)
-        if given is None:
-            message = f"The answer of {call.execution}, call {call.call}, was purged or withheld."
-            return not_found(message, "Record it again: kindlm test")
-        if isinstance(given, Err):
-            hint = f"So it was in run {self._run.id}; run it again: kindlm test"
-            return Err(replace(given.error, hint=hint))
-        then, now = call.place, self._place
-        if asked.purpose is not Purpose.TEST or then == now:
-            return given
-        warning = f"Answered as the test {shown(then.test)} on {shown(then.target)} was."
-        if then[:3] == now[:3]:
-            warning = _as_repeat(then.repeat, now.repeat)
-        return Ok(replace(given.value, warnings=(*given.value.warnings, warning)))
-
-    def _without(self, asked: Asked, number: int) -> Result[ModelReply] | None:
-        calls = self._run.calls.get((str(asked.purpose), asked.fingerprint), ())
-        others = [call for call in calls if call.number == number]
-        if others:
-            return self._given(min(others, key=self._distance), asked)
+    def answer(self, asked: Asked) -> Result[ModelReply] | None:
+        """Return what was answered then; None if a judge is to be asked."""
+        number, like_it = self._calls_like(asked)
+        calls = [call for call in like_it if call.number == number]
+        if calls:
+            return self._answer_of(min(calls, key=self._distance), asked)
         if asked.purpose is not Purpose.TEST and self._run.asks_judges:
             return None
         what = _ASKED.get(asked.purpose, "question to a judge")
@@ -107,6 +91,22 @@ class ReplayedAnswers(RecordedAnswers):
             f"Record it: kindlm test; or put it back as it was{judge}",
         )
 
+    def _answer_of(self, call: RecordedCall, asked: Asked) -> Result[ModelReply]:
+        given = self._reply(call)
+        if given is None:
+            message = f"The answer of {call.execution}, call {call.call}, was purged or withheld."
+            return not_found(message, "Record it again: kindlm test")
+        if isinstance(given, Err):
+            hint = f"So it was in run {self._run.id}; run it again: kindlm test"
+            return Err(replace(given.error, hint=hint))
+        then, now = call.place, self._place
+        if asked.purpose is not Purpose.TEST or then == now:
+            return given
+        warning = f"Answered as the test {shown(then.test)} on {shown(then.target)} was."
+        if then[:-1] == now[:-1]:
+            warning = _as_repeat(then.repeat, now.repeat)
+        return Ok(replace(given.value, warnings=(*given.value.warnings, warning)))
+
     def _distance(self, call: RecordedCall) -> tuple[Any, ...]:
         return (*call.place.distance(self._place), call.call)
 
@@ -116,7 +116,7 @@ class ReplayedAnswers(RecordedAnswers):
             call
             for calls in self._run.calls.values()
             for call in calls
-            if call.purpose == asked.purpose and call.place[:3] == self._place[:3]
+            if call.purpose == asked.purpose and call.place[:-1] == self._place[:-1]
         ]
         found: list[tuple[ProviderRequested, list[dict[str, Any]]]] = []
         for call in sorted(calls, key=self._distance)[:_NEAREST]:

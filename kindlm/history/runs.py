@@ -9,8 +9,10 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kindlm.history.costs import Paid, paid_for_runs
+from kindlm.history.queries import among, value_of
 from kindlm.history.verdict import StatusCounts
 from kindlm.projections.views import RUN_LABEL
 from kindlm_store import is_held
@@ -22,6 +24,7 @@ __all__ = [
     "RunFilter",
     "known_branches",
     "known_suites",
+    "options_of",
     "read_figures",
     "runner_of",
     "runs",
@@ -132,16 +135,19 @@ _CONDITIONS = {
 }
 
 _RUNS = f"""
-SELECT r.id, {RUN_LABEL} AS label, r.project, r.mode,
-       r.planned, r.started_at, r.finished_at, r.ended, r.reason, r.passed, r.duration_ms,
-       r.git_commit, r.git_branch, r.git_dirty, r.ci, r.kindlm_version, r.source_run, r.group_id,
-       r.shard, h.head,
+SELECT {RUN_LABEL} AS label, h.head,
        (SELECT json_group_array(name)
-          FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites
+          FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites, r.*
   FROM runs r
   LEFT JOIN run_labels l ON l.run = r.id
   LEFT JOIN seals h ON h.run = r.id
 """  # noqa: S608 (constants of this package)
+
+
+_OPTIONS = """
+SELECT substr(stream, 5), data ->> '$.options' FROM event_log
+ WHERE stream IN $ids AND type = 'run.started'
+"""
 
 
 def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
@@ -156,11 +162,9 @@ def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
         {**values, "limit": limit, "offset": wanted.offset},
     )
     for row in rows:
-        found = dict(row)
-        for flag in ("passed", "git_dirty"):
-            found[flag] = None if found[flag] is None else bool(found[flag])
-        found["suites"] = tuple(json.loads(found["suites"]))
-        yield Run(**found)
+        passed, dirty = (None if row[f] is None else bool(row[f]) for f in ("passed", "git_dirty"))
+        suites = tuple(json.loads(row["suites"]))
+        yield value_of(Run, row, passed=passed, git_dirty=dirty, suites=suites)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +224,16 @@ def status_of(db: sqlite3.Connection, run: Run) -> str:
     return state_of(db, run.id, run.ended)
 
 
+def options_of(db: sqlite3.Connection, *runs: str) -> dict[str, dict[str, Any]]:
+    """Return what each of these runs was asked to do, by its id, as its first event says."""
+    streams = [f"run/{run}" for run in runs]
+    rows = db.execute(*among(_OPTIONS, streams))
+    return {run: json.loads(options or "{}") for run, options in rows}
+
+
 def runner_of(db: sqlite3.Connection, run: str) -> str | None:
     """Return what chose the tests of a run and started them, such as pytest; None for kindlm."""
-    row = db.execute(
-        "SELECT json_extract(data, '$.options.runner') FROM event_log"
-        " WHERE stream = 'run/' || ? AND type = 'run.started'",
-        (run,),
-    ).fetchone()
-    return row[0] if row else None
+    return options_of(db, run).get(run, {}).get("runner")
 
 
 def known_suites(db: sqlite3.Connection) -> list[str]:

@@ -10,12 +10,8 @@ from kindlm_store.erasing import Erasure, Erasures
 __all__ = ["PURGES", "SEALED_HEADS"]
 
 
-def _sealed_head(event: RecordedEvent) -> dict[str, str]:
-    return {f"run/{event.data['run']}": event.data["head"]}
-
-
 SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
-    "run.sealed": _sealed_head
+    "run.sealed": lambda event: {f"run/{event.data['run']}": event.data["head"]}
 }
 """Event type → the heads by stream that an event of it notes, as `verify_file` takes them."""
 

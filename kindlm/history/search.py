@@ -26,7 +26,6 @@ from typing import NamedTuple
 from kindlm.history.json_text import read_json
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.queries import value_of
-from kindlm.history.rows import AttemptView
 from kindlm.history.run_view import RunView
 from kindlm_store import LockHeldError, StreamLock
 
@@ -536,12 +535,7 @@ def _findings(
 def _mask(view: RunView, wanted: str) -> Mask:
     """Return what must not be shown of an execution, as its page does not show it."""
     execution = view.execution(wanted)
-    assertions = view.assertions(execution) if execution else []
-    # Most executions have no personal data: their tool calls need not be read.
-    told = [a for a in assertions if any(e.get("excerpt") is not None for e in a.evidence)]
-    if execution is None or not told:
-        return Mask({})
-    return mask_of([AttemptView(execution, tuple(told), tuple(view.tool_calls(execution)))])
+    return mask_of(view.attempts(execution) if execution else ())
 
 
 def _pieces(marked: str) -> Iterator[tuple[str, bool]]:

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.recorded_attempts import PurgedError, read_messages
-from kindlm.history.runs import state_of
+from kindlm.history.runs import RunFilter, options_of, runs, state_of
 from kindlm.transcript import Role
 
 __all__ = ["SourceRun", "SourceSuite", "SourceTest", "live_runs", "read_source"]
-
-_RUN = "SELECT mode, ended, passed FROM runs WHERE id = ?"
 
 _SUITES = """
 SELECT id, project, name, path FROM suites
@@ -23,12 +21,6 @@ SELECT id, project, name, path FROM suites
 """
 
 _FILES = "SELECT DISTINCT file FROM planned_tests WHERE suite = ? AND selected AND file IS NOT NULL"
-
-_OPTIONS = """
-SELECT json_extract(data, '$.options.compat'), json_extract(data, '$.options.paths')
-  FROM event_log
- WHERE stream = 'run/' || ? AND type = 'run.started'
-"""
 
 # Repeats that are added to a run are numbered on from its own, and so in all that is made of them.
 _ADDED = """
@@ -121,11 +113,11 @@ class SourceRun:
 
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
     """Return what a run recorded, of one of its suites if one is named; an error if nothing."""
-    mode, ended, passed = db.execute(_RUN, (run,)).fetchone()
-    if mode == "generation":
+    (info,) = runs(db, RunFilter(ids=[run]))
+    if info.mode == "generation":
         message = f"Run {run} wrote tests, and checked nothing that could be checked again."
         return _error(message, "Choose a run of tests: kindlm runs")
-    state = state_of(db, run, ended)
+    state = state_of(db, run, info.ended)
     if state == "running":
         return _error(f"Run {run} still goes on.", "Wait until it has ended.")
     is_whole = not db.execute(_ADDED, (run,)).fetchone()[0]
@@ -141,17 +133,17 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
             " again.",
             "Choose another run: kindlm runs; or run it again: kindlm test",
         )
-    compat, paths = db.execute(_OPTIONS, (run,)).fetchone()
+    options = options_of(db, run)[run]
     return Ok(
         SourceRun(
             id=run,
-            mode=mode,
+            mode=info.mode,
             state=state,
-            passed=None if passed is None else bool(passed),
+            passed=info.passed,
             is_whole=is_whole,
             suites=suites,
-            compat=compat,
-            paths=tuple(json.loads(paths or "[]")),
+            compat=options.get("compat"),
+            paths=tuple(options.get("paths") or ()),
         )
     )
 
