@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Generic, TypeAlias, TypeVar
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 __all__ = ["Err", "ErrorCode", "KindlmError", "Ok", "Result", "SourceLocation"]
 
@@ -85,10 +85,10 @@ class KindlmError:
 
 
 @dataclass(frozen=True, slots=True)
-class Ok(Generic[T]):
+class Ok(Generic[T_co]):
     """The outcome of a call that worked."""
 
-    value: T
+    value: T_co
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +98,4 @@ class Err:
     error: KindlmError
 
 
-Result: TypeAlias = Ok[T] | Err
+Result: TypeAlias = Ok[T_co] | Err

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from kindlm.cli.console import fail, note
 from kindlm.cli.disk import disk_full
 from kindlm.cli.shown_path import shown_path
-from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, T
+from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
 from kindlm.recording.project import Project, find_project
 
 if TYPE_CHECKING:
@@ -43,13 +43,15 @@ RESTORE = "Restore it from a backup; kindlm backup makes them."
 
 _NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
 
+_T = TypeVar("_T")
+
 _MANY_EVENTS = 2_000
 """From so many events on, folding them takes long enough to be noticed."""
 
 _UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 
 
-def or_fail(result: Result[T]) -> T:
+def or_fail(result: Result[_T]) -> _T:
     """Return the value of a result, or end the command with its error."""
     if isinstance(result, Err):
         fail([result.error])

@@ -38,8 +38,9 @@ Revision: TypeAlias = Callable[[str], str | None]
 
 _Side: TypeAlias = str | Group
 
-_LATEST = re.compile(r"latest(?:~(\d{1,6}))?", re.ASCII)
-_GIT = "git:"
+_WORD = re.compile(
+    r"previous|baseline|latest(?:~(?P<skip>\d{1,6}))?|git:(?P<revision>.*)", re.ASCII | re.DOTALL
+)
 _COMMIT_START = re.compile(r"[0-9a-f]{4,40}")
 _LISTED_COMMITS = 5
 _SHORT = 8
@@ -124,7 +125,7 @@ def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[_Side]:
     """
     is_run = next(runs(db, RunFilter(ids=[wanted])), None) is not None
     if not is_run and wanted != "latest" and (shards := shards_of(db, wanted)):
-        return _side(find_group(db, wanted, shards))
+        return find_group(db, wanted, shards)
     found = find_run(db, wanted)
     if isinstance(found, Err):
         return found
@@ -196,30 +197,29 @@ class _Words:
 
     def both(self, before: str | None, after: str | None) -> Result[tuple[_Side, _Side]]:
         """Return both sides; what is named outright is found first."""
-        first, second = before or "previous", after or "latest"
-        old: Result[_Side]
-        new: Result[_Side]
-        if _is_word(second) and not _is_word(first):
-            old = self._find(first, None)
-            new = old if isinstance(old, Err) else self._find(second, old.value)
-        else:
-            new = self._find(second, None)
-            old = new if isinstance(new, Err) else self._find(first, new.value)
-        if isinstance(old, Err):
-            return old
-        return new if isinstance(new, Err) else Ok((old.value, new.value))
+        names = (before or "previous", after or "latest")
+        is_word = [_WORD.fullmatch(name) is not None for name in names]
+        found: dict[int, _Side] = {}
+        other: _Side | None = None
+        for at in (0, 1) if is_word == [False, True] else (1, 0):
+            side = self._find(names[at], other)
+            if isinstance(side, Err):
+                return side
+            found[at] = other = side.value
+        return Ok((found[0], found[1]))
 
     def _find(self, name: str, other: _Side | None) -> Result[_Side]:
         """Return what a name means beside the other side, if that one is known."""
-        if latest := _LATEST.fullmatch(name):
-            return self._latest(name, int(latest[1] or 0), other)
+        word = _WORD.fullmatch(name)
+        if word is None:
+            return find_run_or_group(self.db, name) if self.joins else find_run(self.db, name)
         if name == "previous":
             return self._latest(name, 1, None) if other is None else self._earlier(other)
         if name == "baseline":
             return self._baseline(other)
-        if name.startswith(_GIT):
-            return self._at_revision(name.removeprefix(_GIT), other)
-        return find_run_or_group(self.db, name) if self.joins else _side(find_run(self.db, name))
+        if word["revision"] is not None:
+            return self._at_revision(word["revision"], other)
+        return self._latest(name, int(word["skip"] or 0), other)
 
     def _latest(self, name: str, skip: int, other: _Side | None) -> Result[_Side]:
         """Return the newest run, or the one so many before it of the same suites."""
@@ -339,14 +339,6 @@ class _Words:
         return "" if run is None else _listed(_read(self.db, run).suites)
 
 
-def _is_word(name: str) -> bool:
-    return (
-        name in ("previous", "baseline")
-        or _LATEST.fullmatch(name) is not None
-        or name.startswith(_GIT)
-    )
-
-
 def _is_before(run: Run, other: Run) -> bool:
     """Whether a run comes after another one in a list, which has the newest first."""
     return run.started_at < other.started_at or (
@@ -363,10 +355,6 @@ def _run_of(side: _Side | None) -> str | None:
     return side.runs[0] if isinstance(side, Group) else side
 
 
-def _side(found: Result[str] | Result[Group]) -> Result[_Side]:
-    return found if isinstance(found, Err) else Ok(found.value)
-
-
 def _group_of(run: Run) -> GroupName | None:
     if run.shard is None or run.group_id is None:
         return None
@@ -379,7 +367,7 @@ def _groups_here(db: sqlite3.Connection) -> dict[GroupName, bool]:
 
 def _group_named(db: sqlite3.Connection, name: GroupName) -> Result[_Side]:
     shards = [run for run in shards_of(db, name.name) if run.project == name.project]
-    return _side(find_group(db, name.name, shards))
+    return find_group(db, name.name, shards)
 
 
 def _named(side: _Side) -> str:
