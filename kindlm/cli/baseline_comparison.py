@@ -22,8 +22,7 @@ from kindlm.errors import KindlmError
 from kindlm.history.baselines import (
     Baseline,
     BaselineChecks,
-    active_baseline,
-    labelled_baseline,
+    find_baseline,
     no_baseline,
     output_of,
 )
@@ -156,10 +155,7 @@ def compare_with_baseline(
 
         compared = []
         for project, name in suites:
-            if label is None:
-                baseline = active_baseline(db, project, name)
-            else:
-                baseline = labelled_baseline(db, project, name, label)
+            baseline = find_baseline(db, project, name, label)
             problem = checks.corruption(baseline.run, name) if baseline else None
             diff = diff_with(baseline.run) if baseline and problem is None else None
             tests = tuple(compared_tests(db, diff, project, name)) if diff else ()

@@ -16,7 +16,7 @@ from kindlm.events import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
     Baseline,
     BaselineChecks,
-    active_baseline,
+    find_baseline,
     last_change,
     list_baselines,
     no_baseline,
@@ -53,7 +53,7 @@ def set_baseline(database: Path | None, wanted: str | None, suite: str | None, l
         problems = [error for _, name in chosen if (error := checks.corruption(run, name))]
         if problems:
             fail(problems)
-        before = [active_baseline(db, *key) for key in chosen]
+        before = [find_baseline(db, *key) for key in chosen]
         events = [
             _event(db, BaselineSet(project=p, suite=s, run=run, label=label or None, by=author()))
             for p, s in chosen
@@ -101,7 +101,7 @@ def remove_baseline(
             project=found.project, suite=found.suite, label=found.label or None, by=author()
         )
         log.append(new_journal(), [_event(db, payload)])
-        now = active_baseline(db, found.project, found.suite)
+        now = find_baseline(db, found.project, found.suite)
     note(f"{found.suite}: run {_named(found)} is no baseline any more.")
     if now is None:
         note("There is none now: drift is not checked. Set one: kindlm baseline set")

@@ -18,8 +18,7 @@ __all__ = [
     "Baseline",
     "BaselineChecks",
     "RecordedBaselines",
-    "active_baseline",
-    "labelled_baseline",
+    "find_baseline",
     "last_change",
     "list_baselines",
     "no_baseline",
@@ -90,18 +89,14 @@ def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Bas
     ]
 
 
-def active_baseline(db: sqlite3.Connection, project: str, suite: str) -> Baseline | None:
-    """Return the baseline of a suite that was set last."""
-    found = (b for b in list_baselines(db, suite) if b.project == project and b.active)
-    return next(found, None)
-
-
-def labelled_baseline(
-    db: sqlite3.Connection, project: str, suite: str, label: str
+def find_baseline(
+    db: sqlite3.Connection, project: str, suite: str, label: str | None = None
 ) -> Baseline | None:
-    """Return the baseline of a suite that has a label, the empty one for none."""
-    found = (b for b in list_baselines(db, suite) if (b.project, b.label) == (project, label))
-    return next(found, None)
+    """Return the baseline of a suite that was set last, or that of a label, which may be empty."""
+    for each in list_baselines(db, suite):
+        if each.project == project and (each.active if label is None else each.label == label):
+            return each
+    return None
 
 
 def last_change(db: sqlite3.Connection, project: str, suite: str) -> str | None:
@@ -213,7 +208,7 @@ class RecordedBaselines:
 
     def _find(self, project: str, suite: str) -> Result[str | None]:
         chosen = self._chosen.get((project, suite))
-        active = active_baseline(self._db, project, suite)
+        active = find_baseline(self._db, project, suite)
         run = chosen or (active.run if active else None)
         if run is None:
             return Ok(None)

@@ -13,33 +13,17 @@ from dataclasses import dataclass
 
 __all__ = ["Paid", "paid_for_execution", "paid_for_runs", "paid_for_test"]
 
-_SUMS = """
-sum(CASE WHEN c.purpose = 'test' THEN c.cost_usd END) AS agents_usd,
-sum(CASE WHEN c.purpose <> 'test' THEN c.cost_usd END) AS judges_usd,
-coalesce(sum(c.status = 'responded' AND c.cost_usd IS NULL), 0) AS unknown
-"""
-
-
-def _paid_by(executions: str, where: str) -> str:
-    """Return a query for what was paid for some executions of some runs, run by run."""
-    return f"""
-SELECT r.id, r.mode, {_SUMS}
+_PAID = """
+SELECT r.id, r.mode,
+       sum(CASE WHEN c.purpose = 'test' THEN c.cost_usd END) AS agents_usd,
+       sum(CASE WHEN c.purpose <> 'test' THEN c.cost_usd END) AS judges_usd,
+       coalesce(sum(c.status = 'responded' AND c.cost_usd IS NULL), 0) AS unknown
   FROM runs r
-  LEFT JOIN executions e ON {executions}
+  LEFT JOIN executions e ON $executions
   LEFT JOIN provider_calls c ON c.execution = e.id
- WHERE {where}
+ WHERE r.id IN (SELECT value FROM json_each(:runs))
  GROUP BY r.id
-"""  # noqa: S608 (constants of this module)
-
-
-_RUNS = _paid_by("e.run = r.id", "r.id IN (SELECT value FROM json_each(?))")
-
-_TEST = _paid_by(
-    "e.suite = :suite AND e.test = :test AND e.target = :target",
-    "r.id = (SELECT run FROM suites WHERE id = :suite)",
-)
-
-_EXECUTION = _paid_by("e.id = :id", "r.id = (SELECT run FROM executions WHERE id = :id)")
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +46,31 @@ class Paid:
 
 def paid_for_runs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, Paid]:
     """Return what each of these runs cost, by its id, in one statement."""
-    return dict(map(_paid, db.execute(_RUNS, (json.dumps(list(runs)),))))
+    return _paid(db, "e.run = r.id", runs)
 
 
 def paid_for_test(db: sqlite3.Connection, suite: str, test: str, target: str) -> Paid:
     """Return what all repeats of a test of one suite, by the suite's id, cost together."""
-    wanted = {"suite": suite, "test": test, "target": target}
-    return _paid(db.execute(_TEST, wanted).fetchone())[1]
+    run = suite.rpartition("/")[0]
+    of_test = "e.suite = :suite AND e.test = :test AND e.target = :target"
+    return _paid(db, of_test, [run], suite=suite, test=test, target=target)[run]
 
 
 def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
     """Return what all attempts of an execution, by its id, cost in its own run."""
-    return _paid(db.execute(_EXECUTION, {"id": execution}).fetchone())[1]
+    run = execution.rpartition("-")[0]
+    return _paid(db, "e.id = :id", [run], id=execution)[run]
 
 
-def _paid(row: sqlite3.Row) -> tuple[str, Paid]:
-    run, mode, agents_usd, judges_usd, unknown = row
-    # Of a rescored run it is known that no agent was called.
-    nobody_called = agents_usd is None and mode == "rescored"
-    return run, Paid(0.0 if nobody_called else agents_usd, judges_usd, unknown)
+def _paid(
+    db: sqlite3.Connection, executions: str, runs: Sequence[str], **named: str
+) -> dict[str, Paid]:
+    """Return what was paid for some executions of some runs, run by run."""
+    rows = db.execute(
+        _PAID.replace("$executions", executions), {"runs": json.dumps(list(runs)), **named}
+    )
+    return {
+        # Of a rescored run it is known that no agent was called.
+        run: Paid(0.0 if agents is None and mode == "rescored" else agents, judges, unknown)
+        for run, mode, agents, judges, unknown in rows
+    }

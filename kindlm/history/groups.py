@@ -114,12 +114,8 @@ class Shard:
     missing: tuple[int, ...] = ()
     unfinished: tuple[int, ...] = ()
 
-    def __str__(self) -> str:
-        """Return it as `--shard` takes it."""
-        return self.name(self.index)
-
     def name(self, index: int) -> str:
-        """Return the name of another part of the group."""
+        """Return the name of a part of the group, as `--shard` takes it."""
         return f"{index}/{self.count}"
 
 

@@ -30,31 +30,27 @@ def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
             ErrorCode.CONFIG_NOT_FOUND, "Nothing is recorded yet.", "Record a run: kindlm test"
         )
     for projection in PROJECTIONS:
-        state = states.get(projection.name)
+        name, state = projection.name, states.get(projection.name)
         problem = problem_of(projection, state)
         if problem is None:
             continue
+        code, hint = ErrorCode.HISTORY_VERSION_MISMATCH, "Compute them: kindlm rebuild"
         if state is None:
-            return KindlmError(
-                ErrorCode.HISTORY_VERSION_MISMATCH,
-                f"The tables of this history have not been computed yet ({projection.name!r} is"
-                " missing).",
-                "Compute them: kindlm rebuild",
+            message = (
+                f"The tables of this history have not been computed yet ({name!r} is missing)."
             )
-        if state.version != projection.version:
+        elif state.version != projection.version:
             newer = state.version > projection.version
-            return KindlmError(
-                ErrorCode.HISTORY_VERSION_MISMATCH,
+            message = (
                 f"The tables of this history were written by {'a newer' if newer else 'an older'}"
-                f" version of kindlm ({projection.name!r} has version {state.version}, this kindlm"
-                f" reads version {projection.version}).",
-                "Update kindlm." if newer else "Update the tables: kindlm rebuild",
+                f" version of kindlm ({name!r} has version {state.version}, this kindlm reads"
+                f" version {projection.version})."
             )
-        return KindlmError(
-            ErrorCode.UNKNOWN_ERROR,
-            f"The tables of {projection.name!r} cannot be read: {problem}.",
-            "Compute them anew: kindlm rebuild",
-        )
+            hint = "Update kindlm." if newer else "Update the tables: kindlm rebuild"
+        else:
+            code, hint = ErrorCode.UNKNOWN_ERROR, "Compute them anew: kindlm rebuild"
+            message = f"The tables of {name!r} cannot be read: {problem}."
+        return KindlmError(code, message, hint)
     return None
 
 

@@ -248,16 +248,9 @@ def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
 def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Progress:
     """Index the next executions that finished, and return how far the index is then.
 
-    Several processes may do so at once: each step is taken by one of them.
-
-    Args:
-        db: A connection that only reads, in no transaction.
-        history: The file that it reads.
-        limit: At most so many executions.
-
-    Raises:
-        OSError: The folder can not be written.
-        sqlite3.Error: The index can not be.
+    Several processes may do so at once: each step is taken by one of them. `db` only reads the file
+    `history`, and is in no transaction. Raise `OSError` or `sqlite3.Error` if the folder or the
+    index can not be written.
     """
     with _locked(history):
         db.execute("BEGIN")
@@ -440,19 +433,11 @@ def find_texts(
     after: int | None = None,
     limit: int = 20,
 ) -> Findings:
-    """Return texts that match what was asked, whatever was asked.
+    """Return texts that match what somebody wrote into the search box, of one kind if it is given.
 
-    Args:
-        db: A read-only connection to the history.
-        history: Its file, beside which the index is.
-        written: What somebody wrote into the search box.
-        kind: Only texts of this kind.
-        after: Only texts behind this one, as `Findings.next` says.
-        limit: At most so many.
-
-    Raises:
-        FileNotFoundError: There is no index.
-        TooLongError: It takes too long.
+    `db` reads the history, which is the file `history`. `after` is where older texts begin, as
+    `Findings.next` says. Raise `FileNotFoundError` without an index, `TooLongError` if it takes too
+    long.
     """
     asked = _expression(written)
     if asked is None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.groups import Group, Shard, ShardRun
+from kindlm.history.groups import Group, ShardRun
 from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.repeat_statistics import repeat_statistics, verdicts_of
 from kindlm.history.rows import (
@@ -108,20 +109,8 @@ def _run(view: RunView) -> dict[str, Any]:
         "git": git if info.git_commit is not None else None,
         "ci": info.ci,
         "headHash": info.head,
-        "shard": _shard(view.shard),
+        "shard": None if view.shard is None else asdict(view.shard),
         "group": _group(view.group),
-    }
-
-
-def _shard(shard: Shard | None) -> dict[str, Any] | None:
-    if shard is None:
-        return None
-    return {
-        "index": shard.index,
-        "count": shard.count,
-        "group": shard.group,
-        "missing": shard.missing,
-        "unfinished": shard.unfinished,
     }
 
 

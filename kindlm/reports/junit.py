@@ -115,7 +115,7 @@ def _write_group(view: RunView, group: _Group, xml: XmlWriter) -> None:
         shard = view.shard
         with xml.element("properties", {}):
             for name, value in (
-                *((("kindlm.shard", str(shard)),) if shard else ()),
+                *((("kindlm.shard", shard.name(shard.index)),) if shard else ()),
                 *((("kindlm.group", shard.group),) if shard and shard.group else ()),
                 *((("kindlm.group", view.group.name),) if view.group else ()),
                 ("kindlm.run", ", ".join(view.runs)),

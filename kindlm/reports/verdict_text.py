@@ -74,9 +74,10 @@ def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
 
 def describe_shard(shard: Shard) -> str:
     """Return which part of a group a run is, and what of the group is not in the history."""
+    own = shard.name(shard.index)
     if shard.group is None:
-        return f"Shard {shard} of a group without a name: it can not be put together"
-    parts = [f"Shard {shard} of group {shard.group}"]
+        return f"Shard {own} of a group without a name: it can not be put together"
+    parts = [f"Shard {own} of group {shard.group}"]
     for how, indices in (("not here", shard.missing), ("not finished", shard.unfinished)):
         if indices:
             parts.append(f"{how}: {', '.join(map(shard.name, indices))}")

@@ -14,8 +14,7 @@ from kindlm.events import BaselineRemoved, BaselineSet, new_event
 from kindlm.history.baselines import (
     BaselineChecks,
     RecordedBaselines,
-    active_baseline,
-    labelled_baseline,
+    find_baseline,
     list_baselines,
     output_of,
 )
@@ -74,7 +73,7 @@ class TestWhichRun:
                 ("release", "run1", True),
                 ("", "other", False),
             ]
-            unlabelled = labelled_baseline(db, "shop", "support", "")
+            unlabelled = find_baseline(db, "shop", "support", "")
             assert unlabelled is not None
             assert unlabelled.run == "other"
 
@@ -84,7 +83,7 @@ class TestWhichRun:
 
         assert lookup(recorded).run("shop", "support") == Ok(None)
         with closing(recorded.log.reader()) as db:
-            assert active_baseline(db, "shop", "support") is None
+            assert find_baseline(db, "shop", "support") is None
             assert list_baselines(db) == []
 
     def test_it_stays_the_same_while_a_run_lasts(self, recorded: Any) -> None:

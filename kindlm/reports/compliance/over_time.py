@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from kindlm.history.baselines import active_baseline
+from kindlm.history.baselines import find_baseline
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among
 from kindlm.history.rows import SuiteView
@@ -63,7 +63,7 @@ def read_baseline(
     It is compared alone: whatever else the runs tested has no part in it.
     """
     project = suite.project or view.info.project
-    found = active_baseline(view.db, project, suite.name)
+    found = find_baseline(view.db, project, suite.name)
     if found is None:
         return None
     facts = {"run": found.run, "label": found.label, "by": found.set_by, "at": found.set_at}
