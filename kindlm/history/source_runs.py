@@ -36,7 +36,7 @@ SELECT EXISTS (SELECT 1 FROM chain c JOIN runs r ON r.id = c.id WHERE r.mode = '
 _TESTS = """
 SELECT p.test, p.target, p.selected, p.skip, p.repeat AS planned,
        json_group_array(e.repeat) FILTER (WHERE e.status IS NOT NULL) AS ended,
-       max(CASE WHEN e.status <> 'skipped' THEN e.repeat END) AS repeats,
+       max(e.status <> 'skipped') AS has_run,
        max(CASE WHEN e.status <> 'skipped' THEN e.messages END) AS messages,
        count(CASE WHEN e.output_ref IS NOT NULL THEN 1 END) AS said,
        count(CASE WHEN e.output_ref IS NOT NULL AND c.body IS NULL THEN 1 END) AS purged
@@ -62,18 +62,13 @@ SELECT r.id FROM runs r
 class SourceTest:
     """A test as the run defined it.
 
-    `ended` are the numbers of the repeats that ended, `planned` of those that there were to be;
-    `has_run` tells whether any was not skipped. `said` counts the executions with an output,
-    `purged` those whose output is gone. `first` are the messages that a conversation began with, by
-    role, as far as they are known.
+    `ended` are the numbers of the repeats that ended, `planned` of those that there were to be.
+    `first` are the messages that a conversation began with, by role, as far as they are known.
     """
 
     selected: bool
     ended: tuple[int, ...]
     planned: tuple[int, ...]
-    has_run: bool
-    said: int
-    purged: int
     first: Mapping[Role, str]
 
 
@@ -121,13 +116,16 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     if state == "running":
         return _error(f"Run {run} still goes on.", "Wait until it has ended.")
     is_whole = not db.execute(_ADDED, (run,)).fetchone()[0]
-    rows = db.execute(_SUITES, {"run": run, "name": suite}).fetchall()
-    suites = tuple(_suite(db, row, is_whole=is_whole) for row in rows)
-    tests = [test for each in suites for test in each.tests.values()]
-    if not any(test.has_run for test in tests):
+    found = [
+        (row, db.execute(_TESTS, (row["id"],)).fetchall())
+        for row in db.execute(_SUITES, {"run": run, "name": suite}).fetchall()
+    ]
+    tests = [test for _, rows in found for test in rows]
+    if not any(test["has_run"] for test in tests):
         of = "" if suite is None else f" of suite {suite!r}"
         return _error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs")
-    if (purged := sum(test.purged for test in tests)) and purged == sum(t.said for t in tests):
+    said, purged = (sum(test[column] for test in tests) for column in ("said", "purged"))
+    if purged and purged == said:
         return _error(
             f"The texts of run {run} were purged or withheld: what was said can not be looked at"
             " again.",
@@ -141,7 +139,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
             state=state,
             passed=info.passed,
             is_whole=is_whole,
-            suites=suites,
+            suites=tuple(_suite(db, row, tests, is_whole=is_whole) for row, tests in found),
             compat=options.get("compat"),
             paths=tuple(options.get("paths") or ()),
         )
@@ -153,13 +151,17 @@ def live_runs(db: sqlite3.Connection, *, since: str | None, suite: str | None) -
     return [row[0] for row in db.execute(_LIVE, {"since": since, "suite": suite})]
 
 
-def _suite(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> SourceSuite:
-    tests = {
-        (test["test"], test["target"]): _test(db, test, is_whole=is_whole)
-        for test in db.execute(_TESTS, (row["id"],))
-    }
+def _suite(
+    db: sqlite3.Connection, row: sqlite3.Row, tests: list[sqlite3.Row], *, is_whole: bool
+) -> SourceSuite:
     files = frozenset(found["file"] for found in db.execute(_FILES, (row["id"],)))
-    return SourceSuite(row["project"], row["name"], row["path"], tests, files)
+    return SourceSuite(
+        row["project"],
+        row["name"],
+        row["path"],
+        {(test["test"], test["target"]): _test(db, test, is_whole=is_whole) for test in tests},
+        files,
+    )
 
 
 def _test(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> SourceTest:
@@ -175,9 +177,6 @@ def _test(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> Source
         selected=bool(row["selected"]),
         ended=ended,
         planned=planned if is_whole else ended,
-        has_run=row["repeats"] is not None,
-        said=row["said"],
-        purged=row["purged"],
         first=first,
     )
 
