@@ -12,8 +12,10 @@ import pytest
 from hypothesis import settings
 from recorded_history import History, Make
 
+from examples import drawn
+
 # The machine decides how long an example takes; what hangs is ended by pytest-timeout.
-settings.register_profile("kindlm", settings(), deadline=None)
+settings.register_profile("kindlm", settings(), deadline=None, max_examples=drawn(100))
 settings.load_profile("kindlm")
 
 _SETTINGS = (
@@ -89,3 +91,15 @@ def history(tmp_path: Path) -> Iterator[History]:
 def make() -> type[Make]:
     """Constructors for the parts of a run."""
     return Make
+
+
+@pytest.fixture
+def impatient_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a pattern up after a tenth of a second: for those that never come to an end."""
+    for name in (
+        "checks.output._PATTERN_S",
+        "checks.pii._PATTERNS_S",
+        "json_schema_keywords._PATTERN_SECONDS",
+        "recording.personal_data._TEXT_S",
+    ):
+        monkeypatch.setattr(f"kindlm.{name}", 0.1)

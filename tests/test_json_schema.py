@@ -7,10 +7,11 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft201909Validator, Draft202012Validator
 
+from examples import examples
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 
 # Needs exponential time on a string of a's that ends in something else.
@@ -43,7 +44,7 @@ objects = st.dictionaries(
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-@settings(max_examples=30)
+@examples(30)
 @given(value=objects | st.integers() | st.lists(objects))
 def test_what_is_unevaluated_is_what_the_library_says(schema: Any, value: Any) -> None:
     assert (not schema_issues(schema, value)) == Draft202012Validator(schema).is_valid(value)
@@ -87,6 +88,7 @@ def test_every_unevaluated_property_is_told() -> None:
         {"$defs": {"h": {"patternProperties": {HANGS: True}}}, "$ref": "#/$defs/h", **CLOSED},
     ],
 )
+@pytest.mark.usefixtures("impatient_patterns")
 def test_a_pattern_beside_unevaluated_properties_is_bounded_in_time(schema: Any) -> None:
     with pytest.raises(UndecidableSchemaError, match="too long"):
         schema_issues(schema, {VICTIM: 1})

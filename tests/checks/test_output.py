@@ -154,6 +154,7 @@ class TestSchema:
             ),
         ],
     )
+    @pytest.mark.usefixtures("impatient_patterns")
     def test_a_pattern_that_takes_too_long_decides_nothing(
         self, evaluate: Evaluate, said: Said, schema: Any, text: str
     ) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm.checks.judge import UNCERTAIN_PHRASES
 from kindlm.checks.output import count_unmatched
 from kindlm.checks.output_json import find_json
@@ -46,6 +47,7 @@ class TestRegex:
         assert result.outcome is Outcome.INCONCLUSIVE
         assert result.failure_code is FailureCode.INVALID_PATTERN
 
+    @pytest.mark.usefixtures("impatient_patterns")
     def test_a_pattern_that_takes_too_long_is_given_up(
         self, evaluate: Evaluate, said: Said
     ) -> None:
@@ -53,7 +55,7 @@ class TestRegex:
         assert result.failure_code is FailureCode.INVALID_PATTERN
         assert "too long" in result.message
 
-    @settings(max_examples=50)
+    @examples(50)
     @given(
         st.lists(st.sampled_from(["(a+)+", "a*", ".", "b?", "$", "(a|b)*", "c", "("]), max_size=5),
         st.integers(0, 200),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,7 @@ def test_a_pattern_that_does_not_compile_decides_nothing(
     assert result.score is None
 
 
+@pytest.mark.usefixtures("impatient_patterns")
 def test_a_pattern_that_takes_too_long_decides_nothing(evaluate: Evaluate, said: Said) -> None:
     result = evaluate("pii", {"customPatterns": [HANGS]}, said(VICTIM))
 
@@ -178,14 +180,19 @@ def test_only_the_default_patterns_on_a_short_text_are_quick(
     assert check_of("pii", params).is_slow(said(text)) is is_slow
 
 
+@pytest.mark.usefixtures("impatient_patterns")
 def test_all_patterns_share_one_time_limit(evaluate: Evaluate, said: Said) -> None:
     many = [{"name": f"hangs {n}", "pattern": f"^(a|a)*[$x{n}]$"} for n in range(300)]
 
+    began = time.monotonic()
     result = evaluate("pii", {"customPatterns": many}, said(VICTIM))
 
     assert result.failure_code is FailureCode.INVALID_PATTERN
+    # A tenth of a second for each would be 30.
+    assert time.monotonic() - began < 15
 
 
+@pytest.mark.usefixtures("impatient_patterns")
 def test_a_pattern_that_takes_too_long_hides_nothing_that_another_finds(
     evaluate: Evaluate, said: Said
 ) -> None:

@@ -123,6 +123,7 @@ def test_the_loop_turns_while_a_slow_check_runs() -> None:
         ("tool_called", {"tool": "find", "argsSchema": {"patternProperties": {HANGS: True}}}),
     ],
 )
+@pytest.mark.usefixtures("impatient_patterns")
 def test_the_loop_turns_while_patterns_of_the_user_are_searched(
     kind: str, params: dict[str, Any]
 ) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from virtual_time import LoopClock, run_at_once
 
+from examples import examples
 from kindlm.engine.pace import Pace, Turn
 from kindlm.engine.stop import SystemClock
 from kindlm.events import ProviderPaced
@@ -231,7 +232,7 @@ def six_minutes(kind: str, per_minute: int, latency_s: float, most: int) -> Serv
 
 
 # No bound holds everywhere: other examples each time would fail some day, and tell of nothing new.
-@settings(max_examples=20, derandomize=True)
+@examples(20, derandomize=True)
 @given(
     kind=st.sampled_from(sorted(LIMITS)),
     per_minute=st.integers(60, 1200),
@@ -647,7 +648,7 @@ QUOTAS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 @given(
     script=st.lists(st.tuples(OUTCOMES, st.floats(0.0, 10.0), QUOTAS), max_size=40),
     most=st.integers(1, 12),

@@ -83,7 +83,8 @@ def test_everything_a_service_started_is_ended_with_it(tmp_path):
     assert_ended(pids)
 
 
-def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path):
+def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("kindlm.engine.services._GRACE_S", 0.1)
     source = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

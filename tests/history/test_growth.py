@@ -7,10 +7,10 @@ not on the machine.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
+from recorded_history import History, Make
 
 from kindlm.browse.queries import QUERIES
 from kindlm.history.baselines import output_of
@@ -84,30 +84,31 @@ QUESTIONS: dict[str, Question] = {
 }
 
 
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[sqlite3.Connection]]:
+    """A short history and a long one, which all questions are asked of."""
+    folder = tmp_path_factory.mktemp("histories")
+    opened = [History(folder / f"{size}.db") for size in (SHORT, LONG)]
+    for history, size in zip(opened, (SHORT, LONG), strict=True):
+        for number in range(size):
+            run = history.run(f"r{number:03}")
+            run.suite(tests=[Make.planned(f"test {n}") for n in range(TESTS)])
+            for n in range(TESTS):
+                run.execution(f"test {n}", tools=(("lookup", {}, {}),), assertions=(Make.passed(),))
+            run.execution(tools=(("lookup", {}, {}),), assertions=(Make.failed(),))
+            run.execution(
+                failures=(Make.provider_failed(),), error=("PROVIDER_TIMEOUT", 201, "Late.", "")
+            )
+            run.finish()
+    yield [history.reader() for history in opened]
+    for history in opened:
+        history.close()
+
+
 @pytest.fixture
-def steps_of(history: Any, make: Any) -> Callable[[Question], list[int]]:
+def steps_of(histories: list[sqlite3.Connection]) -> Callable[[Question], list[int]]:
     """Asks a question of a short history and of a long one; returns the steps that each took."""
-
-    def ask(question: Question) -> list[int]:
-        steps, runs = [], 0
-        for size in (SHORT, LONG):
-            for number in range(runs, size):
-                run = history.run(f"r{number:03}")
-                run.suite(tests=[make.planned(f"test {n}") for n in range(TESTS)])
-                for n in range(TESTS):
-                    run.execution(
-                        f"test {n}", tools=(("lookup", {}, {}),), assertions=(make.passed(),)
-                    )
-                run.execution(tools=(("lookup", {}, {}),), assertions=(make.failed(),))
-                run.execution(
-                    failures=(make.provider_failed(),), error=("PROVIDER_TIMEOUT", 201, "Late.", "")
-                )
-                run.finish()
-            runs = size
-            steps.append(_steps(history.reader(), question))
-        return steps
-
-    return ask
+    return lambda question: [_steps(db, question) for db in histories]
 
 
 def _steps(db: sqlite3.Connection, question: Question) -> int:

@@ -12,9 +12,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm.events import (
     AgentFailed,
     AgentReplied,
@@ -382,7 +383,7 @@ def tables(log: EventLog) -> Tables:
         }
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     histories() | disordered_histories(),
     st.randoms(use_true_random=False),
@@ -422,7 +423,7 @@ def merge(source: EventLog, into: EventLog) -> None:
         into.take(reader, source.path, accept=lambda _: None, erasures=PURGES, together=True)
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(histories(), st.randoms(use_true_random=False))
 def test_histories_that_were_purged_have_the_same_tables_in_whatever_order_they_are_merged(
     appends: list[Append], chance: random.Random

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm.events import BaselineRemoved, BaselineSet, new_event
 from kindlm.projections import PROJECTIONS
 from kindlm_store import Append, EventLog, NewEvent
@@ -113,7 +114,7 @@ def expected(entries: Sequence[Entry]) -> tuple[set[Row], set[Row]]:
     )
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(entries, st.randoms(use_true_random=False), st.booleans())
 def test_any_order_of_arrival_gives_the_same(
     entries: list[Entry], order: random.Random, together: bool

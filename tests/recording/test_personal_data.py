@@ -76,6 +76,7 @@ def test_a_mask_that_still_matches_is_made_of_stars_alone() -> None:
     assert PersonalData((r"\d{2,}",)).hide("born 19841231 there") == "born ******** there"
 
 
+@pytest.mark.usefixtures("impatient_patterns")
 def test_a_pattern_that_takes_too_long_keeps_the_text_out() -> None:
     personal = PersonalData((r"^(a|a)*$",))
     hidden = personal.hide("a" * 40 + "!")
@@ -83,6 +84,7 @@ def test_a_pattern_that_takes_too_long_keeps_the_text_out() -> None:
     assert "not recorded" in hidden
 
 
+@pytest.mark.usefixtures("impatient_patterns")
 def test_a_pattern_that_took_too_long_is_told_once_and_still_lets_nothing_through() -> None:
     given_up: list[str] = []
     personal = PersonalData((r"^(a|a)*$", r"E-\d{4}"), given_up.append)
@@ -92,6 +94,7 @@ def test_a_pattern_that_took_too_long_is_told_once_and_still_lets_nothing_throug
     assert personal.hide("E-1234 is quick to search") == "E-**34 is quick to search"
 
 
+@pytest.mark.usefixtures("impatient_patterns")
 def test_a_pattern_that_others_left_no_time_is_not_given_up() -> None:
     given_up: list[str] = []
     personal = PersonalData((r"^(a|a)*$", "b"), given_up.append)

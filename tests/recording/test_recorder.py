@@ -51,6 +51,7 @@ def finished(output: str) -> ExecutionFinished:
     return ExecutionFinished(status=Status.PASSED, output=output)
 
 
+@pytest.mark.usefixtures("impatient_patterns")
 def test_slow_patterns_hold_up_no_call_and_keep_the_order(log: EventLog) -> None:
     given_up: list[str] = []
     threads: list[threading.Thread] = []
@@ -82,6 +83,7 @@ def test_slow_patterns_hold_up_no_call_and_keep_the_order(log: EventLog) -> None
     assert threads[0] is not threading.main_thread()
 
 
+@pytest.mark.usefixtures("impatient_patterns")
 def test_who_stops_waiting_loses_no_event(log: EventLog) -> None:
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")

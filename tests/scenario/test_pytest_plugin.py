@@ -389,6 +389,13 @@ def test_stopped_early_a_run_says_so_and_is_not_resumed(
     assert last.split() == ["Next", "pytest", "--kindlm", "--lf"]
 
 
+# What is in flight has next to no time to end.
+HASTY = """
+from kindlm.engine.stop import Stop
+Stop.__init__.__defaults__ = (0.1,)
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_cuts_off_what_is_in_flight_and_the_run_says_so(
     project: Project, number: signal.Signals
@@ -402,6 +409,7 @@ def test_a_signal_cuts_off_what_is_in_flight_and_the_run_says_so(
 
     project.agent.answer = hang
     project.write("tests/test_it.py", BOTH)
+    project.write("conftest.py", HASTY)
     process = subprocess.Popen(
         pytest_command("--kindlm"),
         cwd=project.root,

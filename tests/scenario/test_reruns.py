@@ -12,6 +12,7 @@ from pytest_project import run_pytest
 from scenario_project import Project
 
 from kindlm.cli.app import run
+from kindlm.engine.stop import Stop
 from kindlm.history.search import catch_up, find_texts
 from kindlm_store import open_reader
 
@@ -123,7 +124,10 @@ def test_an_execution_is_searched_once(project: Project) -> None:
     assert (found.execution.rpartition("-")[2], found.executions) == ("1", 1)
 
 
-def test_a_run_that_goes_on_counts_what_was_run_again_before(project: Project) -> None:
+def test_a_run_that_goes_on_counts_what_was_run_again_before(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stop.__init__, "__defaults__", (0.1,))  # for what is in flight
     asked: list[str] = []
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:

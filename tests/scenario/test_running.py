@@ -36,6 +36,12 @@ async def test_other(t: Trial) -> None:
 """
 
 
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off at once what does not close what it has opened."""
+    monkeypatch.setattr("kindlm.engine.stop._GRACE_S", 0.1)
+
+
 def hanging(agent: LoopbackAgent) -> Any:
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         if request["message"] == "hang":
@@ -156,8 +162,14 @@ async def test_check(t: Trial) -> None:
     assert "destroyed" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["kindlm", "test", "tests"], ["pytest", "-q", "--kindlm"]])
-@pytest.mark.parametrize("waits", ['t.agent.send("hang")', "asyncio.sleep(30)"])
+# Where it waits is the same for both, and tried with one of each.
+@pytest.mark.parametrize(
+    ("command", "waits"),
+    [
+        (["kindlm", "test", "tests"], "asyncio.sleep(30)"),
+        (["pytest", "-q", "--kindlm"], 't.agent.send("hang")'),
+    ],
+)
 def test_a_process_ends_though_a_function_catches_all_that_would_end_it(
     project: Project, command: list[str], waits: str
 ) -> None:

@@ -112,6 +112,7 @@ class TestParameters:
             ToolProblemKind.UNMATCHED,
         ]
 
+    @pytest.mark.usefixtures("impatient_patterns")
     def test_a_pattern_that_takes_too_long_is_a_problem_in_bounded_time(self) -> None:
         parameters = {"properties": {"id": {"pattern": "^(a|a)*$"}}}
         tool = SimulatedTool("t", parameters=parameters, default=1, has_default=True)
@@ -186,6 +187,7 @@ BOUNDED = {"properties": {"id": {"pattern": HANGS}}}
         (SimulatedTool("t", parameters=RESULT, has_default=True), {"ok": 1}, False),
     ],
 )
+@pytest.mark.usefixtures("impatient_patterns")
 def test_the_loop_turns_while_a_slow_schema_is_validated(
     tool: SimulatedTool, arguments: dict[str, Any], turns_meanwhile: bool
 ) -> None:

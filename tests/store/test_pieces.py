@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
 
 SECRET = "Zq7xKw9vJ4mzQ8ypX2hgV5tnW6kr"
@@ -71,7 +72,7 @@ def written(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
-@settings(max_examples=40)
+@examples(40)
 @given(size=st.integers(2, 20), before=st.integers(0, 20), after=st.integers(0, 20))
 @example(size=4, before=0, after=0)
 def test_no_piece_of_a_secret_is_left(

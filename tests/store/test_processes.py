@@ -11,9 +11,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm_store import Append, ConflictError, EventLog, NewEvent, Text
 
 PROJECTION = """
@@ -96,7 +97,7 @@ def test_what_was_acknowledged_survives_kill_9(path: Path) -> None:
         assert_counted(path)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(
     plans=st.lists(
         st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=25), min_size=2, max_size=3

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm_store import (
     Append,
     EventLog,
@@ -92,7 +93,7 @@ steps = st.tuples(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(groups=st.lists(st.lists(steps, min_size=1, max_size=12), min_size=1, max_size=5))
 def test_a_rebuild_gives_the_tables_of_the_incremental_fold(
     groups: list[list[tuple[str, str, str, int, str]]],

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
 from kindlm_store.escapes import MIN_LENGTH
 from kindlm_store.new_event import redacted
@@ -108,7 +109,7 @@ def survives(secret: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
-@settings(max_examples=60)
+@examples(60)
 @given(secret=secrets | ascii_secrets, before=texts, after=texts)
 @example(secret='a b/c+"\\%\n\t', before="", after="")
 @example(secret="%41%41%41%41", before="", after="")
@@ -124,7 +125,7 @@ def test_no_encoding_of_a_secret_survives(
         assert not survives(secret, redacted)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(secret=secrets | ascii_secrets, before=st.binary(max_size=9), after=st.binary(max_size=9))
 @pytest.mark.parametrize("alphabet", ["standard", "urlsafe"])
 def test_no_secret_survives_in_base64_wherever_it_begins(
@@ -146,7 +147,7 @@ CUT_ENDS = ["", "…", "...", '"', "\\u2026", '\\\\u2026"}', '\\"', "… and so 
 
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
-@settings(max_examples=60)
+@examples(60)
 @given(
     secret=secrets | ascii_secrets,
     before=texts,
@@ -167,7 +168,7 @@ def test_no_beginning_of_a_secret_survives_a_cut(
     assert "[redacted]" in redacted
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     secret=secrets | ascii_secrets,
     before=st.binary(max_size=9),
@@ -224,7 +225,7 @@ PLAIN_ENDS = ["\n", "\r\n", "\r", "\n  ", "\r\n\t", "\n\n"]
 ESCAPED_ENDS = ["\\n", "\\r\\n", "\\\\r\\\\n", "\\u000a", "\\x0A", "%0D%0A", "%250a"]
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     secret=secrets | ascii_secrets,
     before=st.binary(max_size=90),
@@ -305,7 +306,7 @@ OVERLAPPING = ["literal", "JSON", "JSON in JSON", "quote", "percent, upper case"
 
 
 @pytest.mark.parametrize("encode", [ENCODINGS[name] for name in OVERLAPPING], ids=OVERLAPPING)
-@settings(max_examples=100)
+@examples(100)
 @given(whole=secrets | ascii_secrets, behind=ascii_secrets, data=st.data())
 def test_secrets_that_overlap_leave_nothing_behind(
     encode: Callable[[str], str], whole: str, behind: str, data: st.DataObject
@@ -327,7 +328,7 @@ def test_secrets_that_overlap_leave_nothing_behind(
     assert without_backslashes(alone) == "\0[redacted]\0"
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     values=st.lists(secrets | ascii_secrets, min_size=1, max_size=4),
     encoding=st.sampled_from(sorted(ENCODINGS)),
@@ -376,7 +377,7 @@ def test_a_text_of_beginnings_is_not_copied_for_each(beginning: str) -> None:
     assert copied[1] < 3 * copied[0]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     secret=ascii_secrets.filter(lambda s: not s.isdecimal()),
     encoding=st.sampled_from(sorted(ENCODINGS)),
@@ -431,7 +432,7 @@ def test_no_beginning_of_a_secret_is_stored_of_a_text_that_was_cut(
     assert behind == "behind it"
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     secret=ascii_secrets.filter(lambda s: not s.isdecimal()),
     shapes=st.lists(

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm_store import Append, EventLog, NewEvent, Text
 from kindlm_store.canonical import canonical_json, event_hash
 
@@ -83,7 +84,7 @@ def with_texts(value: Any, log: EventLog) -> Any:
             return value
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(history=histories)
 def test_any_sequence_of_events_survives_the_round_trip(
     history: list[tuple[str, list[NewEvent]]],

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm_store import (
     Append,
     EventLog,
@@ -406,7 +407,7 @@ def test_a_row_that_was_emptied_by_something_else_may_be_filled(other: Path, pat
 WHOLE = ("one", "two", "three", "four")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     copies=st.lists(
         st.tuples(st.booleans(), st.frozensets(st.sampled_from(WHOLE), max_size=2)),
@@ -470,7 +471,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(steps=steps, seed=st.integers(0, 1_000))
 def test_shuffled_overlapping_pieces_make_the_one_history(
     steps: list[tuple[str, str, str]], seed: int

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm_store import Append, EventLog, HeadOf, NewEvent, RecordedEvent, Text
 from kindlm_store.verify import Problem, Verification, verify_file
 
@@ -179,8 +180,8 @@ stored = (
 )
 
 
-@settings(
-    max_examples=150,
+@examples(
+    150,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
@@ -221,7 +222,7 @@ def test_any_changed_byte_of_a_stored_event_is_found(
     assert not verify_file(path).ok
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(place=st.integers(0), change=st.integers(1, 255))
 def test_a_byte_changed_behind_the_back_of_sqlite_is_found(
     original: Path, tmp_path_factory: pytest.TempPathFactory, place: int, change: int

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm.testing.app import App
 from kindlm.testing.http1 import HttpRequest
 from kindlm.testing.request_log import RequestLog
@@ -129,7 +130,7 @@ def test_the_whole_body_is_accepted(path, body):
     assert send(path, json.dumps(body).encode()) == 200
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(data=st.data(), route=st.sampled_from(ROUTES), value=ANYTHING)
 def test_anything_in_any_place_is_answered_or_refused(data, route, value):
     path, template = route
@@ -142,7 +143,7 @@ def test_anything_in_any_place_is_answered_or_refused(data, route, value):
     assert send(path, json.dumps(body).encode()) in (200, 400)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data(), route=st.sampled_from(ROUTES))
 def test_anything_left_out_is_answered_or_refused(data, route):
     path, template = route

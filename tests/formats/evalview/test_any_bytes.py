@@ -6,9 +6,10 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
 from kindlm.formats.recognition import looks_like_tests, recognised
 
@@ -70,7 +71,7 @@ def _load(root: Path, file: Path) -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from(["a.yaml", "a.toml"]))
-@settings(max_examples=150)
+@examples(150)
 def test_any_bytes_load_or_are_refused(data: bytes, name: str) -> None:
     load(data, name)
     text = data.decode("utf-8", errors="replace")
@@ -79,12 +80,12 @@ def test_any_bytes_load_or_are_refused(data: bytes, name: str) -> None:
 
 
 @given(CASES)
-@settings(max_examples=200)
+@examples(200)
 def test_any_case_loads_or_is_refused(case: object) -> None:
     load(yaml.safe_dump(case, allow_unicode=True).encode("utf-8", errors="replace"), "a.yaml")
 
 
 @given(st.text(alphabet="[]{}='\"#.\n\\ab1, ", max_size=60))
-@settings(max_examples=300)
+@examples(300)
 def test_any_text_that_looks_like_toml_loads_or_is_refused(text: str) -> None:
     load(text.encode(), "a.toml")
