@@ -165,7 +165,8 @@ def _shortened(notes: _Notes) -> _Notes:
 class Guard:
     """The guard of this process; `guard` is the only one.
 
-    `has_packages` is whether code of packages was loaded: then every execution may run some.
+    `has_packages` is whether code of packages was loaded: then every execution may run some. While
+    `notes.going` holds any, code of a user may run in this process.
     """
 
     def __init__(self) -> None:
@@ -173,7 +174,7 @@ class Guard:
         self.has_packages = False
         self._tell: Callable[[str], None] | None = None
         self._memory: _Memory | None = None
-        self._notes = _Notes()
+        self.notes = _Notes()
         self._pid = 0
         self._signals = 0
         self._last_signal = signal.SIGINT
@@ -217,12 +218,12 @@ class Guard:
 
     def goes_on(self, run: str) -> None:
         """Report the run that another child can continue."""
-        self._notes.run = run
+        self.notes.run = run
         self._report()
 
     def finish(self, code: int) -> None:
         """Report that the command has ended with an exit code; nothing counts that comes after."""
-        self._notes.code = code
+        self.notes.code = code
         self._report()
 
     def crashed(self, error: BaseException) -> None:
@@ -230,12 +231,12 @@ class Guard:
 
         One of them may have stopped the event loop, or closed what it works with.
         """
-        if self._memory is not None and self._notes.going:
+        if self._memory is not None and self.notes.going:
             self._die(f"{type(error).__name__}: {error}")
 
     def unexplained(self, why: str) -> None:
         """Report that the process was ended, and that none of the suspects did it again."""
-        self.lost.unexplained = self._notes.unexplained = why
+        self.lost.unexplained = self.notes.unexplained = why
         self._report()
 
     def is_relayed(self, number: int) -> bool:
@@ -250,7 +251,7 @@ class Guard:
             self._relayed += 1
             return True
         self._strays += 1
-        self._notes.how = f"{signal.Signals(number).name} to itself"
+        self.notes.how = f"{signal.Signals(number).name} to itself"
         return False
 
     def come_back(self) -> None:
@@ -292,20 +293,15 @@ class Guard:
     @contextmanager
     def importing(self, file: str) -> Iterator[None]:
         """Import a file of a user in this context."""
-        self._notes.file = file
+        self.notes.file = file
         self._report()
         try:
             with self._kept():
                 yield
         finally:
             # Also where the import failed: what ends the process later is not this file.
-            self._notes.file = None
+            self.notes.file = None
             self._report()
-
-    @property
-    def is_running_user_code(self) -> bool:
-        """Whether an execution goes on that may run code of a user in this process."""
-        return bool(self._notes.going)
 
     @contextmanager
     def execution(self, number: str, name: str, timeout_s: float) -> Iterator[None]:
@@ -314,16 +310,16 @@ class Guard:
         One that is cut off with the whole run counts as going on still: what stops the event loop
         cuts off all of them.
         """
-        self._notes.going[number] = (name[:200], timeout_s)
+        self.notes.going[number] = (name[:200], timeout_s)
         self._report()
         token = _current.set(number)
         try:
             yield
         except Exception:
-            self._notes.going.pop(number, None)
+            self.notes.going.pop(number, None)
             raise
         else:
-            self._notes.going.pop(number, None)
+            self.notes.going.pop(number, None)
         finally:
             _current.reset(token)
             self._report()
@@ -395,25 +391,25 @@ class Guard:
         deadline = time.monotonic() + _ANNOUNCED_S
         while self._strays > self._memory.announced:
             if time.monotonic() > deadline:
-                return f"it sent {self._notes.how}"
+                return f"it sent {self.notes.how}"
             time.sleep(0.01)
         return None
 
     def _die(self, how: str) -> NoReturn:
-        self._notes.how = how
+        self.notes.how = how
         self._report()
         self._exit(1)
         raise AssertionError("the process has ended")
 
     def _report(self) -> None:
         if self._memory is not None and os.getpid() == self._pid:
-            self._memory.write(self._notes)
+            self._memory.write(self.notes)
 
     # The child.
 
     def _begin(self, parent: int) -> None:
         """Prepare a child: it ends with its parent, and sees what ends it."""
-        self._notes = _Notes(run=self.lost.run, unexplained=self.lost.unexplained)
+        self.notes = _Notes(run=self.lost.run, unexplained=self.lost.unexplained)
         self._pid = os.getpid()
         if self._memory is not None:
             self._relayed = self._memory.announced  # the others were for those before
@@ -473,9 +469,9 @@ class Guard:
 
     def _blame(self, how: str) -> None:
         """Report what ends the process, and which scenario does it, if one does."""
-        self._notes.how = how
-        if (current := _current.get()) in self._notes.going:
-            self._notes.going = {current: self._notes.going[current]}
+        self.notes.how = how
+        if (current := _current.get()) in self.notes.going:
+            self.notes.going = {current: self.notes.going[current]}
         self._report()
 
     # The parent.

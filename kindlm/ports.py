@@ -28,6 +28,7 @@ from kindlm.transcript import (
     Cost,
     FinishReason,
     Message,
+    Step,
     ToolCall,
     ToolUse,
     Transcript,
@@ -173,12 +174,12 @@ class ModelReply:
     """What a model answered.
 
     With a `response_schema` in the request, `text` is the JSON text whatever the provider's way of
-    giving it. `raw` is the body as received. `warnings` tell the user of a parameter that had to
-    be dropped. `quotas` is what the provider said of its limits. Times are in milliseconds.
+    giving it. `raw` is the body as received, if it is kept. `warnings` tell the user of a parameter
+    that had to be dropped. `quotas` is what the provider said of its limits. Times are in ms.
     """
 
     text: str
-    raw: str
+    raw: str | None
     latency_ms: float
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
@@ -510,11 +511,12 @@ class Stage(Protocol):
         """How many messages were sent so far."""
         ...
 
-    async def send(self, text: str) -> Result[AgentReply]:
+    async def send(self, text: str) -> Result[tuple[Step, str | None]]:
         """Send a message of the user to the agent under test, and return its answer.
 
-        It is recorded, priced and tried again like any other. After an error the conversation is
-        over, and whatever is sent gets the same error.
+        The body of the answer comes with it if it is kept. The call is recorded, priced and tried
+        again like any other. After an error the conversation is over, and whatever is sent gets the
+        same error.
         """
         ...
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 from kindlm.stored_form import Authored, AuthoredJson, Form, Meaning, Name
@@ -33,14 +33,15 @@ __all__ = [
     "ToolProblem",
     "ToolProblemKind",
     "ToolUse",
+    "Total",
     "Transcript",
     "Turn",
     "Usage",
     "calls_lack_a_secret",
-    "cost_of",
     "json_or_text",
     "storable_json",
     "text_lacks_a_secret",
+    "total_of",
 ]
 
 
@@ -238,6 +239,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Total:
+    """What some steps took together; waits between retries are not counted."""
+
+    usage: Usage = Usage()
+    cost: Cost = Cost()
+    latency_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One message of the user and what the target did about it."""
 
@@ -292,20 +302,9 @@ class Transcript:
         return any(step.reports_tools for step in self.steps)
 
     @cached_property
-    def usage(self) -> Usage:
-        """Tokens of all steps together; unknown of none: a target may not have answered."""
-        usages = [step.usage for step in self.steps]
-        return reduce(Usage.__add__, usages) if usages else Usage()
-
-    @cached_property
-    def cost(self) -> Cost:
-        """Cost of all steps together; unknown as soon as one is unknown."""
-        return cost_of(self.steps)
-
-    @cached_property
-    def latency_ms(self) -> float:
-        """Time the target took to answer, waits between retries not counted."""
-        return sum([step.latency_ms for step in self.steps])
+    def total(self) -> Total:
+        """What all steps took together."""
+        return total_of(self.steps)
 
     def prefix(self, turns: int) -> Transcript:
         """Return the transcript as it was after its first `turns` turns."""
@@ -343,17 +342,23 @@ def calls_lack_a_secret(step: Step) -> bool:
     )
 
 
-def cost_of(steps: Sequence[Step]) -> Cost:
-    """Return the cost of some steps together; unknown of none, and as soon as one is unknown."""
-    known: list[float] = []
-    source = CostSource.REPORTED
-    for step in steps:
-        if step.cost.usd is None:
-            return Cost()
-        known.append(step.cost.usd)
-        if step.cost.source is not CostSource.REPORTED:
-            source = CostSource.COMPUTED
-    return Cost(sum(known), source) if known else Cost()
+def total_of(steps: Sequence[Step]) -> Total:
+    """Return what some steps took together; unknown of none, and as soon as one is unknown."""
+    if not steps:
+        return Total()
+    figures = [
+        (s.usage.input_tokens, s.usage.output_tokens, s.latency_ms, s.cost.usd, s.cost.source)
+        for s in steps
+    ]
+    inputs, outputs, latencies, usd, sources = zip(*figures, strict=True)
+    tokens = Usage(
+        None if None in inputs else sum(inputs), None if None in outputs else sum(outputs)
+    )
+    cost = Cost()
+    if None not in usd:
+        is_reported = set(sources) == {CostSource.REPORTED}
+        cost = Cost(sum(usd), CostSource.REPORTED if is_reported else CostSource.COMPUTED)
+    return Total(tokens, cost, sum(latencies))
 
 
 def storable_json(value: Any) -> Any:

@@ -15,7 +15,7 @@ from kindlm.transcript import (
     ToolUse,
     Transcript,
     Usage,
-    cost_of,
+    total_of,
 )
 
 COSTS = st.sampled_from(
@@ -45,26 +45,30 @@ def test_it_adds_up_what_it_holds_also_when_it_grew_from_another(
     for steps in turns:
         transcript = transcript.with_turn("Hi")
         for step in steps:
-            assert transcript.cost == cost_of(transcript.steps)
+            assert transcript.total == total_of(transcript.steps)
             transcript = transcript.with_step(step)
     for seen in (transcript, transcript.prefix(kept)):
         steps = [step for turn in seen.turns for step in turn.steps]
         assert list(seen.steps) == steps
         assert list(seen.tool_uses) == [use for step in steps for use in step.tool_uses]
-        assert seen.latency_ms == sum(step.latency_ms for step in steps)
+        assert seen.total.latency_ms == sum(step.latency_ms for step in steps)
         assert seen.shows_tools is (not steps or any(step.reports_tools for step in steps))
         tokens = [step.usage.input_tokens for step in steps]
-        assert seen.usage.input_tokens == (None if None in tokens or not tokens else sum(tokens))  # type: ignore[arg-type]
+        assert seen.total.usage.input_tokens == (
+            None if None in tokens or not tokens else sum(tokens)
+        )  # type: ignore[arg-type]
         usd = [step.cost.usd for step in steps]
-        assert seen.cost.usd == (None if None in usd or not usd else sum(usd))  # type: ignore[arg-type]
+        assert seen.total.cost.usd == (None if None in usd or not usd else sum(usd))  # type: ignore[arg-type]
         assert replace(seen) == seen
 
 
 def test_a_sum_of_costs_says_where_it_is_from() -> None:
     reported, computed = Cost(0.25, CostSource.REPORTED), Cost(0.5, CostSource.COMPUTED)
-    assert cost_of([Step("", cost=reported), Step("", cost=reported)]) == replace(reported, usd=0.5)
-    assert cost_of([Step("", cost=reported), Step("", cost=computed)]) == replace(
+    assert total_of([Step("", cost=reported), Step("", cost=reported)]).cost == replace(
+        reported, usd=0.5
+    )
+    assert total_of([Step("", cost=reported), Step("", cost=computed)]).cost == replace(
         computed, usd=0.75
     )
-    assert cost_of([Step("", cost=reported), Step("")]) == Cost()
-    assert cost_of([]) == Cost()
+    assert total_of([Step("", cost=reported), Step("")]).cost == Cost()
+    assert total_of([]).cost == Cost()

@@ -139,9 +139,9 @@ class EvalviewVerdict(AskingCheck):
         if score < self.min_score:
             yield f"the score is {score:g}, below {self.min_score:g}"
         # A cost that is not known counts as none here.
-        if not within(transcript.cost.usd or 0.0, self.max_cost):
+        if not within(transcript.total.cost.usd or 0.0, self.max_cost):
             yield f"it cost more than ${self.max_cost:g}"
-        if not within(transcript.latency_ms, self.max_latency):
+        if not within(transcript.total.latency_ms, self.max_latency):
             yield f"it took longer than {self.max_latency:g} ms"
         # Hallucinations hardly ever fail a test: nearly all claims must be false. What could not be
         # found out fails nothing.

@@ -40,7 +40,7 @@ class Latency(Check):
         if not transcript.steps:
             message = "The latency is not known: the target gave no answer."
             return undecided(message, threshold=limit)
-        took = round(transcript.latency_ms, 3)
+        took = round(transcript.total.latency_ms, 3)
         message = f"Expected at most {limit:,.10g} ms, it took {took:,.10g} ms."
         return _limited(took, limit, FailureCode.LATENCY_EXCEEDED, message, too_much=took > limit)
 
@@ -61,7 +61,7 @@ class Cost(Check):
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         limit = self.max_usd
         known = [step.cost.usd for step in transcript.steps if step.cost.usd is not None]
-        usd, is_whole = sum(known), transcript.cost.usd is not None
+        usd, is_whole = sum(known), transcript.total.cost.usd is not None
         too_much = exceeds(usd, limit)
         if not is_whole and not too_much:
             return undecided(_why_unknown(transcript), threshold=limit)
@@ -83,7 +83,7 @@ class TokenUsage(Check):
     max_tokens: float
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        limit, used = self.max_tokens, transcript.usage.total
+        limit, used = self.max_tokens, transcript.total.usage.total
         if used is None:
             message = "The tokens are not known: the target did not report all of them."
             return undecided(message, threshold=limit)
@@ -144,7 +144,7 @@ def _tool_calls(transcript: Transcript) -> float | None:
 
 KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(
     {
-        "latency": lambda transcript: round(transcript.latency_ms, 3) if transcript.steps else None,
+        "latency": lambda seen: round(seen.total.latency_ms, 3) if seen.steps else None,
         "cost": _total("cost", lambda step: step.cost.usd),
         "tokens": _total("tokens", lambda step: step.usage.total),
         "input_tokens": _total("input_tokens", lambda step: step.usage.input_tokens),

@@ -76,20 +76,20 @@ def stop_on_signals(
 
     def stop_once_more(number: signal.Signals) -> None:
         name = _name(number)
-        if not stop.is_requested:
+        if not stop.requested.is_set():
             stop.request(name)
             # A terminal that was closed shows nothing any more.
             with suppress(OSError):
                 tell(f"{name}: finishing what is in flight; once more ends it at once.")
         else:
-            stop.at_once()
+            stop.at_once.set()
 
     before = {number: signal.getsignal(number) for number in _handled()}
     for number in before:
         signal.signal(number, on_signal)
     if guard.lost.interrupted is not None:
         stop.request(_name(guard.lost.interrupted))
-        stop.at_once()
+        stop.at_once.set()
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ import asyncio
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.file_words import in_words_of, said_in_words_of
@@ -18,7 +19,7 @@ from kindlm.engine.pace import Callee, Turn
 from kindlm.engine.resources import Run
 from kindlm.engine.simulation import SimulatedTools
 from kindlm.engine.stop import Deadline
-from kindlm.engine.talk import AgentTalk, HeldTalk, ModelTalk, Talk, first_messages
+from kindlm.engine.talk import AgentTalk, HeldTalk, ModelTalk, RecordedTalk, Talk, first_messages
 from kindlm.engine.tools import Tools
 from kindlm.engine.trial import ScriptedTrial
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -36,10 +37,9 @@ from kindlm.ports import (
 from kindlm.suite import AgentTarget, Case, Command, Script, SimulatedTool, Suite
 from kindlm.transcript import (
     Message,
-    Transcript,
     calls_lack_a_secret,
-    cost_of,
     text_lacks_a_secret,
+    total_of,
 )
 
 __all__ = ["Finished", "callee", "end_unrun", "run_execution"]
@@ -50,6 +50,9 @@ _TAKEN_OUT = (
     "A secret was taken out of what was recorded here: checks that look at that are undecided, and"
     " a judge sees [redacted] in its place."
 )
+
+
+_UNDONE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def _started(
         attempt=attempt,
         tags=list(dict.fromkeys((*suite.tags, *execution.case.tags))),
         messages=messages,
-        tools=[definition_of(tool) for tool in tools] or None,
+        tools=list(map(definition_of, tools)) or None,
         source=source,
     )
 
@@ -224,9 +227,10 @@ class _Attempt:
             answers=answers,
             last=held.calls if held else 0,
         )
-        self._talk = Talk(Transcript(self._case.prompt.system))
+        self._said = RecordedTalk(recorder=recorder)
+        self._talk = Talk(self._said)
         self._results: list[CheckResult] = []
-        self._deciding: list[CheckResult] = []
+        self._undone: list[CheckResult] = []
         self._score: float | None = None
 
     async def run(self, may_rerun: Callable[[], bool]) -> Finished | None:
@@ -242,26 +246,26 @@ class _Attempt:
         error = self._record(started, lambda _: _started(self._execution, self._number))
         try:
             if error is None:
-                error = in_words_of(self._suite, await self._converse_and_check())
+                error = await self._converse_and_check()
+                error = error and in_words_of(self._suite, error)
             else:
                 self._calls.release_turn()
         except asyncio.CancelledError:
             if self._calls.permit.takes_back():
                 return None
             raise
-        deciding = self._deciding
-        status = Status.ERRORED if error else execution_status([each.outcome for each in deciding])
+        undone = [each.outcome for each in self._undone]
+        status = Status.ERRORED if error else execution_status(undone)
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()
         unfit = self._record(self._finished_event(status, error, retried=retried), _errored)
         if unfit is not None:
             status, error, retried = Status.ERRORED, unfit, False
-        undone = (Outcome.FAILED, Outcome.INCONCLUSIVE)
         return Finished(
             self._execution,
             status,
             error,
-            tuple([result for result in deciding if result.outcome in undone]),
-            self._talk.transcript.latency_ms,
+            tuple(self._undone),
+            self._talk.said.transcript.total.latency_ms,
             self._calls.spent_usd,
             retried,
         )
@@ -273,7 +277,7 @@ class _Attempt:
     ) -> KindlmError | None:
         """Record an event, or a bare one if the store refuses what is in it; return that error."""
         try:
-            self._recorder.record(event)
+            self._said.record(event)
         except ValueError as refused:
             error = _crashed(refused)
             self._recorder.record(bare(error))
@@ -291,7 +295,9 @@ class _Attempt:
                 if self._case.script is not None:
                     return await self._play(self._case.script)
                 await self._talk.hold()
-                if self._talk.is_checkable:
+                error = self._talk.error
+                # With all turns used up by tool calls, there is something to check as well.
+                if error is None or error.code is ErrorCode.ENGINE_MAX_TURNS:
                     await self._check()
         except TimeoutError:
             return _too_slow(self.timeout_ms, self._case)
@@ -309,10 +315,11 @@ class _Attempt:
         model = self._suite.models.get(target)
         if case.script is not None and case.agent is None and model is not None:
             return Ok(Talk())  # the script of a model only asks questions
-        tools = Tools(SimulatedTools(case.tools, ports.aside), self._recorder, ports.clock)
+        tools = Tools(SimulatedTools(case.tools, ports.aside), self._said.record, ports.clock)
         if case.script is None and case.command is None and model is not None:
             return Ok(
                 ModelTalk(
+                    said=self._said,
                     case=case,
                     calls=calls,
                     tools=tools,
@@ -325,16 +332,18 @@ class _Attempt:
             return Err(case.fault)
         agent_target = _agent(self._execution)
         assert agent_target is not None, "only agents are talked to"
+        self._said.transcript = replace(
+            self._said.transcript,
+            reports_tools=agent_target.reports_tools,
+            prints_calls=agent_target.prints_calls,
+        )
         recorded = None if self._answers is None else self._answers.agent()
         agent = ports.agents(agent_target) if recorded is None else Ok(recorded)
         if isinstance(agent, Err):
             return agent
         return Ok(
             AgentTalk(
-                Transcript(
-                    reports_tools=agent_target.reports_tools,
-                    prints_calls=agent_target.prints_calls,
-                ),
+                said=self._said,
                 case=case,
                 calls=calls,
                 tools=tools,
@@ -353,7 +362,7 @@ class _Attempt:
             async with self._talk:
                 error = await trial.play(script)
         finally:
-            self._deciding = self._results = trial.results
+            self._undone = [each for each in trial.results if each.outcome in _UNDONE]
             self._score = trial.score
         if not self._deadline.leaves(0):
             # One that blocks holds up the event loop, and so what would cut it off.
@@ -362,66 +371,61 @@ class _Attempt:
 
     async def _check(self) -> None:
         """Evaluate all expectations; those before a crash or the end of the time are kept."""
-        context = CheckContext(self._calls.ask)
-        clock, transcript = self._ports.clock, self._talk.transcript
-        for expectation in self._case.expectations:
-            if expectation.kind == "drift" and context.embed is None:
-                context = self._drift_context()
-            self._calls.assertion = len(self._results)
-            seen = replace(context, earlier=tuple(self._results))
+        clock, transcript = self._ports.clock, self._talk.said.transcript
+        for index, expectation in enumerate(self._case.expectations):
+            context = CheckContext(partial(self._calls.ask, index), earlier=tuple(self._results))
+            if expectation.kind == "drift":
+                found = self._ports.baselines(self._execution)
+                context = replace(
+                    context,
+                    embed=partial(self._embed, index),
+                    baseline=found.value if isinstance(found, Ok) else None,
+                    baseline_error=found.error if isinstance(found, Err) else None,
+                )
             started = clock.monotonic()
-            found = self._ports.checker.evaluate(expectation, transcript, seen)
-            result = found if isinstance(found, CheckResult) else await found
+            checked = self._ports.checker.evaluate(expectation, transcript, context)
+            result = checked if isinstance(checked, CheckResult) else await checked
             duration_ms = (clock.monotonic() - started) * 1000
-            event = AssertionEvaluated.of(
-                result, len(self._results), expectation, duration_ms=duration_ms
-            )
+            event = AssertionEvaluated.of(result, index, expectation, duration_ms=duration_ms)
             self._recorder.record(event)
             self._results.append(result)
-            if not expectation.advisory:
-                self._deciding.append(result)
+            if not expectation.advisory and result.outcome in _UNDONE:
+                self._undone.append(result)
 
-    def _drift_context(self) -> CheckContext:
-        """Return what checks may use where drift is checked: embeddings, and the baseline."""
-        ask, found = self._calls.ask, self._ports.baselines(self._execution)
-        if isinstance(found, Err):
-            return CheckContext(ask, self._embed, baseline_error=found.error)
-        return CheckContext(ask, self._embed, baseline=found.value)
-
-    async def _embed(self, texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
+    async def _embed(self, index: int, texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
         ordinal, target = self._execution.suite.ordinal, self._execution.target
         embedder = self._calls.run.embedder(ordinal, self._suite, target)
         if isinstance(embedder, Err):
             return embedder
-        found = await self._calls.embed(embedder.value, texts)
+        found = await self._calls.embed(index, embedder.value, texts)
         name = f"{embedder.value.provider}/{embedder.value.model}"
         return found if isinstance(found, Err) else Ok((found.value, name))
 
     def _finished_event(
         self, status: Status, error: KindlmError | None, *, retried: bool
     ) -> ExecutionFinished:
-        transcript = self._talk.transcript
-        steps, usage, cost = transcript.steps, transcript.usage, transcript.cost
-        cost_usd, cost_then_usd = cost.usd, None
+        transcript = self._talk.said.transcript
+        steps, total = transcript.steps, transcript.total
+        cost_usd, cost_then_usd = total.cost.usd, None
         # Warnings name what can be set by the keys of the user's file.
-        warnings = [said_in_words_of(self._suite, warning) for warning in self._talk.warnings]
-        taken = [step for step in steps if step.recorded]
-        if taken or self._held is not None:
+        warnings = list(map(partial(said_in_words_of, self._suite), self._talk.warnings))
+        if self._held is not None or self._answers is not None:
+            taken = [step for step in steps if step.recorded]
             # What was paid for in an earlier run costs nothing now.
             paid = [step for step in steps if not step.recorded]
-            cost_usd = cost_of(paid).usd if paid or not steps else 0.0
-            cost_then_usd = cost_of(taken).usd
+            cost_usd = total_of(paid).cost.usd if paid or not steps else 0.0
+            cost_then_usd = total_of(taken).cost.usd
             if any(text_lacks_a_secret(step) or calls_lack_a_secret(step) for step in taken):
                 warnings = list(dict.fromkeys((*warnings, _TAKEN_OUT)))
         return replace(
             _errored(error) if error else ExecutionFinished(status=status),
             output=transcript.text if steps else None,
             answers=len(steps),
-            latency_ms=round(transcript.latency_ms, 3),
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
+            latency_ms=round(total.latency_ms, 3),
+            input_tokens=total.usage.input_tokens,
+            output_tokens=total.usage.output_tokens,
             cost_usd=cost_usd,
-            cost_source=cost.source,
+            cost_source=total.cost.source,
             cost_then_usd=cost_then_usd,
             finish_reason=steps[-1].finish_reason if steps else None,
             warnings=warnings,

@@ -25,7 +25,6 @@ from kindlm.events import CallFailed, Payload, ProviderFailed, ProviderRequested
 from kindlm.plan import PlannedSuite
 from kindlm.ports import (
     AgentReply,
-    Ask,
     Asked,
     Embedder,
     Embedding,
@@ -39,7 +38,7 @@ from kindlm.ports import (
 )
 from kindlm.stored_form import bounded
 from kindlm.suite import ModelParams, ModelTarget, SimulatedTool, Suite
-from kindlm.transcript import Cost, Message, Role, Usage
+from kindlm.transcript import Cost, Message, Role, ToolCall, Usage
 from kindlm_store.new_event import scrub
 
 __all__ = [
@@ -62,14 +61,20 @@ MAX_RESENDS = 5
 _log = FieldLog(__name__)
 
 
+_CUT_OFF = KindlmError(
+    ErrorCode.PROVIDER_TIMEOUT,
+    "The call was cut off before it was answered: the time of the execution was over, or the"
+    " run was stopped.",
+)
+
+
 class Calls:
     """Makes the calls of one attempt of an execution, each when its callee's pace allows it.
 
     Calls are numbered from 1, retries included, after `last` of an earlier run. `spent_usd` is what
-    they cost so far, as far as that is known. `assertion` is the index of the assertion that is
-    being evaluated; its calls are recorded with it. No wait goes beyond the `deadline`, but waiting
-    for a turn, or as long as a provider asks for (`Retry-After`), takes none of its time.
-    `reserved` is the turn for the first call, if it was taken already.
+    they cost so far, as far as that is known. No wait goes beyond the `deadline`, but waiting for a
+    turn, or as long as a provider asks for (`Retry-After`), takes none of its time. `reserved` is
+    the turn for the first call, if it was taken already.
     """
 
     def __init__(
@@ -89,7 +94,6 @@ class Calls:
         self.pricing = run.pricing[planned.ordinal]
         self.permit = Permit(run.permits, planned.ordinal)
         self.spent_usd = 0.0
-        self.assertion = 0
         self.last = last
         self._ordinal = planned.ordinal
         self._deadline = deadline
@@ -103,6 +107,7 @@ class Calls:
         call: Callable[[], Awaitable[Result[T]]],
         failed: type[CallFailed],
         about: Mapping[str, Any],
+        record: Callable[[Payload], None],
     ) -> Result[tuple[int, T]]:
         """Call until there is an answer, an error that no retry can help, or no try or time left.
 
@@ -113,6 +118,7 @@ class Calls:
                 of the retries of the suite.
             failed: the event of a try that failed.
             about: what log lines say of the callee.
+            record: takes the events.
 
         Returns:
             The number of the call that was answered, with the answer; or the last error.
@@ -125,7 +131,7 @@ class Calls:
             latency_ms = (clock.monotonic() - begun) * 1000
             keep_raw = self.suite.record_raw_bodies
             event = failed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw)
-            self.recorder.record(event)
+            record(event)
             _log.warning(
                 "The call failed",
                 **about,
@@ -142,14 +148,14 @@ class Calls:
             try:
                 await self.permit.to_call(is_answered=pace is None or not pace.is_closed)
                 self.last = number = self.last + 1
-                self.recorder.record(sent(call=number, attempt=retried + resent + 1))
+                record(sent(call=number, attempt=retried + resent + 1))
                 what = "Calling an agent" if "agent" in about else "Calling a model"
                 _log.debug(what, **about, call=number, attempt=retried + resent + 1)
                 begun = clock.monotonic()
                 try:
                     result = await call()
                 except asyncio.CancelledError:
-                    record_failure(_cut_off(), begun, None)
+                    record_failure(_CUT_OFF, begun, None)
                     raise
             finally:
                 if turn is not None:
@@ -190,29 +196,25 @@ class Calls:
             self._reserved.pace.ended(self._reserved)
             self._reserved = None
 
-    def spend(self, model: str, cost: Cost) -> None:
-        """Count what a call to a model, or to an agent, cost."""
-        self.spent_usd += cost.usd or 0.0
-        self.run.budget.spend(self._ordinal, model, cost)
-
     def answer_facts(
         self,
         number: int,
         reply: ModelReply | AgentReply,
-        price: Callable[[str | None], Cost],
+        cost: Cost,
         name: str,
     ) -> dict[str, Any]:
         """Return what is recorded of an answer, of a model or of an agent alike; count its cost.
 
-        It is as it can be stored, so that what is checked is what is recorded. `price` gives the
-        cost for the model that answered, `name` stands for a model that names itself not. An answer
-        of an earlier run costs nothing now; what it cost then is recorded beside.
+        It is as it can be stored, so that what is checked is what is recorded. `name` stands for a
+        model that names itself not. An answer of an earlier run costs nothing now; what it cost
+        then is recorded beside.
         """
-        recorded = reply.recorded
+        recorded, now = reply.recorded, cost
+        if recorded is not None:
+            cost, now = recorded.cost, Cost(0.0)
         model = bounded(scrub(reply.model)) if reply.model else None
-        cost = price(model) if recorded is None else recorded.cost
-        usd = cost.usd if recorded is None else 0.0
-        self.spend(model or name, cost if recorded is None else Cost(0.0))
+        self.spent_usd += now.usd or 0.0
+        self.run.budget.spend(self._ordinal, model or name, now)
         return {
             "call": number,
             "text": scrub(reply.text),
@@ -220,7 +222,7 @@ class Calls:
             "input_tokens": reply.usage.input_tokens,
             "output_tokens": reply.usage.output_tokens,
             "latency_ms": round(reply.latency_ms, 3),
-            "cost_usd": usd,
+            "cost_usd": now.usd,
             "cost_source": cost.source,
             "recorded_in": recorded.call if recorded else None,
             "cost_then_usd": cost.usd if recorded else None,
@@ -235,6 +237,7 @@ class Calls:
         request: ModelRequest,
         purpose: Purpose,
         new: Sequence[Message],
+        record: Callable[[Payload], None],
         *,
         after: int | None = None,
         boundary: str = "",
@@ -265,7 +268,7 @@ class Calls:
             response_schema=request.response_schema.name if request.response_schema else None,
             assertion=assertion,
             after=after,
-            messages=_without(boundary, new),
+            messages=_without(boundary, new) if boundary else tuple(new),
         )
         callee = complete = None
         if self._answers is not None:
@@ -283,33 +286,28 @@ class Calls:
             "provider": provider,
             "model": request.model,
         }
-        result = await self.make(callee, sent, complete, ProviderFailed, about)
+        result = await self.make(callee, sent, complete, ProviderFailed, about, record)
         if isinstance(result, Err):
             return result
         number, reply = result.value
-
-        def price(model: str | None) -> Cost:
-            reported, named = reply.reported_cost_usd, model or target.model
-            return self.pricing.cost(provider, named, reply.usage, reported, requested=target.model)
-
+        cost = self.pricing.cost(
+            provider,
+            reply.model or target.model,
+            reply.usage,
+            reply.reported_cost_usd,
+            requested=target.model,
+        )
         event = ProviderResponded(
-            **self.answer_facts(number, reply, price, target.model),
-            tool_calls=tuple([call.storable() for call in reply.tool_calls]),
+            **self.answer_facts(number, reply, cost, target.model),
+            tool_calls=tuple(map(ToolCall.storable, reply.tool_calls)),
             finish_reason=reply.finish_reason,
         )
-        self.recorder.record(event)
+        record(event)
         _log.debug("The model answered", **about, call=number, latency_ms=event.latency_ms)
         return Ok((reply, event))
 
-    def asking(self, assertion: int | None) -> Ask:
-        """Return what puts questions of one assertion, beside those of others, or of none."""
-        return partial(self._ask, assertion)
-
-    async def ask(self, question: Question) -> Result[ModelReply]:
-        """Put a question of the assertion that is evaluated; implements `ports.Ask`."""
-        return await self._ask(self.assertion, question)
-
-    async def _ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
+    async def ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
+        """Put a question of one assertion, or of none; a part of it is a `ports.Ask`."""
         target = self.suite.judge(question.model)
         if target is None:
             return Err(_no_judge(question.model, self.suite))
@@ -329,6 +327,7 @@ class Calls:
             request,
             question.purpose,
             messages,
+            self.recorder.record,
             boundary=question.boundary,
             assertion=assertion,
         )
@@ -337,7 +336,9 @@ class Calls:
         reply, event = answered.value
         return Ok(replace(reply, text=event.text))
 
-    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> Result[Embedding]:
+    async def embed(
+        self, assertion: int, embedder: Embedder, texts: Sequence[str]
+    ) -> Result[Embedding]:
         """Turn texts into vectors to measure drift; recorded and priced like any other call."""
         provider, model = embedder.provider, embedder.model
         messages = tuple([Message(Role.USER, text) for text in texts])
@@ -348,7 +349,7 @@ class Calls:
             provider=provider,
             model=model,
             fingerprint=fingerprint(provider, request),
-            assertion=self.assertion,
+            assertion=assertion,
             messages=messages,
         )
         result = await self.make(
@@ -357,6 +358,7 @@ class Calls:
             lambda: embedder.embed(texts, self.suite.timeout_ms / 1000),
             ProviderFailed,
             {"purpose": Purpose.DRIFT.value, "provider": provider, "model": model},
+            self.recorder.record,
         )
         if isinstance(result, Err):
             return result
@@ -365,18 +367,8 @@ class Calls:
         # Vectors cost nothing going out: the price is that of the texts.
         spent = Usage(tokens, None if tokens is None else 0)
         cost = self.pricing.cost(provider, model, spent)
-        self.spend(model, cost)
-        self.recorder.record(
-            ProviderResponded(
-                call=number,
-                text="",
-                model=model,
-                input_tokens=tokens,
-                latency_ms=round(embedding.latency_ms, 3),
-                cost_usd=cost.usd,
-                cost_source=cost.source,
-            )
-        )
+        reply = ModelReply("", None, embedding.latency_ms, usage=Usage(tokens), model=model)
+        self.recorder.record(ProviderResponded(**self.answer_facts(number, reply, cost, model)))
         return Ok(embedding)
 
 
@@ -408,7 +400,7 @@ def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> 
             params.stop_sequences,
             params.seed,
         ],
-        "tools": [definition_of(tool) for tool in request.tools],
+        "tools": list(map(definition_of, request.tools)),
         "schema": [schema.name, schema.schema] if schema else None,
     }
     text = _canonical(parts)
@@ -435,8 +427,6 @@ async def _given(recorded: Result[ModelReply]) -> Result[ModelReply]:
 
 def _without(boundary: str, messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return messages without the random boundary of a question."""
-    if not boundary:
-        return tuple(messages)
     return tuple([replace(each, text=each.text.replace(boundary, "")) for each in messages])
 
 
@@ -446,15 +436,13 @@ def _settle(turn: Turn, result: Result[Any] | None) -> None:
     match result:
         case Ok(value=reply):
             pace.answered(turn, reply.quotas if isinstance(reply, ModelReply) else ())
-        case Err(error=error) if _is_refusal(error):
+        # 503: service unavailable (RFC 9110); 529: what Anthropic answers when it is overloaded.
+        case Err(error=error) if error.code is ErrorCode.PROVIDER_RATE_LIMIT or error.details.get(
+            "status"
+        ) in (503, 529):
             pace.refused(turn, error.details.get("retry_after"), error.details.get("quotas", ()))
         case _:
             pace.ended(turn)
-
-
-def _is_refusal(error: KindlmError) -> bool:
-    # 503: service unavailable (RFC 9110); 529: what Anthropic answers when it is overloaded.
-    return error.code is ErrorCode.PROVIDER_RATE_LIMIT or error.details.get("status") in (503, 529)
 
 
 def _delay(error: KindlmError, attempt: int, retries: int) -> float | None:
@@ -483,14 +471,6 @@ def retry_delay(
     if retry_after_s:
         return retry_after_s
     return max(base_s / 2, jitter * min(max_s, base_s * 2.0**attempt))
-
-
-def _cut_off() -> KindlmError:
-    return KindlmError(
-        ErrorCode.PROVIDER_TIMEOUT,
-        "The call was cut off before it was answered: the time of the execution was over, or the"
-        " run was stopped.",
-    )
 
 
 def _no_judge(model: str | None, suite: Suite) -> KindlmError:

@@ -44,10 +44,8 @@ _GENERATION = (
 )
 
 
-def in_words_of(suite: Suite, error: KindlmError | None) -> KindlmError | None:
-    """Return an error, if there is one, as the user of a suite can use it."""
-    if error is None:
-        return None
+def in_words_of(suite: Suite, error: KindlmError) -> KindlmError:
+    """Return an error as the user of a suite can use it."""
     hint = None if error.hint is None else said_in_words_of(suite, error.hint)
     if error.code is not ErrorCode.CONFIG_VALIDATION_ERROR:
         # It may quote what an agent or a provider said.

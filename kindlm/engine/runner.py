@@ -20,7 +20,7 @@ from kindlm.engine.stop import Stop
 from kindlm.outcome import Status
 from kindlm.plan import Earlier, Execution, Plan
 
-__all__ = ["Limits", "Observer", "Ports", "run_plan", "run_pool"]
+__all__ = ["Limits", "Observer", "Pool", "Ports", "run_plan"]
 
 Observer = Callable[[Finished], None]
 """Called for each execution once its end is on disk."""
@@ -58,7 +58,7 @@ async def run_plan(
     run = Run(plan, ports, stop, limits=limits, earlier=earlier, unpriced=unpriced, held_up=held_up)
     runner = _Runner(run, observer, earlier)
     # What only waits ends once what is in flight is asked to end.
-    asked_to_end = asyncio.ensure_future(stop.requested())
+    asked_to_end = asyncio.ensure_future(stop.requested.wait())
     asked_to_end.add_done_callback(lambda _: run.permits.review())
     timer: asyncio.TimerHandle | None = None
     try:
@@ -72,10 +72,9 @@ async def run_plan(
             timer = asyncio.get_running_loop().call_later(limits.max_time_s, time_over)
         complete = True
         async for part in parts or _whole(plan):
-            done = await run_pool(
-                part, earlier.finished, runner.calls, runner.work, run.paces.get, stop
-            )
-            complete = complete and done
+            finished = earlier.finished
+            pool = Pool(part, finished, runner.calls, runner.work, run.paces.get, stop)
+            complete = await pool.run() and complete
         return complete
     finally:
         asked_to_end.cancel()
@@ -143,10 +142,10 @@ class _Runner:
                 ended = replace(found, cost_usd=found.cost_usd + spent)
                 if not found.retried:
                     return ended
-                if stop.is_winding_down:
+                if stop.winding_down.is_set():
                     break
                 attempt, left, reserved = attempt + 1, left - 1, None
-            if stop.is_winding_down or budget.limit_exceeded(ordinal) is None:
+            if stop.winding_down.is_set() or budget.limit_exceeded(ordinal) is None:
                 return None
             attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
         elif reserved is not None:
@@ -157,38 +156,9 @@ class _Runner:
         return end_unrun(execution, recorder, attempt, status, reason=reason)
 
 
-async def run_pool(
-    plan: Plan,
-    done: Collection[str],
-    calls: Calls,
-    work: Work,
-    pace_of: Callable[[Callee], Pace],
-    stop: Stop,
-) -> bool:
-    """Do the executions of a plan that are not `done`; return whether none remained undone.
+class Pool:
+    """The executions of a plan that are not `done`, of which so many go on at once as may."""
 
-    Raises the first exception that `work` raises, when everything else was cancelled.
-    """
-    pool = _Pool(plan, done, calls, work, pace_of, stop)
-    running = asyncio.create_task(pool.run())
-    over = asyncio.create_task(stop.grace_over())
-    winding_down = asyncio.create_task(stop.winding_down())
-    winding_down.add_done_callback(lambda _: pool.close())
-    try:
-        await asyncio.wait({running, over}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (running, over, winding_down):
-            task.cancel()
-        await asyncio.gather(running, over, winding_down, return_exceptions=True)
-    if running.cancelled():
-        return False
-    try:
-        return running.result()
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-
-
-class _Pool:
     def __init__(
         self,
         plan: Plan,
@@ -209,12 +179,33 @@ class _Pool:
         self._all_done = True
 
     async def run(self) -> bool:
-        """Return whether all that was to be done is done."""
+        """Do the executions; return whether none remained undone.
+
+        Raises the first exception that `work` raises, when everything else was cancelled.
+        """
+        running = asyncio.create_task(self._run())
+        over = asyncio.create_task(self._stop.grace_over())
+        winding_down = asyncio.create_task(self._stop.winding_down.wait())
+        winding_down.add_done_callback(self._start_no_more)
+        try:
+            await asyncio.wait({running, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (running, over, winding_down):
+                task.cancel()
+            await asyncio.gather(running, over, winding_down, return_exceptions=True)
+        if running.cancelled():
+            return False
+        try:
+            return running.result()
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _run(self) -> bool:
         async with asyncio.TaskGroup() as group:
             self._starting = [group.create_task(self._start(lane, group)) for lane in self._lanes]
         return self._all_done and all(lane.head is None for lane in self._lanes)
 
-    def close(self) -> None:
+    def _start_no_more(self, _: object) -> None:
         """Wait for nothing more that could be started; what was started goes on."""
         for task in self._starting:
             task.cancel()
@@ -223,7 +214,7 @@ class _Pool:
         """Start the executions of a lane, one after another, as there is room."""
         while (execution := lane.head) is not None:
             reserved = await self._admit(execution, lane.pace)
-            if self._stop.is_winding_down:
+            if self._stop.winding_down.is_set():
                 return  # nobody needs the place any more
             if reserved is not None and reserved.pace.is_closed:
                 reserved.pace.ended(reserved)

@@ -26,7 +26,14 @@ from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind
 from kindlm.wording import listed, shown
 
-__all__ = ["MissingValueError", "SimulatedAnswer", "SimulatedTools", "fill", "state_matches"]
+__all__ = [
+    "MissingValueError",
+    "SimulatedAnswer",
+    "SimulatedTools",
+    "as_text",
+    "fill",
+    "state_matches",
+]
 
 _Problems: TypeAlias = tuple[ToolProblem, ...]
 
@@ -285,7 +292,7 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
             whole = TOOL_PLACEHOLDER.fullmatch(template)
             if whole is not None:
                 return _value(whole[1], scope)
-            return TOOL_PLACEHOLDER.sub(lambda found: _as_text(_value(found[1], scope)), template)
+            return TOOL_PLACEHOLDER.sub(lambda found: as_text(_value(found[1], scope)), template)
         case Mapping():
             return {key: fill(item, scope) for key, item in template.items()}
         case list() | tuple():
@@ -303,5 +310,6 @@ def _value(path: str, scope: Mapping[str, Any]) -> Any:
     return value
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return a value as it is put into a text: a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

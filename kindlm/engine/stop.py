@@ -44,26 +44,28 @@ class Stop:
     """Asks a run to stop: nothing new starts, and what is in flight gets a grace period.
 
     `reason` says why, for the record and the user. `aborted` says that a limit of the run (its
-    money, its time) was the reason, rather than a person.
+    money, its time) was the reason, rather than a person. `winding_down` is set when nothing new is
+    to start, `requested` when what is in flight is asked to end, too, and `at_once` when its grace
+    period is over.
     """
 
     def __init__(self, grace_s: float = 5.0) -> None:
         self.reason: str | None = None
         self.aborted = False
         self._grace_s = grace_s
-        self._winding_down = asyncio.Event()
-        self._requested = asyncio.Event()
-        self._at_once = asyncio.Event()
+        self.winding_down = asyncio.Event()
+        self.requested = asyncio.Event()
+        self.at_once = asyncio.Event()
 
     def request(self, reason: str) -> None:
         """Ask to stop, from the event loop's thread; the first reason stays."""
         self.wind_down(reason)
-        self._requested.set()
+        self.requested.set()
 
     def wind_down(self, reason: str) -> None:
         """Ask that nothing new starts; what is in flight takes the time that it needs."""
         self.reason = self.reason or reason
-        self._winding_down.set()
+        self.winding_down.set()
 
     def abort(self, reason: str, *, cut_off: bool = False) -> None:
         """Wind down since a limit is reached; with `cut_off`, what is in flight gets its grace."""
@@ -71,40 +73,18 @@ class Stop:
             self.aborted = True
         self.wind_down(reason)
         if cut_off:
-            self._requested.set()
+            self.requested.set()
 
     def leave_undone(self, reason: str) -> None:
         """Say why not everything will be run; whatever is not concerned by that goes on."""
         if self.reason is None:
             self.reason, self.aborted = reason, True
 
-    @property
-    def is_requested(self) -> bool:
-        """Whether what is in flight has been asked to end, too."""
-        return self._requested.is_set()
-
-    @property
-    def is_winding_down(self) -> bool:
-        """Whether nothing new is to start."""
-        return self._winding_down.is_set()
-
-    async def winding_down(self) -> None:
-        """Return when nothing new is to start."""
-        await self._winding_down.wait()
-
-    async def requested(self) -> None:
-        """Return when what is in flight is asked to end."""
-        await self._requested.wait()
-
-    def at_once(self) -> None:
-        """End the grace period now."""
-        self._at_once.set()
-
     async def grace_over(self) -> None:
         """Return when a stop was requested and the grace period has passed or was ended."""
-        await self._requested.wait()
+        await self.requested.wait()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._at_once.wait(), self._grace_s)
+            await asyncio.wait_for(self.at_once.wait(), self._grace_s)
 
 
 class Budget:
@@ -221,7 +201,7 @@ class Permit:
     def review(self) -> None:
         """Cut the execution off if it waits in vain."""
         budget, stop = self._permits.budget, self._permits.stop
-        if self._waits and (stop.is_requested or budget.is_spent(self._ordinal)):
+        if self._waits and (stop.requested.is_set() or budget.is_spent(self._ordinal)):
             self._cut_off()
 
     def takes_back(self) -> bool:

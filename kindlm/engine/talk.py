@@ -20,7 +20,7 @@ from kindlm.engine.log import FieldLog
 from kindlm.engine.pace import Callee
 from kindlm.engine.tools import Tools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import AgentFailed, AgentReplied, AgentSent
+from kindlm.events import AgentFailed, AgentReplied, AgentSent, Conversation, Payload
 from kindlm.ports import (
     Agent,
     AgentReply,
@@ -28,8 +28,8 @@ from kindlm.ports import (
     ConversationSpoilt,
     HeldConversation,
     ModelRequest,
-    Provenance,
     Purpose,
+    Recorder,
 )
 from kindlm.suite import AgentTarget, Case, ModelTarget
 from kindlm.transcript import (
@@ -39,8 +39,6 @@ from kindlm.transcript import (
     Message,
     Role,
     Step,
-    ToolUse,
-    Transcript,
     storable_json,
 )
 from kindlm.wording import shown
@@ -77,14 +75,9 @@ class Talk:
     after the other, within `async with`.
     """
 
-    transcript: Transcript = Transcript()
+    said: Conversation = field(default_factory=Conversation)
     error: KindlmError | None = None
     warnings: dict[str, None] = field(default_factory=dict)
-
-    @property
-    def is_checkable(self) -> bool:
-        """Whether there is something to check: an answer, or all turns used up by tool calls."""
-        return self.error is None or self.error.code is ErrorCode.ENGINE_MAX_TURNS
 
     async def __aenter__(self) -> Self:
         """Open the conversation."""
@@ -96,17 +89,31 @@ class Talk:
     async def hold(self) -> None:
         """Hold the conversation to its end."""
 
-    async def say(self, message: Message) -> Result[AgentReply]:
-        """Send one more message of the user, and return its answer."""
+    async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
+        """Send one more message of the user; return its answer, and the body if it is kept."""
         error = f"There is no agent that {shown(message.text)} could be sent to."
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, error))
+
+
+@dataclass(eq=False, kw_only=True)
+class RecordedTalk(Conversation):
+    """A conversation that is recorded while it is held."""
+
+    recorder: Recorder
+
+    def record(self, event: Payload) -> None:
+        """Hand an event to the log, and take it in; what is not recorded was not said."""
+        self.recorder.record(event)
+        self.add(event)
 
 
 class HeldTalk(Talk):
     """A conversation of an earlier run; a script gets the answers to the same messages again."""
 
     def __init__(self, held: HeldConversation) -> None:
-        super().__init__(held.transcript.prefix(0), warnings=dict.fromkeys(held.warnings))
+        super().__init__(
+            Conversation(held.transcript.prefix(0)), warnings=dict.fromkeys(held.warnings)
+        )
         self._held = held
 
     async def __aexit__(self, *exception: object) -> None:
@@ -115,16 +122,16 @@ class HeldTalk(Talk):
         if self.error is not None or error is None or error.code not in _OF_CONVERSATIONS:
             return
         # What ended it at one of its messages comes with that message.
-        if self.transcript.turns and all(turn.steps for turn in turns):
+        if self.said.transcript.turns and all(turn.steps for turn in turns):
             self.error = error
 
     async def hold(self) -> None:
         """Take the conversation as it was."""
-        self.transcript, self.error = self._held.transcript, self._held.error
+        self.said.transcript, self.error = self._held.transcript, self._held.error
 
-    async def say(self, message: Message) -> Result[AgentReply]:
+    async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
         """Return what was answered to this message then."""
-        held, number = self._held, len(self.transcript.turns)
+        held, number = self._held, len(self.said.transcript.turns)
         turns = held.transcript.turns
         if number >= len(turns):
             purged = None if turns else held.error
@@ -132,31 +139,15 @@ class HeldTalk(Talk):
         turn = turns[number]
         if turn.user != scrub(message.text):
             return self._ended(_diverged(held, f"message {number + 1} was another one then"))
-        self.transcript = held.transcript.prefix(number + 1)
+        self.said.transcript = held.transcript.prefix(number + 1)
         if not turn.steps:
             return self._ended(held.error or _diverged(held, "nobody answered then"))
-        last = turn.steps[-1]
         raw = held.bodies[number] if number < len(held.bodies) else None
-        return Ok(_reply(last, raw, Provenance(held.source, last.cost)))
+        return Ok((turn.steps[-1], raw))
 
     def _ended(self, error: KindlmError) -> Err:
         self.error = error
         return Err(error)
-
-
-def _reply(step: Step, raw: str | None, recorded: Provenance | None) -> AgentReply:
-    """Return an agent's answer as a script gets it: as it is recorded."""
-    return AgentReply(
-        text=step.text,
-        raw=raw,
-        latency_ms=step.latency_ms,
-        tool_uses=step.tool_uses,
-        usage=step.usage,
-        model=step.model,
-        reported=step.reported,
-        reports_tools=step.reports_tools,
-        recorded=recorded,
-    )
 
 
 _OF_CONVERSATIONS = {
@@ -182,6 +173,7 @@ def _diverged(held: HeldConversation, why: str) -> KindlmError:
 class _LiveTalk(Talk):
     """A conversation that goes on: `new` are the messages since the answer of call `after`."""
 
+    said: RecordedTalk
     case: Case
     calls: Calls
     tools: Tools
@@ -189,29 +181,24 @@ class _LiveTalk(Talk):
     new: tuple[Message, ...] = ()
     after: int = 0
 
-    def __post_init__(self) -> None:
-        system = self.case.prompt.system
-        self.transcript = replace(self.transcript, system=scrub(system) if system else None)
-
     async def hold(self) -> None:
         """Hold the conversation to its end; its first messages are recorded already."""
         case, contexts = self.case, iter(self.case.contexts)
         written = case.written.follow_ups if case.written else case.follow_ups
-        async with self:
-            await self._exchange(case.prompt.user, next(contexts, None))
-            for text, as_written in zip(case.follow_ups, written, strict=True):
-                if self.error is not None:
-                    return
-                self._add(Message(Role.USER, text, written=as_written))
-                await self._exchange(text, next(contexts, None))
+        await self._exchange(next(contexts, None))
+        for text, as_written in zip(case.follow_ups, written, strict=True):
+            if self.error is not None:
+                return
+            self._add(Message(Role.USER, text, written=as_written))
+            await self._exchange(next(contexts, None))
 
     def _add(self, message: Message) -> None:
         self.messages = (*self.messages, message)
         self.new = (*self.new, message)
 
     @abstractmethod
-    async def _exchange(self, user: str, context: Mapping[str, Any] | None) -> object:
-        """Get the answer to the user's message, which was added already."""
+    async def _exchange(self, context: Mapping[str, Any] | None) -> object:
+        """Get the answer to the user's message, which was added; `context` is for agents."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -223,14 +210,12 @@ class ModelTalk(_LiveTalk):
 
     async def _exchange(
         self,
-        user: str,
         context: Mapping[str, Any] | None,  # noqa: ARG002 - for agents only
     ) -> None:
         """Call the model, and answer its tool calls, until it answers without one."""
         if not self.calls_left:
             self.error = _too_many_turns(self.case, "The user had more to say")
             return
-        self.transcript = self.transcript.with_turn(scrub(user))
         timeout_s = self.calls.suite.timeout_ms / 1000
         target, tools = self.target, self.tools
         while self.calls_left:
@@ -239,7 +224,7 @@ class ModelTalk(_LiveTalk):
                 target.model, self.messages, target.params, timeout_s, tools.definitions
             )
             result = await self.calls.to_model(
-                target, request, Purpose.TEST, self.new, after=self.after
+                target, request, Purpose.TEST, self.new, self.said.record, after=self.after
             )
             if isinstance(result, Err):
                 self.error = result.error
@@ -249,25 +234,23 @@ class ModelTalk(_LiveTalk):
             if answer.finish_reason in _FINISH_WARNINGS:
                 self.warnings[_FINISH_WARNINGS[answer.finish_reason]] = None
             if not answer.tool_calls and not answer.text.strip():
-                self.error = _empty_model_response(answer.finish_reason)
+                why = f" (finish reason: {answer.finish_reason})" if answer.finish_reason else ""
+                self.error = _empty_response(
+                    f"The model answered with neither text nor a tool call{why}.",
+                    "Raise maxTokens, or look",
+                )
                 return
             self.after = answer.call
             # The answer begins with the prefill, so that the assistant's message replaces it.
             before = self.messages[:-1] if self.messages[-1].prefill else self.messages
             said = Message(Role.ASSISTANT, answer.text, tool_calls=tuple(answer.tool_calls))
             self.messages, self.new = (*before, said), ()
-            uses: list[ToolUse] = []
-            if answer.tool_calls:
-                tools.begin(answer.call)
-                for one in await tools.answer_all(answer.tool_calls):
-                    uses.append(one.use)
-                    call = one.use.call
-                    self._add(
-                        Message(Role.TOOL, one.text, tool_call_id=call.id, tool_name=call.name)
-                    )
-            self.transcript = self.transcript.with_step(answer.step(uses))
-            if not uses:
+            if not answer.tool_calls:
                 return
+            tools.begin(answer.call)
+            for one in await tools.answer_all(answer.tool_calls):
+                call = one.use.call
+                self._add(Message(Role.TOOL, one.text, tool_call_id=call.id, tool_name=call.name))
         self.error = _too_many_turns(self.case, "The model still called tools")
 
 
@@ -285,6 +268,11 @@ class AgentTalk(_LiveTalk):
     callee: Callee | None
     conversation: str = field(default_factory=lambda: uuid4().hex)
 
+    async def hold(self) -> None:
+        """Hold the conversation to its end, with an agent that is there as long."""
+        async with self:
+            await super().hold()
+
     async def __aenter__(self) -> Self:
         """Open the conversation."""
         await self.agent.__aenter__()
@@ -297,13 +285,12 @@ class AgentTalk(_LiveTalk):
         except ConversationSpoilt as spoilt:
             self.error = self.error or spoilt.error
 
-    async def say(self, message: Message) -> Result[AgentReply]:
-        """Send one more message of the user, and return its answer."""
+    async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
+        """Send one more message of the user; return its answer, and the body if it is kept."""
         self._add(message)
-        return await self._exchange(message.text, None)
+        return await self._exchange(None)
 
-    async def _exchange(self, user: str, context: Mapping[str, Any] | None) -> Result[AgentReply]:
-        self.transcript = self.transcript.with_turn(scrub(user))
+    async def _exchange(self, context: Mapping[str, Any] | None) -> Result[tuple[Step, str | None]]:
         calls, target, name = self.calls, self.target, self.name
         own = None if target is None else target.timeout_ms
         timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
@@ -318,42 +305,41 @@ class AgentTalk(_LiveTalk):
             context=context,
         )
         send = partial(self._send, request)
-        result = await calls.make(self.callee, sent, send, AgentFailed, {"agent": name})
+        result = await calls.make(
+            self.callee, sent, send, AgentFailed, {"agent": name}, self.said.record
+        )
         if isinstance(result, Err):
             self.error = result.error
             return result
         number, reply = result.value
-
-        def price(model: str | None) -> Cost:
-            """Return what it reports, else what its tokens cost at the price of its model.
-
-            That is the one it names, or the one it is known to run; `prices` may name the agent.
-            """
-            if reply.reported_cost_usd is not None:
-                return Cost(reply.reported_cost_usd, CostSource.REPORTED)
-            model = model or (target.model if target else None)
-            return calls.pricing.cost(None, model, reply.usage, requested=name)
-
+        # What it reports, else what its tokens cost at the price of its model: the one it names, or
+        # is known to run; `prices` may name the agent.
+        if reply.reported_cost_usd is not None:
+            cost = Cost(reply.reported_cost_usd, CostSource.REPORTED)
+        else:
+            model = reply.model or (target.model if target else None)
+            cost = calls.pricing.cost(None, model, reply.usage, requested=name)
         answer = AgentReplied(
-            **calls.answer_facts(number, reply, price, name),
+            **calls.answer_facts(number, reply, cost, name),
             tool_calls=self.tools.place(reply.tool_uses),
             reported=storable_json(dict(reply.reported)),
             reports_tools=bool(
                 reply.tool_uses if reply.reports_tools is None else reply.reports_tools
             ),
         )
-        calls.recorder.record(answer)
+        self.said.record(answer)
         _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
         self.warnings.update(dict.fromkeys(answer.warnings))
         if not answer.tool_calls and not answer.text.strip():
-            self.error = _empty_agent_response(name)
+            self.error = _empty_response(
+                f"The agent {name} answered with neither text nor a tool call.",
+                "Look",
+            )
             return Err(self.error)
-        step = answer.step()
-        self.transcript = self.transcript.with_step(step)
         self.messages = (*self.messages, Message(Role.ASSISTANT, answer.text))
         self.new, self.after = (), number
         raw = None if reply.raw is None else scrub(reply.raw)
-        return Ok(_reply(step, raw, reply.recorded))
+        return Ok((self.said.transcript.steps[-1], raw))
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
         # A judge may call meanwhile.
@@ -388,21 +374,9 @@ _FINISH_WARNINGS: Mapping[FinishReason | None, str] = {
 }
 
 
-def _empty_model_response(finish_reason: FinishReason | None) -> KindlmError:
-    reason = f" (finish reason: {finish_reason})" if finish_reason else ""
-    return KindlmError(
-        ErrorCode.ENGINE_EMPTY_RESPONSE,
-        f"The model answered with neither text nor a tool call{reason}.",
-        "Raise maxTokens, or look at the recorded body: kindlm show RUN EXECUTION --verbose",
-    )
-
-
-def _empty_agent_response(name: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.ENGINE_EMPTY_RESPONSE,
-        f"The agent {name} answered with neither text nor a tool call.",
-        "Look at the recorded body: kindlm show RUN EXECUTION --verbose",
-    )
+def _empty_response(message: str, hint: str) -> KindlmError:
+    hint = f"{hint} at the recorded body: kindlm show RUN EXECUTION --verbose"
+    return KindlmError(ErrorCode.ENGINE_EMPTY_RESPONSE, message, hint)
 
 
 def _too_many_turns(case: Case, what: str) -> KindlmError:

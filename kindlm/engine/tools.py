@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from kindlm.engine.simulation import SimulatedTools
-from kindlm.events import AgentToolUse, ToolCalled, ToolSimulated
-from kindlm.ports import AnsweredCall, Clock, Recorder
+from kindlm.engine.simulation import SimulatedTools, as_text
+from kindlm.events import AgentToolUse, Payload, ToolCalled, ToolSimulated
+from kindlm.ports import AnsweredCall, Clock
 from kindlm.transcript import ToolCall, ToolUse, storable_json
 
 __all__ = ["Tools"]
@@ -23,9 +22,11 @@ class Tools:
     `definitions` are sent to the model.
     """
 
-    def __init__(self, simulator: SimulatedTools, recorder: Recorder, clock: Clock) -> None:
+    def __init__(
+        self, simulator: SimulatedTools, record: Callable[[Payload], None], clock: Clock
+    ) -> None:
         self._simulator = simulator
-        self._recorder = recorder
+        self._record = record
         self._clock = clock
         self._one_by_one = asyncio.Lock()
         self._call = 0
@@ -68,7 +69,7 @@ class Tools:
         """Return the result of a tool call, and how many seconds it is to take."""
         index = max(self._next, self._first + len(self._simulated) + own)
         self._next = index + 1
-        self._recorder.record(
+        self._record(
             ToolCalled(
                 index=index,
                 call=self._call,
@@ -79,7 +80,7 @@ class Tools:
         )
         answer = await self._simulator.answer(call)
         response = storable_json(answer.response)
-        self._recorder.record(
+        self._record(
             ToolSimulated(
                 index=index,
                 call_id=call.id,
@@ -89,11 +90,7 @@ class Tools:
             )
         )
         self._simulated[index] = use = ToolUse(call, response, answer.rule, answer.problems)
-        text = answer.text
-        if text is None:
-            # A text goes to the model as it is; anything else as JSON.
-            is_text = isinstance(response, str)
-            text = response if is_text else json.dumps(response, ensure_ascii=False)
+        text = as_text(response) if answer.text is None else answer.text
         return AnsweredCall(use, text), answer.delay_s
 
     def place(self, reported: Sequence[ToolUse]) -> list[AgentToolUse]:

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import replace
+from functools import partial
 
 from kindlm.engine.calls import Calls
 from kindlm.engine.stop import cut_off
@@ -18,9 +19,9 @@ from kindlm.engine.talk import Talk
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
 from kindlm.events import AssertionEvaluated, Payload
 from kindlm.outcome import CheckResult, FailureCode, Outcome
-from kindlm.ports import AgentReply, CheckContext, Checker, Clock, ModelReply, Question
+from kindlm.ports import CheckContext, Checker, Clock, ModelReply, Question
 from kindlm.suite import Expectation, Script
-from kindlm.transcript import Message, Role
+from kindlm.transcript import Message, Role, Step
 
 __all__ = ["ScriptedTrial"]
 
@@ -46,7 +47,7 @@ class ScriptedTrial:
     @property
     def turns(self) -> int:
         """How many messages were sent so far."""
-        return len(self._talk.transcript.turns)
+        return len(self._talk.said.transcript.turns)
 
     @property
     def results(self) -> list[CheckResult]:
@@ -67,7 +68,7 @@ class ScriptedTrial:
         whole = sum(share for share, _ in shares)
         return sum(share * score for share, score in shares) / whole if whole else None
 
-    async def send(self, text: str) -> Result[AgentReply]:
+    async def send(self, text: str) -> Result[tuple[Step, str | None]]:
         """Send a message of the user; see `ports.Stage`."""
         await self._going_on_still()
         async with self._one_by_one:
@@ -79,10 +80,10 @@ class ScriptedTrial:
         self, expectation: Expectation, *, now: bool = False
     ) -> asyncio.Future[CheckResult]:
         """Check what was said until now; see `ports.Stage`."""
-        transcript = self._talk.transcript
+        transcript = self._talk.said.transcript
         index, expectation = self._next(expectation)
         started = self._clock.monotonic()
-        context = CheckContext(self._calls.asking(index))
+        context = CheckContext(partial(self._calls.ask, index))
         found = self._checker.evaluate(expectation, transcript, context, now=now)
         if isinstance(found, CheckResult):
             return self._done(index, expectation, found, started)
@@ -105,7 +106,7 @@ class ScriptedTrial:
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Put a question to a model on behalf of the script; see `ports.Stage`."""
         await self._going_on_still()
-        return await self._calls.asking(None)(question)
+        return await self._calls.ask(None, question)
 
     def record(self, payload: Payload) -> None:
         """Record what else happened in this trial; see `ports.Stage`."""

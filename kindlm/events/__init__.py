@@ -36,6 +36,7 @@ from kindlm.events.codec import (
     read,
     stored_fields,
 )
+from kindlm.events.conversation import Conversation
 from kindlm.events.execution import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.events.journal import (
     AgentProfiled,
@@ -76,6 +77,7 @@ __all__ = [
     "CallAnswered",
     "CallFailed",
     "ContentsPurged",
+    "Conversation",
     "DealtTest",
     "EventError",
     "ExecutionFinished",

@@ -26,8 +26,8 @@ from kindlm.generate.texts import is_name, spoken
 from kindlm.generate.verifying import problems_of
 from kindlm.generate.writing import write_file
 from kindlm.model_answers import why_unread
-from kindlm.ports import AgentReply, Question, Stage
-from kindlm.transcript import FinishReason
+from kindlm.ports import Question, Stage
+from kindlm.transcript import FinishReason, Step
 from kindlm.wording import count, shown
 
 __all__ = ["PROBES", "GenerationScript", "not_written"]
@@ -100,13 +100,13 @@ class GenerationScript:
             if isinstance(answer, Err):
                 self.is_unheard = True
                 return answer
-            exchanges.append(self._exchange(message, answer.value))
+            exchanges.append(self._exchange(message, answer.value[0]))
         description, prompt = (
             text and self._redact(text) for text in (order.description, order.system_prompt)
         )
         return Ok(Sources(description, prompt, tuple(exchanges)))
 
-    def _exchange(self, message: str, reply: AgentReply) -> Exchange:
+    def _exchange(self, message: str, reply: Step) -> Exchange:
         # Secrets go before a text is cut: a part of one is not recognised everywhere.
         said = spoken(self._redact(reply.text), _LONGEST_ANSWER)
         names = (use.call.name for use in reply.tool_uses)

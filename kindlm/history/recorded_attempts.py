@@ -21,6 +21,7 @@ from kindlm.events import (
     AgentSent,
     CallAnswered,
     CallFailed,
+    Conversation,
     ExecutionFinished,
     ExecutionStarted,
     Payload,
@@ -33,7 +34,7 @@ from kindlm.events import (
 )
 from kindlm.plan import Execution
 from kindlm.ports import HeldConversation, Purpose
-from kindlm.transcript import Message, Role, ToolUse, Transcript
+from kindlm.transcript import Message, Role, Transcript
 
 __all__ = [
     "PurgedError",
@@ -216,41 +217,10 @@ class RecordedAttempt:
 
 def transcript_of(events: Iterable[Payload]) -> Transcript:
     """Return the transcript that the events of a conversation with the target add up to."""
-    transcript = Transcript()
-    waiting: ProviderResponded | None = None
-    uses: list[ToolUse] = []
+    said = Conversation()
     for event in events:
-        match event:
-            case ExecutionStarted(messages=messages):
-                system = next((m.text for m in messages if m.role is Role.SYSTEM), None)
-                # The first message of a scenario comes with its first call.
-                transcript = _with_turns(Transcript(system), messages)
-            # What is tried again is not said again.
-            case ProviderRequested(attempt=1) | AgentSent(attempt=1):
-                transcript = _with_turns(transcript, event.messages)
-            # An answer of blanks was an error when it came, and no step.
-            case ProviderResponded() | AgentReplied() if not (
-                event.tool_calls or event.text.strip()
-            ):
-                waiting = None
-            case AgentReplied() | ProviderResponded(tool_calls=()):
-                transcript, waiting = transcript.with_step(event.step()), None
-            case ProviderResponded():
-                waiting, uses = event, []
-            case ToolSimulated() if waiting is not None:
-                call = waiting.tool_calls[len(uses)]
-                uses.append(ToolUse(call, event.response, event.rule, tuple(event.problems)))
-                if len(uses) == len(waiting.tool_calls):
-                    transcript = transcript.with_step(waiting.step(uses))
-                    waiting = None
-    return transcript
-
-
-def _with_turns(transcript: Transcript, messages: Iterable[Message]) -> Transcript:
-    for message in messages:
-        if message.role is Role.USER:
-            transcript = transcript.with_turn(message.text)
-    return transcript
+        said.add(event)
+    return said.transcript
 
 
 def recorded_executions(

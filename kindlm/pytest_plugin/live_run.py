@@ -175,7 +175,7 @@ class LiveRun:
             try:
                 self._thread.join()
             except KeyboardInterrupt:
-                self._call(self._stop.at_once)
+                self._call(self._stop.at_once.set)
         self._restore_sigterm()
 
     # What the session tells while it goes on; see `recording.Watcher`.

@@ -123,7 +123,7 @@ class RunRecorder:
         except RuntimeError:
             outbox.flush()
             return
-        if guard.is_running_user_code:
+        if guard.notes.going:
             outbox.flush()
         elif is_first:
             loop.call_soon(outbox.flush)

@@ -137,7 +137,7 @@ def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:
 async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
     """Return what the work returns, None if a stop is requested before."""
     task = asyncio.create_task(work)
-    stopping = asyncio.create_task(stop.requested())
+    stopping = asyncio.create_task(stop.requested.wait())
     try:
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
         return None if not task.done() else task.result()

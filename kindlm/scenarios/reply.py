@@ -6,8 +6,7 @@ import copy
 import json
 from dataclasses import dataclass, field, replace
 
-from kindlm.ports import AgentReply
-from kindlm.transcript import ToolCall, Usage
+from kindlm.transcript import Step, ToolCall, Usage
 from kindlm_store import REDACTED
 
 __all__ = ["Reply"]
@@ -86,7 +85,7 @@ class Reply:
             )
 
 
-def reply_of(answer: AgentReply, turn: int) -> Reply:
+def reply_of(answer: Step, raw: str | None, turn: int) -> Reply:
     """Return an answer of the agent as a test sees it."""
     usage = answer.usage
     is_known = usage.input_tokens is not None or usage.output_tokens is not None
@@ -99,7 +98,7 @@ def reply_of(answer: AgentReply, turn: int) -> Reply:
         ),
         usage=usage if is_known else None,
         latency_ms=answer.latency_ms,
-        _raw=answer.raw,
+        _raw=raw,
         turn=turn,
-        _is_recorded=answer.recorded is not None,
+        _is_recorded=answer.recorded,
     )

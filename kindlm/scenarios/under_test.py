@@ -50,8 +50,9 @@ class AgentUnderTest:
         answer = await self._stage.send(text)
         if isinstance(answer, Err):
             raise AgentError(answer.error.message)
-        self._said.append(Exchange(text, answer.value.text))
-        reply = reply_of(answer.value, self._stage.turns)
+        step, body = answer.value
+        self._said.append(Exchange(text, step.text))
+        reply = reply_of(step, body, self._stage.turns)
         self._replies.append(reply)
         return reply
 

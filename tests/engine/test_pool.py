@@ -14,7 +14,7 @@ from suites import make_suite
 
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import OneForEach
-from kindlm.engine.runner import run_pool
+from kindlm.engine.runner import Pool
 from kindlm.engine.stop import Stop, SystemClock
 from kindlm.plan import Execution, Plan, make_plan
 from kindlm.suite import Case, Command, ModelTarget, Prompt, ProviderSettings, Suite
@@ -84,7 +84,7 @@ class Hall:
 
     def run(self, done: Sequence[str] = ()) -> asyncio.Task[bool]:
         return asyncio.create_task(
-            run_pool(self.plan, done, self.calls, self.work, self.paces.get, self.stop)
+            Pool(self.plan, done, self.calls, self.work, self.paces.get, self.stop).run()
         )
 
     async def fills(self, *names: str) -> None:

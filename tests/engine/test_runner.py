@@ -79,7 +79,7 @@ def test_a_second_stop_cancels_what_is_in_flight(bench, make):
         while not bench.client.running:
             await asyncio.sleep(0)
         stop.request("Ctrl-C")
-        stop.at_once()
+        stop.at_once.set()
         return await running
 
     assert not asyncio.run(stopped())

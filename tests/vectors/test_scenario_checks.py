@@ -22,7 +22,7 @@ from kindlm.engine.trial import ScriptedTrial
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.ports import AgentReply, HeldConversation, ModelReply, Question
+from kindlm.ports import HeldConversation, ModelReply, Question
 from kindlm.scenarios.reply import reply_of
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Usage
 
@@ -78,10 +78,7 @@ class _Judge:
         self.recorder = _Recorder()
         self._answer = answer
 
-    def asking(self, _assertion: int) -> Callable[[Question], Any]:
-        return self.ask
-
-    async def ask(self, _question: Question) -> Result[ModelReply]:
+    async def ask(self, _assertion: int | None, _question: Question) -> Result[ModelReply]:
         self.asked += 1
         if isinstance(self._answer, dict):
             return Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, self._answer["raises"]))
@@ -208,7 +205,7 @@ def _in_our_form(answer: Any) -> Any:
 
 @pytest.mark.vectors("scenario.jsonl", "response.mentions")
 def test_mentions(vector: Vector) -> None:
-    reply = reply_of(AgentReply(vector["input"]["text"], "", 0.0), 1)
+    reply = reply_of(Step(vector["input"]["text"]), "", 1)
     assert reply.mentions(vector["input"]["arg"]) == vector["expected"]["value"]
 
 

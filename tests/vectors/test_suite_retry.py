@@ -73,5 +73,7 @@ async def call(outcomes: list[str], retries: int) -> tuple[Result[Any], int]:
     deadline = Deadline(3600, clock)
     async with deadline.timeout:
         making = make_calls(clock, deadline, retries=retries)
-        result = await making.make(None, lambda **numbers: None, once, ProviderFailed, {})
+        result = await making.make(
+            None, lambda **numbers: None, once, ProviderFailed, {}, making.recorder.record
+        )
     return result, calls
