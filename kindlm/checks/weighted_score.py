@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -34,7 +34,6 @@ __all__ = [
     "mean_of_turns",
     "overall_score",
     "tool_accuracy",
-    "total_one",
 ]
 
 _HIGHEST = 100
@@ -66,32 +65,13 @@ hardly any use. 0: wrong, empty, or no answer to this query. Scores in between a
 )
 
 
-_TOLERANCE = 0.001
-
-
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much tools, output and sequence count; together 1.
-
-    Raises:
-        ValueError: one is not from 0 to 1, or they are more or less than 1 together.
-    """
+    """How much tools, output and sequence count; together 1."""
 
     tool_accuracy: float = 0.3
     output_quality: float = 0.5
     sequence_correctness: float = 0.2
-
-    def __post_init__(self) -> None:
-        parts = (self.tool_accuracy, self.output_quality, self.sequence_correctness)
-        if not all(0 <= part <= 1 for part in parts):
-            raise ValueError("weights are from 0 to 1")
-        if not total_one(parts):
-            raise ValueError("weights must sum to 1.0")
-
-
-def total_one(weights: Iterable[float]) -> bool:
-    """Tell whether weights are 1 together, but for what rounding takes off them."""
-    return math.isclose(math.fsum(weights), 1, rel_tol=0, abs_tol=_TOLERANCE + 1e-12)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,14 +128,6 @@ class TestArithmetic:
     def test_what_stands_in_for_a_judge(self, query: str, output: str, quality: float) -> None:
         assert fallback_quality(OutputFacts(query, output)) == quality
 
-    @pytest.mark.parametrize("parts", [(0.5, 0.5, 0.5), (1.2, -0.1, -0.1), (0.3, 0.5, 0.198)])
-    def test_weights_are_one_together(self, parts: tuple[float, float, float]) -> None:
-        with pytest.raises(ValueError, match="weights"):
-            Weights(*parts)
-
-    def test_weights_may_be_off_by_rounding(self) -> None:
-        assert Weights(0.333, 0.333, 0.333).output_quality == 0.333
-
 
 class TestWithoutJudge:
     def test_it_is_computed_from_what_is_found(

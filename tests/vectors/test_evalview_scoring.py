@@ -266,12 +266,14 @@ def test_deterministic_score(vector: Vector, compiled: Compiled) -> None:
 
 
 @pytest.mark.vectors("evalview.jsonl", "overall_score")
-def test_overall_score(vector: Vector) -> None:
+def test_overall_score(vector: Vector, compiled: Compiled) -> None:
     given = vector["input"]
     parts = (given["tool_accuracy"], given["output_quality"], given["sequence_progress"])
     if "error" in vector["expected"]:
-        with pytest.raises(ValueError, match=vector["expected"]["error"]):
-            Weights(**(given["weights"] or {}))
+        assert "weights" in vector["expected"]["error"]
+        case = {"thresholds": {"min_score": 0, "weights": given["weights"]}}
+        with pytest.raises(AssertionError, match=r"The weights total .*, not 1"):
+            compiled({"input": {"query": "q"}, "expected": {}} | case)
         return
     score = overall_score(*parts, Weights(**(given["weights"] or {})))
     assert score == vector["expected"]["score"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 
 from kindlm.checks.limits import KNOWN_METRICS
-from kindlm.checks.weighted_score import Weights, total_one
+from kindlm.checks.weighted_score import Weights
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.config.places import Path
@@ -31,6 +32,7 @@ from kindlm.wording import shown
 
 __all__ = ["check_case", "check_project", "weights_of"]
 
+_TOLERANCE = 0.001
 _SERVED = (*AGENT_ADAPTERS, *MODEL_ADAPTERS)
 
 
@@ -145,7 +147,8 @@ def _check_address(endpoint: str, path: Path, reporter: Reporter) -> None:
 
 
 def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> None:
-    if total_one(weights.values()):
+    # Rounding may take something off them: 0.333, three times.
+    if math.isclose(math.fsum(weights.values()), 1, rel_tol=0, abs_tol=_TOLERANCE + 1e-12):
         return
     total = ", ".join(f"{name} {value:g}" for name, value in weights.items())
     reporter.error(
