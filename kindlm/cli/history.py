@@ -31,7 +31,6 @@ __all__ = [
     "mending_hint",
     "open_history",
     "open_recorded",
-    "open_run",
     "open_tables",
     "or_fail",
     "project_here",
@@ -153,15 +152,6 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
                 )
             ]
         )
-
-
-@contextmanager
-def open_run(database: Path | None, wanted: str) -> Iterator[tuple[sqlite3.Connection, str]]:
-    """Open the history and find the run that a user names; end the command if there is none."""
-    from kindlm.history.run_names import find_run
-
-    with open_history(database) as connection:
-        yield connection, or_fail(find_run(connection, wanted))
 
 
 @contextmanager
