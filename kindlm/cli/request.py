@@ -123,7 +123,14 @@ def make_request(
     environ = run_environment([*loaded.folders, project.root], os.environ)
     return Ok(
         RunRequest(
-            suites=tuple(_overridden(suite, options) for suite in suites),
+            suites=tuple(
+                replace(
+                    suite,
+                    concurrency=options.concurrency or suite.concurrency,
+                    timeout_ms=options.timeout_ms or suite.timeout_ms,
+                )
+                for suite in suites
+            ),
             skipped=loaded.skipped,
             selection=Selection(
                 suite=options.suite,
@@ -175,14 +182,6 @@ def _from(root: Path, path: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
-def _overridden(suite: Suite, options: TestOptions) -> Suite:
-    return replace(
-        suite,
-        concurrency=options.concurrency or suite.concurrency,
-        timeout_ms=options.timeout_ms or suite.timeout_ms,
-    )
-
-
 def _with_pass_rate(suite: Suite, rate: float) -> Suite:
     """Return the suite with a written `passRateMin`, in the place of its own."""
     gate = Gate("passRateMin", rate, written=True)
@@ -213,7 +212,10 @@ def _failing(
                 {(case.name, target) for case in suite.cases for target in case.targets},
             )
         }
-    return Ok(frozenset(chosen)) if chosen else Err(_nothing_failed())
+    if chosen:
+        return Ok(frozenset(chosen))
+    message = "Nothing was tested: no test is known to have failed when it last ran."
+    return Err(_misused(message, "Run all of them: kindlm test"))
 
 
 def _inconsistent(options: TestOptions) -> KindlmError | None:
@@ -236,14 +238,6 @@ def _inconsistent(options: TestOptions) -> KindlmError | None:
 
 def _misused(message: str, hint: str) -> KindlmError:
     return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
-
-
-def _nothing_failed() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "Nothing was tested: no test is known to have failed when it last ran.",
-        "Run all of them: kindlm test",
-    )
 
 
 def _unknown_model(suites: Iterable[Suite], models: Iterable[str]) -> KindlmError | None:

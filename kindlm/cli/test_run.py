@@ -45,7 +45,7 @@ from kindlm.config import Diagnostic
 from kindlm.engine.attempt import Finished
 from kindlm.engine.log import FieldLog
 from kindlm.engine.stop import Stop, leaving_nothing
-from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.errors import Err, KindlmError, Result
 from kindlm.guard import guard
 from kindlm.history.lost_writes import lost_writes
 from kindlm.history.run_view import RunView
@@ -94,8 +94,9 @@ def run_tests(options: TestOptions) -> int:
     if (misused := _misused(options)) is not None:
         fail([misused], console)
     project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
-    configured = or_fail(_configured(options, project.root))
-    reporters = [*reporters, *configured]
+    if not (options.reporters or options.output or options.dry_run):
+        # What is asked for with options is all that is wanted.
+        reporters = [*reporters, *or_fail(configured_reporters(project.root))]
     unfinished = _unfinished(options) if options.resume is not None else None
     if unfinished is not None:
         options = or_fail(as_recorded(options, unfinished, project.root))
@@ -149,13 +150,6 @@ def _misused(options: TestOptions) -> KindlmError | None:
     if options.dry_run and (options.reporters or options.output):
         return no_report_of_a_plan()
     return None
-
-
-def _configured(options: TestOptions, root: Path) -> Result[list[Reporter]]:
-    """Return the reporters of the project; what is asked for with options is all that is wanted."""
-    if options.reporters or options.output or options.dry_run:
-        return Ok([])
-    return configured_reporters(root)
 
 
 def _check_files(
