@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import (
@@ -28,7 +29,7 @@ from kindlm.providers.registry import check_settings
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.run_events import planned_tests
 from kindlm.recording.serving import Served
-from kindlm_store import is_held
+from kindlm_store import is_held, unreadable_wal
 
 __all__ = [
     "Unfinished",
@@ -162,6 +163,11 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str) -> Result[str]:
         return Ok(found[0])
     if by_others is not None:
         return by_others
+    if (wal := unreadable_wal(Path(file))) is not None:
+        message = f"The write-ahead log {wal} can not be read"
+        message += ": what was recorded last may be lost with it."
+        hint = "Restore that file if there is a copy of it; else run the tests again: kindlm test"
+        return Err(KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint))
     has_runs = db.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()[0]
     reason = "every recorded run has finished" if has_runs else "no run is recorded"
     message = f"There is nothing to resume: {reason}."
