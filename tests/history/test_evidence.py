@@ -55,7 +55,9 @@ def test_what_becomes_of_the_same_conversations_is_no_matter_of_chance(
     evidence = found.tests["it"]
     assert evidence.change is change
     assert evidence.strength is (None if change is Change.UNCHANGED else Strength.EXPECTATIONS)
-    assert (evidence.p_value, evidence.interval, evidence.repeats_to_settle) == (None, None, None)
+    assert pair.rate is not None
+    assert (pair.rate.p_value, pair.rate.interval) == (None, None)
+    assert evidence.repeats_to_settle is None
     assert (found.fails, found.paired) == (fails, None)
     assert settle({"it": pair}) == {}
 
@@ -103,11 +105,13 @@ def test_what_became_of_a_test(
 
 
 def test_a_suspicion_says_how_many_repeats_would_settle_it() -> None:
-    found = _judge(_pair((3, 3), (1, 3))).tests["it"]
-    assert found.p_value is not None
-    assert found.p_value > 0.025
-    assert found.interval is not None
-    assert found.interval[0] < -2 / 3 < found.interval[1]
+    pair = _pair((3, 3), (1, 3))
+    found = _judge(pair).tests["it"]
+    assert pair.rate is not None
+    assert pair.rate.p_value is not None
+    assert pair.rate.p_value > 0.025
+    assert pair.rate.interval is not None
+    assert pair.rate.interval[0] < -2 / 3 < pair.rate.interval[1]
     assert found.repeats_to_settle is not None
     assert 5 <= found.repeats_to_settle <= 10
 

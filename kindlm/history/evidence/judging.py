@@ -208,8 +208,6 @@ class _Family(Generic[Key]):
             change, strength = Change.REGRESSED, unsure
         elif (rate.direction > 0 and not cleared) or risen:
             change, strength = Change.IMPROVED, unsure
-        if pair.same_conversations:
-            return TestEvidence(change, strength, dropped_scores=dropped, dropped_checks=checks)
         needed = None
         if strength in (Strength.SUSPECTED, Strength.ONE_SAMPLE):
             needed = _repeats_needed(pair, rate, change, self.level)
@@ -217,8 +215,6 @@ class _Family(Generic[Key]):
         return TestEvidence(
             change,
             strength,
-            rate.p_value,
-            rate.interval,
             needed,
             dropped,
             _settlement(key, pair, self.settled),

@@ -147,7 +147,7 @@ class CheckPair:
     A repeat counts if it decided the check, or if it errored: then it did not pass. `added` are
     those of the repeats that were added to AFTER, `added_before` to BEFORE. `newly_failed`: its
     pass rate reached what the test has to reach, and does not any more. `strength` is how sure it
-    is that it fell; None if it did not, or before it is judged.
+    is that it fell, once that is judged.
     """
 
     before: Counts
@@ -236,7 +236,9 @@ class TestPair:
         if self.before is None or self.after is None:
             return None
         old, new = self.before.counts, self.after.counts
-        return CheckPair(old, new, self.added, self.added_before) if old.n and new.n else None
+        strength = Strength.EXPECTATIONS if self.same_conversations else None
+        pair = CheckPair(old, new, self.added, self.added_before, strength=strength)
+        return pair if old.n and new.n else None
 
     @property
     def repeated(self) -> bool:
@@ -249,20 +251,17 @@ class TestPair:
 class TestEvidence:
     """What became of a test, and how sure that is.
 
-    `p_value` and `interval` are those of its pass rate. Neither is known of the same conversations,
-    which hold no chance. `repeats_to_settle` is how many repeats on each side would confirm a
-    change as large as this one in 4 of 5 cases. `dropped_scores` are those whose mean fell by more
-    than the threshold, `dropped_checks` the checks that pass less often, the surest first.
-    `newly_failed`: the test, or a check of a test that does not pass, went from passed to failed;
-    where a side has one sample, that decides.
+    `repeats_to_settle` is how many repeats on each side would confirm a change as large as this one
+    in 4 of 5 cases. `dropped_scores` are those whose mean fell by more than the threshold,
+    `dropped_checks` the checks that pass less often, the surest first. `newly_failed`: the test, or
+    a check of a test that does not pass, went from passed to failed; where a side has one sample,
+    that decides.
     """
 
     __test__ = False  # not a pytest class
 
     change: Change
     strength: Strength | None = None
-    p_value: float | None = None
-    interval: tuple[float, float] | None = None
     repeats_to_settle: int | None = None
     dropped_scores: tuple[str, ...] = ()
     settlement: Settlement | None = None

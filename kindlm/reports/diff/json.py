@@ -119,7 +119,7 @@ def _change(change: ChangedValue) -> dict[str, Any]:
 
 
 def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
-    evidence = test.evidence
+    evidence, rate = test.evidence, test.pair.rate
     return {
         **test.key._asdict(),
         "change": test.change,
@@ -131,8 +131,8 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
         "added": test.added._asdict() if test.added.n else None,
         **({"addedBefore": test.added_before._asdict()} if test.added_before.n else {}),
         "evidence": {
-            "pValue": evidence.p_value,
-            "interval": evidence.interval,
+            "pValue": rate and rate.p_value,
+            "interval": rate and rate.interval,
             "repeatsToSettle": evidence.repeats_to_settle,
             "droppedScores": evidence.dropped_scores,
             "settlement": evidence.settlement,

@@ -181,15 +181,14 @@ def _rate(test: TestDiff) -> Iterator[tuple[str, str]]:
     """Yield how the pass rate changed, and how sure that is; nothing if there are no repeats."""
     assert test.before is not None
     assert test.after is not None
-    rates = test.pass_rates
-    interval, p = test.evidence.interval, test.evidence.p_value
+    rates, pair = test.pass_rates, test.pair.rate
     repeated = min(test.before.counts.n, test.after.counts.n) > 1
-    if rates is None or rates[0] == rates[1] or interval is None or not repeated:
+    if rates is None or rates[0] == rates[1] or not (pair and pair.interval and repeated):
         return
     without = " without the added repeats" if test.added.n else ""
-    sure = "" if p is None else f", {p_value(p)}{without}"
+    sure = "" if pair.p_value is None else f", {p_value(pair.p_value)}{without}"
     yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
-    yield "change", f"{points(interval)} (95 % interval)"
+    yield "change", f"{points(pair.interval)} (95 % interval)"
 
 
 def points(interval: tuple[float, float]) -> str:
