@@ -86,7 +86,7 @@ def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answ
     sides = find_sides(db, before or None, after or None, lambda _: None)
     if isinstance(sides, Err):
         return Answer(diff_choice_page(read_diff_form(db, before, after), sides.error), 404)
-    options = DiffOptions.of_project(asked.regression_threshold)
+    options = DiffOptions(regression_threshold=asked.regression_threshold)
     like = sides.value[1]
     form = read_diff_form(db, before, after, like if isinstance(like, str) else like.runs[0])
     return diff_page(compare_runs(db, *sides.value, options), form)

@@ -151,7 +151,7 @@ def compare_with_baseline(
         @cache
         def diff_with(baseline: str) -> RunDiff:
             before = view if baseline == run else RunView(db, baseline)
-            return RunDiff(db, before, view, DiffOptions.of_project(threshold))
+            return RunDiff(db, before, view, DiffOptions(regression_threshold=threshold))
 
         compared = []
         for project, name in suites:

@@ -47,9 +47,7 @@ def compare_and_write(
     output = None if output == STDOUT else output
     if output is not None:
         or_fail(_spared(output, history.database))
-    threshold = or_fail(regression_threshold(history.root))
-    if threshold is not None:
-        options = replace(options, regression_threshold=threshold)
+    options = replace(options, regression_threshold=or_fail(regression_threshold(history.root)))
     shown = report_options(database, verbose=verbose)
     with open_history(database) as db:
         sides = or_fail(find_sides(db, before, after, partial(_commit, history.root)))

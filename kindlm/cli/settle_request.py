@@ -65,7 +65,7 @@ class SettledPair:
     after: str
     attempts: Attempts
     tests: Mapping[QualifiedName, TestPair]
-    threshold: float
+    threshold: float | None
     recorded: Unfinished
     labels: Mapping[tuple[QualifiedName, CheckKey], str]
 

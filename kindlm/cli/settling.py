@@ -21,7 +21,7 @@ from kindlm.cli.settle_request import SettledPair, SettleOptions, request_repeat
 from kindlm.cli.settle_rounds import AT_A_TIME, Rounds, wanted_suspects
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.diff.run_diff import REGRESSION_THRESHOLD, DiffOptions, compare_runs
+from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.evidence.power import chance_to_settle
 from kindlm.history.evidence.values import TestPair
@@ -66,7 +66,7 @@ def settle_runs(options: SettleOptions) -> int:
             after,
             diff.counted_attempts,
             diff.pairs,
-            REGRESSION_THRESHOLD if threshold is None else threshold,
+            threshold,
             read_unfinished(db, before if options.of_before else after),
             {
                 (test.key, check.key): check_name(check)

@@ -138,7 +138,7 @@ class Suspect:
 def suspects(
     pairs: Mapping[QualifiedName, TestPair],
     added: Mapping[QualifiedName, AddedRepeats],
-    regression_threshold: float,
+    regression_threshold: float | None,
     added_before: Mapping[QualifiedName, AddedRepeats] | None = None,
     *,
     both: bool = False,

@@ -153,7 +153,7 @@ def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
     before = view.run_before
     if before is None:
         return
-    asked = DiffOptions.of_project(options.regression_threshold)
+    asked = DiffOptions(regression_threshold=options.regression_threshold)
     diff = compare_runs(view.db, before, view.id, asked)
     headline = headline_of(diff)
     yield f"\n#### Since run {code(before)}: {SIGNS[headline.good]} {headline.word}\n\n"

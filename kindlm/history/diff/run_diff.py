@@ -45,28 +45,20 @@ from kindlm.history.settling import AddedRepeats, read_added
 
 __all__ = ["DiffOptions", "RunDiff", "compare_runs"]
 
-REGRESSION_THRESHOLD = 0.05
-
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
     """What is compared and what fails. `test` is a part of a test's or a suite's name, any case.
 
-    Tests that are named so are judged as some of all. Of a comparison of one `suite`, by its name,
-    the other suites have no part at all: it is that of two runs of this suite alone.
+    Tests that are named so are judged as some of all. `regression_threshold` is how far a mean
+    score may fall, None for the default. Of a comparison of one `suite`, by its name, the other
+    suites have no part at all: it is that of two runs of this suite alone.
     """
 
     fail_on: FailOn = FailOn.DEFAULT
     test: str | None = None
-    regression_threshold: float = REGRESSION_THRESHOLD
+    regression_threshold: float | None = None
     suite: str | None = None
-
-    @classmethod
-    def of_project(cls, regression_threshold: float | None) -> DiffOptions:
-        """Return the usual options with the threshold of a project, the default one for None."""
-        if regression_threshold is None:
-            return cls()
-        return cls(regression_threshold=regression_threshold)
 
 
 class RunDiff:

@@ -45,6 +45,9 @@ from kindlm.history.statistics.tables import discrete_discoveries, score_drop, s
 
 __all__ = ["compared_rates", "judge_pair", "settle"]
 
+REGRESSION_THRESHOLD = 0.05
+"""How far the mean of a score may fall, unless the project says so."""
+
 RATES_LEVEL = 0.025
 SCORES_LEVEL = 0.005
 RUN_LEVEL = 0.01
@@ -62,7 +65,7 @@ def judge_pair(
     tests: Mapping[Key, TestPair],
     *,
     fail_on: FailOn = FailOn.DEFAULT,
-    regression_threshold: float = 0.05,
+    regression_threshold: float | None = None,
     asked: Collection[Key] | None = None,
 ) -> RunEvidence[Key]:
     """Judge all tests of two runs together, and the runs as a whole.
@@ -70,7 +73,8 @@ def judge_pair(
     If only some tests are `asked` for, they are what is told and what fails. But they are judged as
     some of all: whoever looks at one of many has chosen it.
     """
-    family = _Family(tests, regression_threshold)
+    threshold = REGRESSION_THRESHOLD if regression_threshold is None else regression_threshold
+    family = _Family(tests, threshold)
     told = {key: pair for key, pair in tests.items() if asked is None or key in asked}
     found = {key: family.judge(key, pair) for key, pair in told.items()}
     # Of the runs as a whole, tests speak that had conversations of their own on both sides,

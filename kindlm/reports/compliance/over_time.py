@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -71,7 +70,7 @@ def read_baseline(
         return {**facts, "verdict": "this run is the baseline", "reasons": []}
     if not found.here:
         return {**facts, "verdict": "its run is not in this history", "reasons": []}
-    asked = replace(DiffOptions.of_project(regression_threshold), suite=suite.name)
+    asked = DiffOptions(regression_threshold=regression_threshold, suite=suite.name)
     headline = headline_of(compare_runs(view.db, found.run, view.group or view.id, asked))
     return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
 
