@@ -170,11 +170,11 @@ async def run_execution(
             finished = await running.run(may_rerun)
     if finished is None:
         _log.info("The execution was cut off")
-    elif finished.error is None:
-        latency_ms = round(finished.latency_ms, 3)
+        return None
+    latency_ms = round(finished.latency_ms, 3)
+    if finished.error is None:
         _log.info("The execution ended", status=finished.status, latency_ms=latency_ms)
     else:
-        latency_ms = round(finished.latency_ms, 3)
         _log.error("The execution errored", code=finished.error.code.name, latency_ms=latency_ms)
     return finished
 

@@ -204,24 +204,17 @@ async def _launch(
 
 async def _is_ready(service: Service, running: _Running, ports: Mapping[str, int]) -> bool:
     """Return True once the service is ready, False when it has ended before."""
-    ended = asyncio.create_task(running.process.wait())
-    ready = asyncio.create_task(_ready(service, running, ports))
-    try:
-        await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
-        return ready.done() and not ended.done()
-    finally:
-        ended.cancel()
-        ready.cancel()
-        await asyncio.gather(ended, ready, return_exceptions=True)
-
-
-async def _ready(service: Service, running: _Running, ports: Mapping[str, int]) -> None:
-    if service.ready_line is not None:
-        await running.saw_ready_line.wait()
-    elif service.ready_url is not None:
-        url = _with_ports(service.ready_url, ports)
-        while not await asyncio.to_thread(_answers, url):  # noqa: ASYNC110 - another process
+    url = None if service.ready_url is None else _with_ports(service.ready_url, ports)
+    while running.process.returncode is None:
+        if service.ready_line is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(running.saw_ready_line.wait(), _POLL_S)
+                break
+        elif url is None or await asyncio.to_thread(_answers, url):
+            break
+        else:
             await asyncio.sleep(_POLL_S)
+    return running.process.returncode is None
 
 
 def _answers(url: str) -> bool:

@@ -85,18 +85,14 @@ class ScriptedTrial:
         started = self._clock.monotonic()
         context = CheckContext(partial(self._calls.ask, index))
         found = self._checker.evaluate(expectation, transcript, context, now=now)
-        if isinstance(found, CheckResult):
-            return self._done(index, expectation, found, started)
-        return self._beside(index, expectation, found)
+        return self._concluded(index, expectation, found, started)
 
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> asyncio.Future[CheckResult]:
         """Record what the script found out by itself; see `ports.Stage`."""
         index, expectation = self._next(expectation)
-        if isinstance(finding, CheckResult):
-            return self._done(index, expectation, finding, self._clock.monotonic())
-        return self._beside(index, expectation, finding)
+        return self._concluded(index, expectation, finding, self._clock.monotonic())
 
     def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
         """Record a number from 0 to 1; see `ports.Stage`."""
@@ -158,10 +154,19 @@ class ScriptedTrial:
         named = replace(expectation, label=label if number == 1 else f"{label} #{number}")
         return self._labels.total() - 1, named
 
-    def _beside(
-        self, index: int, expectation: Expectation, finding: Awaitable[CheckResult]
+    def _concluded(
+        self,
+        index: int,
+        expectation: Expectation,
+        finding: Awaitable[CheckResult] | CheckResult,
+        started: float,
     ) -> asyncio.Future[CheckResult]:
-        started = self._clock.monotonic()
+        """Record what was found, now or in a task beside the script."""
+        if isinstance(finding, CheckResult):
+            done: asyncio.Future[CheckResult] = asyncio.get_running_loop().create_future()
+            self._record(index, expectation, finding, started)
+            done.set_result(finding)
+            return done
 
         async def find() -> CheckResult:
             try:
@@ -178,14 +183,6 @@ class ScriptedTrial:
         self._going_on.add(task)
         task.add_done_callback(self._going_on.discard)
         return task
-
-    def _done(
-        self, index: int, expectation: Expectation, result: CheckResult, started: float
-    ) -> asyncio.Future[CheckResult]:
-        self._record(index, expectation, result, started)
-        done: asyncio.Future[CheckResult] = asyncio.get_running_loop().create_future()
-        done.set_result(result)
-        return done
 
     def _record(
         self, index: int, expectation: Expectation, result: CheckResult, started: float
