@@ -153,11 +153,8 @@ def doubtful_calls(
 ) -> list[int]:
     """Return the positions of the calls that may be of a tool, and are not by their exact names.
 
-    Args:
-        tool: the name of the tool.
-        uses: the calls that were made.
-        arguments: those of a call that counts, None for any. A call without a name counts with any.
-        spelling: what else is left out of a name that is compared.
+    `arguments` are those of a call that counts, None for any; a call without a name counts with
+    any. `spelling` says what else is left out of the names that are compared.
     """
     wanted = spelling(plain_name(tool))
     return [

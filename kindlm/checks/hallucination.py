@@ -72,9 +72,8 @@ class Findings:
     @property
     def supported_share(self) -> float:
         """The share of the claims that are supported, 1 of none."""
-        if not self.claims:
-            return 1.0
-        return round(sum(claim.supported is True for claim in self.claims) / len(self.claims), 6)
+        supported = sum(claim.supported is True for claim in self.claims)
+        return round(supported / len(self.claims), 6) if self.claims else 1.0
 
     def confidence(self, more: int = 0) -> float:
         """Return how sure it is that something is made up, if `more` claims are not supported.

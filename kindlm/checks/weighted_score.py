@@ -123,10 +123,11 @@ class WeightedScore(AskingCheck):
         accuracy = tool_accuracy(wanted.tools, categories, called)
         progress = sequence_progress(wanted.sequence, called, wanted.mode).share
         threshold = _share(least)
-        judged = reasoning = None
+        judge = penalty = reasoning = None
+        quality, told = deterministic_quality(facts), ""
         if self.judged:
             try:
-                judged, reasoning = await self._judge(transcript, context)
+                graded, reasoning = await self._judge(transcript, context)
             except JudgeError as error:
                 # The score that EvalView would give then decides nothing here.
                 fallback = overall_score(accuracy, fallback_quality(facts), progress, weights)
@@ -136,7 +137,9 @@ class WeightedScore(AskingCheck):
                     threshold=threshold,
                     actual={"score": None, "fallbackScore": fallback},
                 )
-        quality = deterministic_quality(facts) if judged is None else judged_quality(judged, facts)
+            quality, penalty = judged_quality(graded, facts), _penalty(facts)
+            judge = {"score": graded, "rationale": bounded(reasoning)}
+            told = f" The judge: {shown(reasoning, 600)}"
         score = overall_score(accuracy, quality, progress, weights)
         actual = {
             "score": score,
@@ -144,13 +147,12 @@ class WeightedScore(AskingCheck):
             "outputQuality": quality,
             "sequenceProgress": progress,
             "weights": asdict(weights),
-            "judge": None if judged is None else {"score": judged, "rationale": bounded(reasoning)},
-            "penalty": None if judged is None else _penalty(facts),
+            "judge": judge,
+            "penalty": penalty,
         }
         share = _share(score)
         if score >= least:
             return passed(score=share, threshold=threshold, actual=actual, reasoning=reasoning)
-        told = "" if judged is None else f" The judge: {shown(reasoning, 600)}"
         return failed(
             FailureCode.SCORE_BELOW_THRESHOLD,
             f"The score is {score:g}, expected at least {least:g}: tools {100 * accuracy:.4g}, "

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kindlm.checks import CheckRunner
+from kindlm.checks.runner import CheckRunner
 from kindlm.config import Diagnostic
 from kindlm.engine.attempt import end_unrun
 from kindlm.engine.pace import MAX_RETRY_AFTER_S

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from evaluated import all_checks, awaited, demand, evaluated, nobody
 
-from kindlm.checks import Check
-from kindlm.checks.base import AskingCheck, kinds, passed
+from kindlm.checks.base import AskingCheck, Check, kinds, passed
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from evaluated import evaluated
 
-from kindlm.checks import Check
+from kindlm.checks.base import Check
 from kindlm.cli.app import run
 from kindlm.outcome import Outcome
 from kindlm.transcript import Step, Transcript

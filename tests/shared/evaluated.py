@@ -13,9 +13,10 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 import kindlm.checks
-from kindlm.checks import Check, CheckRunner
+from kindlm.checks.base import Check
 from kindlm.checks.calls import CallCount
 from kindlm.checks.pii import NamedPattern
+from kindlm.checks.runner import CheckRunner
 from kindlm.checks.safety import Safety
 from kindlm.checks.tools import SequenceMode
 from kindlm.checks.trajectory import TrajectoryCall, TrajectoryMode
