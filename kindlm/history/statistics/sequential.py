@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import log
 
 from kindlm.history.statistics.intervals import wilson_interval
@@ -78,18 +78,11 @@ def settlements(
 
 def together(looks: Looks, added_before: Sequence[Counts]) -> Looks:
     """Return the looks at which equally many repeats had been added to both sides."""
-    grown = accumulate([looks.before, *added_before], lambda known, more: pooled([known, more]))
-    old = {counts.n: counts for counts in grown}
-    new = {counts.n: counts for counts in looks.after}
-    pairs = []
-    for added in range(0, looks.more + 1, BLOCK):
-        pair = old.get(looks.before.n + added), new.get(looks.after[0].n + added)
-        if pair[0] is None or pair[1] is None:
-            break
-        pairs.append((pair[0], pair[1]))
-    return Looks(
-        looks.before, tuple(new for _, new in pairs), looks.more, tuple(old for old, _ in pairs)
-    )
+    grown = accumulate(added_before, lambda *both: pooled(both), initial=looks.before)
+    old = {counts.n - looks.before.n: counts for counts in grown}
+    new = {counts.n - looks.after[0].n: counts for counts in looks.after}
+    at = list(takewhile(lambda n: n in old and n in new, range(0, looks.more + 1, BLOCK)))
+    return looks._replace(after=tuple(new[n] for n in at), grown=tuple(old[n] for n in at))
 
 
 def large_drop(before: Counts) -> tuple[float, float]:
