@@ -22,8 +22,7 @@ __all__ = [
     "Run",
     "RunFigures",
     "RunFilter",
-    "known_branches",
-    "known_suites",
+    "choices",
     "options_of",
     "read_figures",
     "runner_of",
@@ -36,6 +35,11 @@ STATUSES = ("passed", "failed", "interrupted", "aborted", "not ended")
 """The values of `RunFilter.status`: the verdict as it was reported, or how the run stands."""
 
 _MOST_CHOICES = 200
+
+_CHOICES = {
+    "suite": "SELECT DISTINCT name FROM suites",
+    "branch": "SELECT DISTINCT git_branch FROM runs WHERE git_branch IS NOT NULL",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,16 +240,9 @@ def runner_of(db: sqlite3.Connection, run: str) -> str | None:
     return options_of(db, run).get(run, {}).get("runner")
 
 
-def known_suites(db: sqlite3.Connection) -> list[str]:
-    """Return the names of recorded suites, for a reader to choose from."""
-    names = db.execute("SELECT DISTINCT name FROM suites ORDER BY name LIMIT ?", (_MOST_CHOICES,))
-    return [row[0] for row in names]
-
-
-def known_branches(db: sqlite3.Connection) -> list[str]:
-    """Return the git branches of recorded runs, for a reader to choose from."""
-    names = db.execute(
-        "SELECT DISTINCT git_branch FROM runs WHERE git_branch IS NOT NULL ORDER BY 1 LIMIT ?",
-        (_MOST_CHOICES,),
-    )
-    return [row[0] for row in names]
+def choices(db: sqlite3.Connection) -> dict[str, list[str]]:
+    """Return the names of recorded suites and git branches, for a reader to choose from."""
+    return {
+        name: [row[0] for row in db.execute(f"{query} ORDER BY 1 LIMIT {_MOST_CHOICES}")]
+        for name, query in _CHOICES.items()
+    }

@@ -17,7 +17,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -114,8 +114,7 @@ def _files(history: Path) -> tuple[Path, ...]:
 
 def _remove(history: Path) -> None:
     for file in _files(history):
-        with suppress(FileNotFoundError):
-            file.unlink()
+        file.unlink(missing_ok=True)
 
 
 @contextmanager

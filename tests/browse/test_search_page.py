@@ -177,6 +177,20 @@ def test_personal_data_is_shown_redacted(ask: Any, history: Any, make: Any) -> N
         assert "a**" in page
 
 
+def test_what_an_earlier_attempt_found_is_shown_redacted(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("eeee7777")
+    writer.suite(tests=[make.planned()])
+    evidence = [{"source": "output", "start": 9, "end": 24, "name": "email", "excerpt": "a**@***"}]
+    leak = make.failed(kind="pii", label="pii", code="PII_DETECTED", evidence=evidence)
+    writer.execution(output="Write to ann@example.com.", assertions=(leak,), retried=True)
+    writer.execution(number=1, attempt=2, output="Not to ann@example.com any more.")
+    writer.finish()
+    page = ask("search?q=more").text
+    assert found(page) == ["eeee7777-1"]
+    assert "ann@" not in page
+    assert "a**" in page
+
+
 def test_there_are_pages(ask: Any, history: Any, make: Any) -> None:
     writer = history.run("ffff7777")
     writer.suite(tests=[make.planned(repeat=45)])
