@@ -129,9 +129,7 @@ def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
     others = [
         other
         for other in runs(db, RunFilter(group=run.group_id))
-        if other.project == run.project
-        and other.shard is not None
-        and _part(other.shard)[1] == count
+        if other.project == run.project and (other.shard or "").endswith(f"/{count}")
     ]
     group = _group(db, run.group_id, others)
     unfinished = tuple(shard.index for shard in group.unfinished)
@@ -246,7 +244,17 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     for run in shards:
         if _part(run.shard or "")[1] != count:
             return f"{named[first]} and {named[run.id]} are not of as many shards"
-    return _suites_differ(db, named) or _options_differ(db, named) or _overlap(db, named)
+    if (difference := _suites_differ(db, named)) is not None:
+        return difference
+    options = options_of(db, *named)
+    for name in _SELECTING:
+        for run_id, called in named.items():
+            # What was not asked for is absent, false or empty.
+            if (options[run_id].get(name) or None) != (options[first].get(name) or None):
+                return f"{named[first]} and {called} were asked for with different options ({name})"
+    for test, target, one, other in db.execute(*among(_SHARED, list(named))):
+        return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
+    return None
 
 
 def _suites_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:
@@ -267,26 +275,6 @@ def _suites_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | No
                     f"{named[other]} and {named[run]} have different configurations of {suite[1]}"
                 )
     return None
-
-
-def _options_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:
-    options = options_of(db, *named)
-    first = next(iter(named))
-    for name in _SELECTING:
-        for run in named:
-            # What was not asked for is absent, false or empty.
-            if (options[run].get(name) or None) != (options[first].get(name) or None):
-                both = f"{named[first]} and {named[run]}"
-                return f"{both} were asked for with different options ({name})"
-    return None
-
-
-def _overlap(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:
-    found = db.execute(*among(_SHARED, list(named))).fetchone()
-    if found is None:
-        return None
-    test, target, one, other = found
-    return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
 
 
 def _error(message: str, hint: str) -> Err:
