@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kindlm.history.costs import Paid, paid_for_runs
@@ -75,68 +75,47 @@ class Run:
     suites: tuple[str, ...]
 
 
+def _where(condition: str) -> Any:
+    """Return a field of `RunFilter`: the value that a condition in SQL compares with."""
+    return field(default=None, metadata={"where": condition})
+
+
 @dataclass(frozen=True, slots=True)
 class RunFilter:
     """Which runs are wanted; a condition that is None, or false, lets every run through.
 
-    Attributes:
-        ids: Only these runs.
-        suite: Runs that have a suite of this name.
-        label: Runs whose label contains this text, in either case.
-        labelled: Runs with exactly this label.
-        branch: Runs of this git branch.
-        status: One of `STATUSES`.
-        since: Runs that began then or later, UTC, ISO 8601.
-        until: Runs that began then or earlier.
-        group: Shards of a group of this name, in any project.
-        like: Runs that have the name of a suite in common with this run.
-        completed: Live runs that finished: those that words such as `latest` count.
-        tested_like: Runs that loaded a suite that this run has, of the same project.
-        limit: At most so many.
-        offset: Runs to leave out before that.
+    `label` is a part of the label in either case, `labelled` all of it. `status` is one of
+    `STATUSES`, times are UTC, ISO 8601. `completed` runs are those that words such as `latest`
+    count. At most `limit` runs are wanted, after the first `offset` ones.
     """
 
-    ids: Sequence[str] | None = None
-    suite: str | None = None
-    label: str | None = None
-    labelled: str | None = None
-    branch: str | None = None
-    status: str | None = None
-    since: str | None = None
-    until: str | None = None
-    group: str | None = None
-    like: str | None = None
-    completed: bool = False
-    tested_like: str | None = None
-    limit: int | None = None
-    offset: int = 0
-
-
-# Only the conditions that are asked for stand in the query, so that it can use the indexes.
-_CONDITIONS = {
-    "ids": "r.id IN (SELECT value FROM json_each(:ids))",
-    "suite": "EXISTS (SELECT 1 FROM suites s WHERE s.run = r.id AND s.name = :suite)",
-    "label": f"instr(lower({RUN_LABEL}), lower(:label))",
-    "labelled": f"{RUN_LABEL} = :labelled",
-    "branch": "r.git_branch = :branch",
-    "status": """
+    ids: Sequence[str] | None = _where("r.id IN (SELECT value FROM json_each(:ids))")
+    suite: str | None = _where("""
+        EXISTS (SELECT 1 FROM suites s WHERE s.run = r.id AND s.name = :suite)""")
+    label: str | None = _where(f"instr(lower({RUN_LABEL}), lower(:label))")
+    labelled: str | None = _where(f"{RUN_LABEL} = :labelled")
+    branch: str | None = _where("r.git_branch = :branch")
+    status: str | None = _where("""
         CASE WHEN r.ended = 'finished' THEN iif(r.passed, 'passed', 'failed')
-             ELSE coalesce(r.ended, 'not ended') END = :status""",
-    "since": "r.started_at >= :since",
-    "until": "r.started_at <= :until",
-    "group": "r.group_id = :group",
-    "like": """
+             ELSE coalesce(r.ended, 'not ended') END = :status""")
+    since: str | None = _where("r.started_at >= :since")
+    until: str | None = _where("r.started_at <= :until")
+    group: str | None = _where("r.group_id = :group")
+    # A suite has the name of one of this run.
+    like: str | None = _where("""
         EXISTS (SELECT 1 FROM suites mine
                   JOIN suites theirs ON theirs.run = :like AND theirs.name = mine.name
-                 WHERE mine.run = r.id)""",
-    "completed": "r.ended = 'finished' AND r.mode = 'live'",
-    # A suite that could not be loaded has no project.
-    "tested_like": """
+                 WHERE mine.run = r.id)""")
+    completed: bool = _where("r.ended = 'finished' AND r.mode = 'live'")
+    # A suite that was loaded is also one of this run. One that could not be loaded has no project.
+    tested_like: str | None = _where("""
         EXISTS (SELECT 1 FROM suites mine
                   JOIN suites theirs ON theirs.run = :tested_like AND theirs.name = mine.name
                        AND coalesce(theirs.project, mine.project) = mine.project
-                 WHERE mine.run = r.id AND mine.error_code IS NULL)""",
-}
+                 WHERE mine.run = r.id AND mine.error_code IS NULL)""")
+    limit: int | None = None
+    offset: int = 0
+
 
 _RUNS = f"""
 SELECT {RUN_LABEL} AS label, h.head,
@@ -156,14 +135,18 @@ SELECT substr(stream, 5), data ->> '$.options' FROM event_log
 
 def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
     """Yield the runs that are wanted, the newest first."""
-    values = {name: getattr(wanted, name) for name in _CONDITIONS}
+    values = {each.name: getattr(wanted, each.name) for each in fields(wanted)}
     values["ids"] = None if wanted.ids is None else json.dumps(list(wanted.ids))
-    conditions = [_CONDITIONS[name] for name, value in values.items() if value not in (None, False)]
+    values["limit"] = -1 if wanted.limit is None else wanted.limit
+    # Only the conditions that are asked for stand in the query, so that it can use the indexes.
+    conditions = [
+        each.metadata["where"]
+        for each in fields(wanted)
+        if each.metadata and values[each.name] not in (None, False)
+    ]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    limit = -1 if wanted.limit is None else wanted.limit
     rows = db.execute(
-        f"{_RUNS} {where} ORDER BY r.started_at DESC, r.id LIMIT :limit OFFSET :offset",
-        {**values, "limit": limit, "offset": wanted.offset},
+        f"{_RUNS} {where} ORDER BY r.started_at DESC, r.id LIMIT :limit OFFSET :offset", values
     )
     for row in rows:
         passed, dirty = (None if row[f] is None else bool(row[f]) for f in ("passed", "git_dirty"))
