@@ -230,7 +230,8 @@ def test_every_adapter_gets_what_is_written(
 def test_a_system_text_that_is_not_sent(load: Any, minimal: str, agent: str, is_sent: bool) -> None:
     text = minimal.replace("{user: Hi}", "{system: Be kind, user: Hi}")
     text = text.replace("prompt: ask", "prompt: ask\n    models: [shop, gpt]")
-    found = warnings(load(text + f"agents: [{{id: shop, {agent}}}]\n"))
+    told = warnings(load(text + f"agents: [{{id: shop, {agent}}}]\n"))
+    found = [each for each in told if each != ("agents[0].adapter", "ended_upstream")]
     assert found == ([] if is_sent else [("tests[0].prompt", "unused")])
 
 
