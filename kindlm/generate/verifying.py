@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ def _forgotten(folder: Path) -> Iterator[None]:
         sys.path[:] = path
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if file is not None and Path(file).is_relative_to(folder):
+            if file is not None and file.startswith(f"{folder}{os.sep}"):
                 del sys.modules[name]
 
 

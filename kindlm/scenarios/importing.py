@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -130,16 +131,19 @@ def _beside(folder: Path) -> Iterator[None]:
 
 def _namesakes(folder: Path) -> dict[str, ModuleType]:
     """Return the loaded modules from elsewhere whose names modules of a folder have, too."""
-    found: dict[str, ModuleType] = {}
-    for name, module in list(sys.modules.items()):
-        top = name.partition(".")[0]
-        here = folder / top
-        if not (here.with_suffix(".py").is_file() or (here / "__init__.py").is_file()):
-            continue
-        origin = getattr(sys.modules.get(top), "__file__", None)
-        if origin is not None and not Path(origin).resolve().is_relative_to(here.parent):
-            found[name] = module
-    return found
+    loaded = [(name.partition(".")[0], name, module) for name, module in list(sys.modules.items())]
+    hidden = {top for top in {top for top, _, _ in loaded} if _hides(folder, top)}
+    return {name: module for top, name, module in loaded if top in hidden}
+
+
+def _hides(folder: Path, name: str) -> bool:
+    """Tell whether a folder has a module or package of a name that was loaded from elsewhere."""
+    origin = getattr(sys.modules.get(name), "__file__", None)
+    if origin is None:
+        return False
+    if not any(map(os.path.isfile, (f"{folder}/{name}.py", f"{folder}/{name}/__init__.py"))):
+        return False
+    return not Path(origin).resolve().is_relative_to(folder)
 
 
 def _skips_itself(error: BaseException) -> bool:
