@@ -219,10 +219,8 @@ class TestShared:
 def test_the_same_names_as_under_pytest(project: Project, text: str) -> None:
     project.write("tests/shared.py", "from kindlm import *" + SHARED)
     project.test(tests=text)
-    words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests"]
-    listed = subprocess.run(
-        [sys.executable, *words], cwd=project.root, capture_output=True, text=True, check=True
-    )
+    listed = run_inside(project.root, "--collect-only", "-q", "tests")
+    assert listed.returncode == 0, listed.stdout
     theirs = {line.partition("::")[2] for line in listed.stdout.splitlines() if "::" in line}
     assert set(project.statuses()) == theirs
     # Each runs but what needs a fixture, or has no values: nothing is checked in them.

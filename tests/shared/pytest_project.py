@@ -30,7 +30,7 @@ def run_inside(root: Path, *options: str) -> Done:
     named = [argument for plugin in _PLUGINS[:1] for argument in ("-p", plugin)]
     quiet = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--capture=sys"]
     out, err = io.StringIO(), io.StringIO()
-    with _as_it_was(), redirect_stdout(out), redirect_stderr(err):
+    with _as_it_was(root), redirect_stdout(out), redirect_stderr(err):
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         os.environ.pop("PYTEST_ADDOPTS", None)
         code = pytest.main([*named, *quiet, f"--rootdir={root}", *options])
@@ -38,7 +38,7 @@ def run_inside(root: Path, *options: str) -> Done:
 
 
 @contextmanager
-def _as_it_was() -> Iterator[None]:
+def _as_it_was(root: Path) -> Iterator[None]:
     """Forget the modules of a project, its folders and variables, once its tests have run."""
     environ, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
     try:
@@ -48,7 +48,9 @@ def _as_it_was() -> Iterator[None]:
         os.environ.update(environ)
         sys.path[:] = path
         for name in set(sys.modules) - modules:
-            if name.partition(".")[0].startswith(("test", "conftest")):
+            file = getattr(sys.modules[name], "__file__", None)
+            is_its_own = file is not None and Path(file).is_relative_to(root)
+            if is_its_own or name.partition(".")[0].startswith(("test", "conftest")):
                 del sys.modules[name]
 
 
