@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kindlm_store.escapes import Span
+Span = tuple[int, int]
+"""Where in a text something begins and ends."""
 
 # What a text holds that is a stream, also where all of it was put on one line. Most hold none, and
 # nothing more is looked at.

@@ -1,43 +1,52 @@
 """Takes secrets out of texts, also where they were encoded on the way.
 
 A key comes back in many forms: echoed in an error body, in a URL, in the base64 of an
-authorization header, escaped in JSON inside JSON or in HTML. Forms that are fixed strings are
-looked for directly. Escapes can stand for any part of a secret, so they take a pattern; it is tried
-only on a text that escapes a character of that secret. Base64 and hex may be wrapped over lines;
-that takes a pattern, too, tried only on a text that holds the secret once its lines are joined.
+authorization header, escaped in JSON or in HTML. Forms that are fixed strings are looked for
+directly, and `[redacted]` stands in their place. For all others the escapes of the text are read,
+level by level: if that uncovers a secret, its place is not known, and the whole text is withheld.
+So it is if hex or base64 of a secret is wrapped over lines.
 
 A text may have been cut before it came here. So the beginning of a secret goes, too, where a text
 ends behind it, or goes on with what follows a cut: an ellipsis or a quotation mark. A scheme, a
 host and a user name are no such beginning, as they are in many texts that repeat no secret.
 
-One secret may be a part of another, or overlap it, and be written in another way there. So nothing
-is replaced before all is found, in the text as it came: what overlaps goes together.
+One secret may be a part of another, or overlap it. So nothing is replaced before all is found, in
+the text as it came: what overlaps goes together.
 """
 
 from __future__ import annotations
 
+import html
+import json
 import re
+import urllib.parse
 from base64 import b64encode
-from bisect import bisect
 from typing import TYPE_CHECKING
 
-from kindlm_store.escapes import MIN_LENGTH, Form, cut_end, escaped_codes, matches, unescaped
+from kindlm_store.escapes import read_bytes, readings
 from kindlm_store.new_event import scrub
 from kindlm_store.pieces import covering, texts_in_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kindlm_store.escapes import Span
+    from kindlm_store.pieces import Span
 
 REDACTED = "[redacted]"
-"""What stands in the place of a secret."""
+"""What stands in the place of a secret, or of a text that is withheld."""
 
-# The commonest first: JSON has quotation marks all over.
-_SIGNS_OF_A_CUT = ('"', "'", "...", "`", "u2026", "…", "”")
+MIN_LENGTH = 8
+"""Shorter values are words that occur by chance, and nothing that protects anything."""
 
-# Characters, as far as one cut through is looked for behind a beginning; rather too many.
-_LONGEST_ESCAPE = 200
+# An escape cut through, and before it the first bytes, or the first half, of its character.
+_UNFINISHED = (
+    r"[\x80-\xff\ufffd\ud800-\udfff]{0,3}?"
+    r"(?:%[0-9A-Fa-f]?|\\{1,15}(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?)?"
+    r"|&(?:#[xX]?[0-9A-Fa-f]{0,6}|[A-Za-z]{0,6}))??"
+)
+
+# What stands behind a cut, up to the group; the group itself is no part of what was cut.
+_CUT = re.compile(rf"{_UNFINISHED}(\Z|…|\.\.\.|\\{{0,15}}u2026|\\{{0,15}}[\"'`”])")
 
 # How a value may begin that is a URL, or a user with a password. Of one with digits nobody knows
 # whether it is a user.
@@ -46,19 +55,33 @@ _PUBLIC = re.compile(
     re.ASCII,
 )
 
-# The end of a line and the indentation of the next, as such or escaped.
+# The end of a line and the indentation of the next.
 _LINE_END = re.compile(r"\n[ \t]*")
+
+_ENCODINGS: tuple[Callable[[str], str], ...] = (
+    str,
+    lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
+    lambda value: json.dumps(value)[1:-1],
+    lambda value: json.dumps(value, ensure_ascii=False)[1:-1].replace("/", "\\/"),
+    lambda value: urllib.parse.quote(value, errors="replace"),
+    lambda value: urllib.parse.quote(value, safe="", errors="replace"),
+    lambda value: urllib.parse.quote_plus(value, errors="replace"),
+    lambda value: value.replace(" ", "+"),
+    html.escape,
+)
+"""Write a value, or its beginning, in forms that are looked for directly."""
 
 
 class Redactor:
     """A callable that replaces secrets in a text by `[redacted]`.
 
-    Found are the value itself, JSON-escaped, percent-encoded (wholly, partly, repeatedly, with
-    plus signs for spaces), escaped in HTML (also repeatedly), with backslash-u and backslash-x
-    escapes, in hex, and in base64 and base64url wherever it begins inside the encoded text; hex and
-    base64 also over several lines. Of each, but for several lines, also the first 8 characters or
+    Replaced are the value itself, as JSON, URLs and HTML escape it, in hex, and in base64 and
+    base64url wherever it begins inside the encoded text. Of each, also the first 8 characters or
     more where the text was cut. Secrets that overlap in a text go as one. Of a stream of events
     that tells a secret in pieces, a few characters with each, the pieces go.
+
+    A text that hides a secret in another way is withheld whole: behind several levels of escapes,
+    of percent signs, backslashes or references of HTML, or in hex or base64 over several lines.
 
     It takes time in proportion to the text.
 
@@ -67,86 +90,100 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # Also as events hold it: what UTF-8 cannot say is replaced before anything is looked at.
-        forms = {form for value in secrets for form in (value, scrub(value))}
-        values = {value for value in forms if len(value) >= MIN_LENGTH and value not in REDACTED}
-        ordered = sorted(values)
         # How much of each form says nothing.
-        public = {value: _public(value) for value in ordered}
-        encoded = dict(form for value in ordered for form in _wrappable_forms(value, public[value]))
-        fixed = encoded | public
-        self._fixed = tuple(sorted(fixed))
-        self._longest = max(map(len, self._fixed), default=0)
-        # Keys of one provider often begin alike, in all their encodings. In order, as they are
-        # bisected.
+        forms: dict[str, int] = {}
+        self._families: list[list[str]] = []
+        self._values: list[str] = []
+        wrappable: set[str] = set()
+        for secret in sorted(set(secrets)):
+            family: dict[str, int] = {}
+            for value in _spellings(secret) if len(secret) >= MIN_LENGTH else ():
+                if len(value) >= MIN_LENGTH // 2 and value not in REDACTED:
+                    encoded = dict(_encoded(value))
+                    wrappable |= encoded.keys()
+                    public = value[: _public(value)]
+                    family |= encoded | {write(value): len(write(public)) for write in _ENCODINGS}
+                    self._values.append(value)
+            self._families.append([*family])
+            forms |= family
+        self._wrappable = sorted(wrappable)
+        self._characters = {character for form in forms for character in form}
+        # Keys of one provider often begin alike, in all their encodings.
         self._heads: dict[str, list[str]] = {}
-        for form in self._fixed:
-            self._heads.setdefault(form[: fixed[form] + MIN_LENGTH], []).append(form)
-        self._wrappable = tuple(Form(form, encoded[form]) for form in encoded)
-        self._escapable = (*(Form(value, public[value]) for value in ordered), *self._wrappable)
-        # Most texts escape nothing that any of them holds.
-        self._characters = Form("".join({c for form in self._escapable for c in form.text}))
+        for form, known in forms.items():
+            self._heads.setdefault(form[: known + MIN_LENGTH], []).append(form)
 
     def __call__(self, text: str) -> str:
-        """The text with `[redacted]` for each secret in it."""
-        if not self._fixed or len(text) < MIN_LENGTH:
+        """The text with `[redacted]` for each secret in it, or instead of it."""
+        if not self._heads or len(text) < MIN_LENGTH:
             return text
         spans = self._found(text)
         for pieces in texts_in_pieces(text):
-            found = self._found("".join(piece.said for piece in pieces))
+            said = "".join(piece.said for piece in pieces)
+            found = self._found(said)
+            if self._hides(said, found):
+                return REDACTED
             spans += covering(pieces, _merged(sorted(found)))
+        if self._hides(text, spans):
+            return REDACTED
         return _without(text, spans) if spans else text
 
     def _found(self, text: str) -> list[Span]:
-        """Where secrets are."""
-        spans = self._plain(text)
-        if "%" in text or "\\" in text or "+" in text or "&" in text:
-            spans += self._escaped(text)
-        if "%" in text or "\\" in text or "\n" in text or "\r" in text:
-            spans += self._wrapped(text)
-        return spans
-
-    def _plain(self, text: str) -> list[Span]:
         """Where fixed forms are, whole or cut."""
-        if _may_be_cut_inside(text):
-            heads = [head for head in self._heads if head in text]
-            if not heads:
-                return []
-            whole = [form for head in heads for form in self._heads[head] if form in text]
-            start = 0
-        else:
-            # It can only be cut at its end: long strings are found faster than their beginnings.
-            start = max(len(text) - self._longest - _LONGEST_ESCAPE, 0)
-            end = text[start:]
-            heads = [head for head in self._heads if head in end]
-            whole = [form for form in self._fixed if form in text]
-        spans = [span for form in whole for span in _merged(_occurrences(text, form))]
-        for head in heads:
-            spans += _beginnings(text, start, head, self._heads[head])
+        spans: list[Span] = []
+        for head in [head for head in self._heads if head in text]:
+            for form in self._heads[head]:
+                spans += _merged(_occurrences(text, form))
+            spans += _beginnings(text, head, self._heads[head])
         return spans
 
-    def _escaped(self, text: str) -> list[Span]:
-        """Where secrets are that may be escaped, whole or cut."""
-        codes = escaped_codes(text)
-        if not self._characters.may_be_escaped(text, codes):
-            return []
-        forms = [form for form in self._escapable if form.may_be_escaped(text, codes)]
-        return [span for form in forms for span in _merged(form.occurrences(text))]
-
-    def _wrapped(self, text: str) -> list[Span]:
-        """Where hex and base64 are that may be wrapped over lines."""
-        joined = _joined(text)
-        if len(joined) == len(text):
-            return []
-        found = [form for form in self._wrappable if form.text in joined]
-        return [span for form in found for span in _merged(matches(form.wrapped, text))]
-
-
-def _may_be_cut_inside(text: str) -> bool:
-    for sign in _SIGNS_OF_A_CUT:  # noqa: SIM110 - any() takes five times as long, for every text
-        if sign in text:
+    def _hides(self, text: str, spans: Sequence[Span]) -> bool:
+        """Whether a secret is in a text that is not among what was found in it."""
+        if not ("\\" in text or "%" in text or "&" in text or "\n" in text or "\r" in text):
+            return False
+        said = left = _without(text, spans) if spans else text
+        for said, uncovered in readings(left):
+            if uncovered is None:
+                return True
+            if uncovered.isdisjoint(self._characters):
+                continue
+            if self._found(said) or self._begins(said, uncovered):
+                return True
+        if self._wraps(said):
             return True
-    return False
+        if spans:
+            # What was taken out may have been a part of what is escaped beside it.
+            counts = self._counts(text)
+            for said, _ in readings(text):
+                if any(map(int.__gt__, self._counts(said), counts)):
+                    return True
+        return False
+
+    def _begins(self, said: str, uncovered: set[str]) -> bool:
+        """Whether a text was cut behind a beginning of a secret that is escaped, however short.
+
+        Escaped, even two characters may fill all that is left of a text.
+        """
+        return any(
+            not uncovered.isdisjoint(said[start:end])
+            for value in self._values
+            for start, end in _beginnings(said, value[: _public(value) + 2], [value])
+        )
+
+    def _wraps(self, text: str) -> bool:
+        """Whether hex or base64 of a secret is in a text once its lines are joined."""
+        if not ("\n" in text or "\r" in text):
+            return False
+        joined = _LINE_END.sub("", text.replace("\r", "\n"))
+        return any(form in joined for form in self._wrappable)
+
+    def _counts(self, text: str) -> list[int]:
+        """How often each secret is in a text, in any of its forms."""
+        places = (
+            sorted(span for form in family for span in _occurrences(text, form))
+            for family in self._families
+        )
+        return [sum(1 for _ in _merged(spans)) for spans in places]
 
 
 def _without(text: str, spans: Iterable[Span]) -> str:
@@ -181,42 +218,37 @@ def _occurrences(text: str, form: str) -> Iterator[Span]:
         at = text.find(form, at + 1)
 
 
-def _beginnings(text: str, start: int, head: str, forms: Sequence[str]) -> Iterator[Span]:
-    """Where beginnings of forms are, from a place on, that a cut left.
-
-    Args:
-        text: Where to look.
-        start: From where on.
-        head: What the forms begin with.
-        forms: In order. Which of them agrees longest with a text is then one of the two between
-            which it would stand; what the others could find is a part of what that one does.
-    """
+def _beginnings(text: str, head: str, forms: Sequence[str]) -> Iterator[Span]:
+    """Where beginnings are that a cut left of forms with one head, which all have to have."""
     longest = max(map(len, forms))
-    at = text.find(head, start)
+    at = text.find(head)
     while at >= 0:
         rest = text[at : at + longest]
-        place = bisect(forms, rest)
-        length = max(
-            _agreeing(rest, form, len(head)) for form in forms[max(place - 1, 0) : place + 1]
-        )
-        end = cut_end(text, range(at + length, at + len(head) - 1, -1))
-        if end:
-            yield at, end
+        length = max(_agreeing(rest, form) for form in forms)
+        for end in range(at + length, at + len(head) - 1, -1):
+            if cut := _CUT.match(text, end):
+                yield at, cut.start(1)
+                break
         at = text.find(head, at + 1)
 
 
-def _agreeing(text: str, form: str, length: int) -> int:
-    """How many characters two strings begin with alike, that begin so with a length at least."""
-    for one, other in zip(text[length:], form[length:], strict=False):
-        if one != other:
-            break
-        length += 1
-    return length
+def _agreeing(one: str, other: str) -> int:
+    """How many characters two strings begin with alike."""
+    for length, (mine, yours) in enumerate(zip(one, other, strict=False)):
+        if mine != yours:
+            return length
+    return min(len(one), len(other))
 
 
-def _joined(text: str) -> str:
-    """The text on one line and without escapes: it holds all that a wrapped form could match."""
-    return _LINE_END.sub("", unescaped(text).replace("\r", "\n"))
+def _spellings(secret: str) -> Iterator[str]:
+    """A secret as it came, as events hold it, and as what looks like escapes in it is read."""
+    yield secret
+    # What UTF-8 cannot say is replaced before anything is looked at.
+    stored = scrub(secret)
+    yield stored
+    yield read_bytes(stored)
+    for said, _ in readings(stored):
+        yield scrub(said)
 
 
 def _public(value: str) -> int:
@@ -225,23 +257,19 @@ def _public(value: str) -> int:
     return beginning.end() if beginning and beginning.end() >= MIN_LENGTH else 0
 
 
-def _wrappable_forms(value: str, public: int) -> Iterator[tuple[str, int]]:
-    """Hex and base64 of a value, each with how many of its characters are no secret."""
+def _encoded(value: str) -> Iterator[tuple[str, int]]:
+    """Hex and base64 of a value, each with how many of its characters are no secret.
+
+    Of base64 the characters that the value fixes, for each place it may begin at: three bytes
+    become four characters, so that there are three such places; at both ends a character may also
+    hold bits of the neighbours, and is left out.
+    """
     raw = value.encode("utf-8", "surrogatepass")
+    public = _public(value)
     yield raw.hex(), 2 * public
     yield raw.hex().upper(), 2 * public
-    for form in _base64_forms(raw):
-        yield form, public * 4 // 3
-
-
-def _base64_forms(raw: bytes) -> Iterator[str]:
-    """The characters that a value fixes in base64, for each place it may begin at.
-
-    Three bytes become four characters, so that there are three such places; at both ends a
-    character may also hold bits of the neighbours, and is left out.
-    """
     for before in range(3):
         encoded = b64encode(bytes(before) + raw).decode()
         form = encoded[-(-before * 8 // 6) : (before + len(raw)) * 8 // 6]
-        yield form
-        yield form.replace("+", "-").replace("/", "_")
+        yield form, public * 4 // 3
+        yield form.replace("+", "-").replace("/", "_"), public * 4 // 3

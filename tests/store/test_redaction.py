@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from examples import examples
 from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
-from kindlm_store.escapes import MIN_LENGTH
 from kindlm_store.new_event import redacted
+from kindlm_store.redaction import MIN_LENGTH
 
-secrets = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40)
+secrets = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40
+).filter(lambda secret: secret not in "[redacted]")
 ascii_secrets = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=40)
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 
@@ -80,6 +82,17 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "hex": lambda s: s.encode().hex(),
     "HEX": lambda s: s.encode().hex().upper(),
 }
+
+
+PLACED = {"literal", "hex", "HEX", "HTML", "quote", "quote_plus", "JSON", "JSON, ASCII"} | {
+    "JSON with escaped slashes"
+}
+"""The encodings in which the place of a secret is known; of others the whole text may go."""
+
+
+def withheld(text: str, encoding: str) -> set[str]:
+    """What may be left of a text."""
+    return {text} if encoding in PLACED else {text, "[redacted]"}
 
 
 def survives(secret: str, text: str) -> bool:
@@ -217,8 +230,8 @@ def test_a_user_name_and_a_host_are_no_beginning_of_a_secret(
     for end in range(8, len(public) + 1):
         text = json.dumps({"name": encode(value[:end]), "next": 1})
         assert redact(text) == text
-    assert redact(f'"{encode(value)}"') == '"[redacted]"'
-    assert redact(f'"{encode(value[:-1])}…') == '"[redacted]…'
+    assert redact(f'"{encode(value)}"') in withheld('"[redacted]"', name)
+    assert redact(f'"{encode(value[:-1])}…') in withheld('"[redacted]…', name)
 
 
 PLAIN_ENDS = ["\n", "\r\n", "\r", "\n  ", "\r\n\t", "\n\n"]
@@ -305,12 +318,13 @@ def without_backslashes(text: str) -> str:
 OVERLAPPING = ["literal", "JSON", "JSON in JSON", "quote", "percent, upper case", "HTML"]
 
 
-@pytest.mark.parametrize("encode", [ENCODINGS[name] for name in OVERLAPPING], ids=OVERLAPPING)
+@pytest.mark.parametrize("encoding", OVERLAPPING)
 @examples(100)
 @given(whole=secrets | ascii_secrets, behind=ascii_secrets, data=st.data())
 def test_secrets_that_overlap_leave_nothing_behind(
-    encode: Callable[[str], str], whole: str, behind: str, data: st.DataObject
+    encoding: str, whole: str, behind: str, data: st.DataObject
 ) -> None:
+    encode = ENCODINGS[encoding]
     together = whole + behind
     starts = st.integers(0, len(together) - MIN_LENGTH)
     parts = [
@@ -321,11 +335,11 @@ def test_secrets_that_overlap_leave_nothing_behind(
     across = together[len(whole) - 1 :]
     redact = Redactor([whole, across, *parts])
     text = f"\0{encode(together)}\0"
-    assert without_backslashes(redact(text)) == "\0[redacted]\0"
+    assert without_backslashes(redact(text)) in withheld("\0[redacted]\0", encoding)
     # The longest alone takes along what it holds.
     within = [part for part in parts if part in whole]
     alone = Redactor([whole, *within])(f"\0{encode(whole)}\0")
-    assert without_backslashes(alone) == "\0[redacted]\0"
+    assert without_backslashes(alone) in withheld("\0[redacted]\0", encoding)
 
 
 @examples(200)
@@ -365,15 +379,18 @@ class Counted(str):
         return Counted(text)
 
 
-@pytest.mark.parametrize("beginning", ['sk-proj-"', "sk-proj-a…", "sk-proj-a&#47;b'"])
-def test_a_text_of_beginnings_is_not_copied_for_each(beginning: str) -> None:
+@pytest.mark.parametrize(
+    ("beginning", "is_placed"),
+    [('sk-proj-"', True), ("sk-proj-a…", True), ("sk-proj-a&#47;b'", False)],
+)
+def test_a_text_of_beginnings_is_not_copied_for_each(beginning: str, is_placed: bool) -> None:
     redact = Redactor(["sk-proj-a/bcdefghijklmnopqrst"])
     copied = []
     for times in (500, 1000):
         before = Counted.copied
         redacted = redact(Counted(beginning * times))
         copied.append(Counted.copied - before)
-        assert redacted.count("[redacted]") == times
+        assert redacted.count("[redacted]") == (times if is_placed else 1)
     assert copied[1] < 3 * copied[0]
 
 
@@ -405,7 +422,8 @@ def test_nothing_of_a_secret_reaches_the_file(secret: str, encoding: str) -> Non
         with EventLog.open(path, redact=Redactor([secret])) as log:
             log.submit(Append("s", [event])).result()
             (stored,) = log.read()
-            strings = [*_strings(stored.data), *log.texts(_refs(stored.data)).values()]
+            bodies = [log.text(ref) for ref in _refs(stored.data)]
+            strings = [*_strings(stored.data), *filter(None, bodies)]
             assert len(strings) == 13
             assert not any(secret in text or encoded in text for text in strings)
             files = b"".join(f.read_bytes() for f in Path(folder).iterdir() if f.is_file())
