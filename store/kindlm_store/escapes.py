@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_LEVELS = 8
-"""Nobody escapes a text more often."""
+_LEVELS = 16
+"""So often a text is read; nobody escapes one more often."""
 
 # Each begins with a fixed character, so that most of a text is passed over fast.
 _REFERENCES = re.compile(r"&(?:#[xX][0-9A-Fa-f]{1,9}|#[0-9]{1,9}|[A-Za-z][A-Za-z0-9]*);")
 _PERCENT_BYTES = re.compile(r"%[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*")
-_BACKSLASH_BYTES = re.compile(r"\\x[0-9A-Fa-f]{2}(?:\\x[0-9A-Fa-f]{2})*")
-_UNITS = re.compile(r"\\u[0-9A-Fa-f]{4}(?:\\u[0-9A-Fa-f]{4})*")
+_BACKSLASH_BYTES = re.compile(r"\\x[0-9A-Fa-f]{2}(?:\\+x[0-9A-Fa-f]{2})*")
+_UNITS = re.compile(r"\\u[0-9A-Fa-f]{4}(?:\\+u[0-9A-Fa-f]{4})*")
 _BACKSLASHED = re.compile(r"\\.")
+_ESCAPED_CODE = re.compile(r"\\\\[xu]")
 _SHORT = {
     '\\"': '"',
     "\\/": "/",
@@ -36,19 +37,23 @@ _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
 def readings(text: str) -> Iterator[tuple[str, set[str] | None]]:
     """What a text says once its escapes are read, then those of what it says, and so on.
 
-    Each kind of escape is read by itself. With each reading come the characters that escapes
-    stood for so far; in the end None, if the text is escaped more often than it is read.
+    One kind of escape is read at a time, backslashes first: JSON in JSON is the commonest. With
+    each reading come the characters that escapes stood for so far; in the end None, if the text is
+    escaped more often than it is read.
     """
     uncovered: set[str] = set()
     for _ in range(_LEVELS):
-        before = text
-        for read in (_html, _percent, _backslashes):
-            said = read(text, uncovered)
-            if said != text:
-                text = said
-                yield text, uncovered
-        if text == before:
+        said, *other = _backslashes(text, uncovered)
+        for way in other:
+            yield way, uncovered
+        if said == text:
+            said = _html(text, uncovered)
+        if said == text:
+            said = _percent(text, uncovered)
+        if said == text:
             return
+        text = said
+        yield text, uncovered
     yield text, None
 
 
@@ -67,22 +72,30 @@ def _percent(text: str, uncovered: set[str]) -> str:
     return _read(_PERCENT_BYTES, _of_bytes, text, uncovered) if "%" in text else text
 
 
-def _backslashes(text: str, uncovered: set[str]) -> str:
+def _backslashes(text: str, uncovered: set[str]) -> Iterator[str]:
     if "\\" not in text:
-        return text
+        yield text
+        return
+    said = text
     # A backslash that is escaped escapes nothing: it steps aside meanwhile.
     if "\\\\" in text:
-        text = text.replace("\\\\", "\0")
+        said = text.replace("\\\\", "\0")
         uncovered.add("\\")
-    kinds = set(_BACKSLASHED.findall(text))
-    for escape in kinds & _SHORT.keys():
-        text = text.replace(escape, _SHORT[escape])
+    escapes = set(_BACKSLASHED.findall(said))
+    for escape in _SHORT.keys() & escapes:
+        said = said.replace(escape, _SHORT[escape])
         uncovered.add(_SHORT[escape])
-    if "\\x" in kinds:
-        text = _read(_BACKSLASH_BYTES, _of_bytes, text, uncovered)
-    if "\\u" in kinds:
-        text = _read(_UNITS, _of_units, text, uncovered)
-    return text.replace("\0", "\\")
+    if escapes & {"\\x", "\\u"}:
+        said = _codes(said, uncovered)
+    yield said.replace("\0", "\\")
+    if "\\\\" in text and _ESCAPED_CODE.search(text):
+        # Which backslashes escape others depends on what stands before them; here none does.
+        yield _codes(text, uncovered)
+
+
+def _codes(text: str, uncovered: set[str]) -> str:
+    text = _read(_BACKSLASH_BYTES, _of_bytes, text, uncovered)
+    return _read(_UNITS, _of_units, text, uncovered)
 
 
 def _read(
@@ -102,11 +115,11 @@ def _of_reference(reference: str) -> str:
 
 
 def _of_bytes(codes: str) -> str:
-    return _decoded(bytes.fromhex(codes.replace("%", "").replace("\\x", "")))
+    return _decoded(bytes.fromhex(re.sub(r"[%\\x]", "", codes)))
 
 
 def _of_units(codes: str) -> str:
-    return bytes.fromhex(codes.replace("\\u", "")).decode("utf-16-be", "surrogatepass")
+    return bytes.fromhex(re.sub(r"[\\u]", "", codes)).decode("utf-16-be", "surrogatepass")
 
 
 def _decoded(raw: bytes) -> str:

@@ -152,26 +152,10 @@ class EventLog:
         await self._writer.call(_nothing)
 
     def read(
-        self,
-        *,
-        stream: str | None = None,
-        types: Iterable[str] | None = None,
-        subject: str | None = None,
-        after: int = 0,
-        limit: int | None = None,
+        self, *, stream: str | None = None, types: Iterable[str] | None = None
     ) -> Iterator[RecordedEvent]:
-        """Durable events in order of position.
-
-        Args:
-            stream: Only this stream.
-            types: Only these event types.
-            subject: Only what is about this subject.
-            after: Only behind this position.
-            limit: At most so many.
-        """
-        return self._reader.read(
-            stream=stream, types=types, subject=subject, after=after, limit=limit
-        )
+        """Durable events in order of position, of one stream or of some types if asked for."""
+        return self._reader.read(stream, types)
 
     def head(self, stream: str) -> Head | None:
         """Where a stream ends; None if it has no event."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
 import json
-from itertools import islice
-from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -17,7 +14,7 @@ from kindlm_store.events import Head, RecordedEvent
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
 Answer = TypeVar("Answer")
@@ -128,26 +125,27 @@ class Reader:
         self._lock = Lock()
         self._closed = False
 
-    def read(
-        self,
-        *,
-        stream: str | None,
-        types: Iterable[str] | None,
-        subject: str | None,
-        after: int,
-        limit: int | None,
-    ) -> Iterator[RecordedEvent]:
-        """Events in order of position; see `EventLog.read`."""
-        if types is None:
-            events = self._pages(stream, None, subject, after)
-        elif stream is not None or subject is not None:
-            wanted = frozenset(types)
-            events = (e for e in self._pages(stream, None, subject, after) if e.type in wanted)
-        else:
-            # One index range per type: rare types stay fast in a long history.
-            ranges = [self._pages(None, name, None, after) for name in sorted(set(types))]
-            events = heapq.merge(*ranges, key=attrgetter("position"))
-        return islice(events, limit)
+    def read(self, stream: str | None, types: Iterable[str] | None) -> Iterator[RecordedEvent]:
+        """Events in order of position, page by page; see `EventLog.read`."""
+        # Positions and versions grow together in a stream, which has an index by version.
+        order = "seq" if stream is None else "version"
+        conditions = [f"events.{order} > :after"]
+        if stream is not None:
+            conditions.append("streams.name = :stream")
+        if types is not None:
+            conditions.append("event_types.name IN (SELECT value FROM json_each(:types))")
+        sql = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY events.{order} LIMIT {_PAGE}"
+        wanted = None if types is None else json.dumps([*types])
+        after = 0
+        while True:
+            page = [
+                decode(row)
+                for row in self._fetch(sql, {"after": after, "stream": stream, "types": wanted})
+            ]
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1].position if stream is None else page[-1].version
 
     def head(self, stream: str) -> Head | None:
         """Where a stream ends; None if there is no such stream."""
@@ -184,34 +182,5 @@ class Reader:
             self._closed = True
             self._connection.close()
 
-    def _fetch(self, sql: str, parameters: Collection[Any]) -> list[Any]:
-        return self.run(lambda connection: connection.execute(sql, tuple(parameters)).fetchall())
-
-    def _pages(
-        self,
-        stream: str | None,
-        of_type: str | None,
-        subject: str | None,
-        after: int,
-    ) -> Iterator[RecordedEvent]:
-        """Events page by page: within one stream by version, else by position."""
-        # Positions and versions grow together in a stream; the unary plus keeps the planner on
-        # the index of the stream.
-        order, start = ("events.seq", after) if stream is None else ("events.version", 0)
-        conditions, values = [f"{order} > ?"], []
-        for condition, value in (
-            ("streams.name = ?", stream),
-            ("+events.seq > ?", None if stream is None else after),
-            ("event_types.name = ?", of_type),
-            ("events.subject = ?", subject),
-        ):
-            if value is not None:
-                conditions.append(condition)
-                values.append(value)
-        sql = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT {_PAGE}"
-        while True:
-            page = [decode(row) for row in self._fetch(sql, (start, *values))]
-            yield from page
-            if len(page) < _PAGE:
-                return
-            start = page[-1].position if stream is None else page[-1].version
+    def _fetch(self, sql: str, parameters: Mapping[str, object] | tuple[object, ...]) -> list[Any]:
+        return self.run(lambda connection: connection.execute(sql, parameters).fetchall())

@@ -214,27 +214,19 @@ def test_what_the_caller_changes_later_is_not_stored(log: EventLog) -> None:
     assert next(log.read()).data == {"list": [1]}
 
 
-def test_reading_narrows_by_stream_type_subject_and_position(log: EventLog) -> None:
+def test_reading_narrows_by_stream_and_type(log: EventLog) -> None:
     for number in range(12):
-        log.submit(
-            Append(
-                f"s/{number % 2}",
-                [NewEvent("abc"[number % 3], {"n": number}, subject=f"x{number % 4}")],
-            )
-        )
+        event = NewEvent("abc"[number % 3], {"n": number}, subject=f"x{number % 4}")
+        log.submit(Append(f"s/{number % 2}", [event]))
     log.flush()
 
     def numbers(**narrow: Any) -> list[int]:
         return [event.data["n"] for event in log.read(**narrow)]
 
     assert numbers(stream="s/1") == [1, 3, 5, 7, 9, 11]
-    assert numbers(stream="s/1", after=6) == [7, 9, 11]
     assert numbers(types=["a"]) == [0, 3, 6, 9]
-    assert numbers(types=["b", "a"], limit=4) == [0, 1, 3, 4]
+    assert numbers(types=["b", "a"]) == [0, 1, 3, 4, 6, 7, 9, 10]
     assert numbers(types=["a", "nothing"], stream="s/0") == [0, 6]
-    assert numbers(subject="x1") == [1, 5, 9]
-    assert numbers(subject="x1", types=["b"]) == [1]
-    assert numbers(after=10) == [10, 11]
     assert numbers(types=[]) == []
     assert numbers(stream="nobody") == []
 
@@ -242,7 +234,7 @@ def test_reading_narrows_by_stream_type_subject_and_position(log: EventLog) -> N
 def test_reading_goes_on_over_many_pages(log: EventLog) -> None:
     log.append("s/1", [NewEvent("t", {"n": n}) for n in range(2_500)])
     assert [e.data["n"] for e in log.read()] == list(range(2_500))
-    assert [e.data["n"] for e in log.read(stream="s/1", after=10)] == list(range(10, 2_500))
+    assert [e.data["n"] for e in log.read(stream="s/1")] == list(range(2_500))
 
 
 def test_tickets_are_awaited_by_many_tasks_and_loops(path: Path) -> None:

@@ -21,10 +21,14 @@ from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
 from kindlm_store.new_event import redacted
 from kindlm_store.redaction import MIN_LENGTH
 
-secrets = st.text(
-    st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=40
-).filter(lambda secret: secret not in "[redacted]")
-ascii_secrets = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=8, max_size=40)
+
+def secrets_of(characters: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    # A part of the mark is no secret.
+    return st.text(characters, min_size=8, max_size=40).filter(lambda s: s not in "[redacted]")
+
+
+secrets = secrets_of(st.characters(codec="utf-8", exclude_characters="\0"))
+ascii_secrets = secrets_of(st.characters(min_codepoint=32, max_codepoint=126))
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 
 
