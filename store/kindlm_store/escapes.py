@@ -19,6 +19,8 @@ _PERCENT_BYTES = re.compile(r"%[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*")
 _BACKSLASH_BYTES = re.compile(r"\\x[0-9A-Fa-f]{2}(?:\\+x[0-9A-Fa-f]{2})*")
 _UNITS = re.compile(r"\\u[0-9A-Fa-f]{4}(?:\\+u[0-9A-Fa-f]{4})*")
 _BACKSLASHED = re.compile(r"\\.")
+_ASIDE = "\udc5c"
+"""Stands for a backslash; half a character, which no text has that can be stored."""
 _ESCAPED_CODE = re.compile(r"\\\\[xu]")
 _SHORT = {
     '\\"': '"',
@@ -79,7 +81,7 @@ def _backslashes(text: str, uncovered: set[str]) -> Iterator[str]:
     said = text
     # A backslash that is escaped escapes nothing: it steps aside meanwhile.
     if "\\\\" in text:
-        said = text.replace("\\\\", "\0")
+        said = text.replace("\\\\", _ASIDE)
         uncovered.add("\\")
     escapes = set(_BACKSLASHED.findall(said))
     for escape in _SHORT.keys() & escapes:
@@ -87,7 +89,7 @@ def _backslashes(text: str, uncovered: set[str]) -> Iterator[str]:
         uncovered.add(_SHORT[escape])
     if escapes & {"\\x", "\\u"}:
         said = _codes(said, uncovered)
-    yield said.replace("\0", "\\")
+    yield said.replace(_ASIDE, "\\")
     if "\\\\" in text and _ESCAPED_CODE.search(text):
         # Which backslashes escape others depends on what stands before them; here none does.
         yield _codes(text, uncovered)
