@@ -1,27 +1,181 @@
 """Programs as agents under test: what a program prints is its answer.
 
 It gets its variables as arguments, no message and no input: it answers once, with its whole run.
+
+A line that is a JSON object with the key `kindlm`, in any case, is a report, all other lines are
+the text:
+
+- `{"kindlm": "tool_call", "name", "arguments", "id"?, "response"?}`: it called a tool
+- `{"kindlm": "output_json", "value"}`: its answer is this value; the last one counts. `data` is
+  another name of `value`
+
+A line with the key `kindlm` that is no such thing (no name, another kind or key, no JSON, cut off,
+within another line) is text, and there is a warning of it. It may be the tool call that a test
+forbids: the answer has a call without a known name then. An `output_json` without its value is an
+error, as nobody knows the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from kindlm.agents import failures
-from kindlm.agents.command_output import REPORTS_HINT, printed_reply
+from kindlm.agents.json_values import ABSENT, compact_json
+from kindlm.agents.local_sandbox import program_name, runnable
 from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, started
 from kindlm.agents.program_failures import MAX_OUTPUT_BYTES, TOO_MUCH
-from kindlm.agents.program_words import program_name, runnable
+from kindlm.agents.tool_entries import AGENT_RULE, call_warnings
 from kindlm.agents.unreadable import UnreadableReply
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import Command
+from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolCall, ToolUse
 
-__all__ = ["CommandAgent", "command_agent"]
+__all__ = [
+    "REPORTS_HINT",
+    "command_agent",
+    "printed_reply",
+    "read_output",
+]
+
+_LINE_END = re.compile(r"\r\n|\n")
+_MARKER = re.compile(r"""\{\s*["']kindlm\b|\bkindlm\\*["']\s*:""", re.IGNORECASE)
+"""A report, or what was meant as one: escaped, after other words, as Python writes objects."""
+
+_KEY = "kindlm"
+_BEGINNING = '{"kindlm"'
+_KEYS = {
+    "tool_call": ("name", "arguments", "response", "id"),
+    "output_json": ("value", "data"),
+}
+_MAX_WARNINGS = 5
+
+REPORTS_HINT = "What a program may print: docs/configuration.md#agents-and-commands"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """The text that was printed, the tools that were called, and the JSON answer if there is one.
+
+    `output_json` is `ABSENT` without a report of one: null is an answer. `warnings` tell of lines
+    that are nearly reports, `has_unreadable` that one of them may be a tool call.
+    """
+
+    text: str
+    tool_uses: tuple[ToolUse, ...] = ()
+    output_json: Any = ABSENT
+    warnings: tuple[str, ...] = ()
+    has_unreadable: bool = False
+
+    @property
+    def speaks_protocol(self) -> bool:
+        """Whether it reported something in the way in which it reports tool calls, too."""
+        return bool(self.tool_uses) or self.output_json is not ABSENT
+
+    @property
+    def answer(self) -> str:
+        """What checks look at: the JSON answer as text if there is one, else the text."""
+        return self.text if self.output_json is ABSENT else compact_json(self.output_json)
+
+
+def read_output(stdout: str) -> CommandOutput:
+    """Read all that a command printed; raise `UnreadableReply` for an answer without its value."""
+    lines, uses, value = list[str](), list[ToolUse](), ABSENT
+    warnings = list[str]()
+    numbered = 0
+    printed = _LINE_END.split(stdout.removeprefix("\ufeff"))
+    for number, line in enumerate(printed, start=1):
+        report = _report(line, is_last=number == len(printed))
+        wrong = None if report is None else _what_is_wrong(report)
+        if report is None or wrong is not None:
+            lines.append(line)
+            if wrong is not None:
+                warnings.append(f"line {number} of what was printed was taken as text: {wrong}")
+        elif report[_KEY] == "output_json":
+            value = report["value"] if "value" in report else report["data"]
+        else:
+            call_id = report.get("id")
+            if not call_id:
+                call_id, numbered = f"cmd_tc_{numbered}", numbered + 1
+            call = ToolCall.told(call_id, report["name"], report.get("arguments"))
+            uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
+    text = "\n".join(lines).strip("\r\n")
+    return CommandOutput(text, tuple(uses), value, _shortened(warnings), bool(warnings))
+
+
+def printed_reply(raw: str, latency_ms: float) -> AgentReply:
+    """Return all that a program printed as the answer of an agent; raise as `read_output`."""
+    output = read_output(raw)
+    uses = output.tool_uses
+    if output.has_unreadable:
+        uses = (*uses, ToolUse(ToolCall(UNREAD_LINES, UNNAMED, {}), None, AGENT_RULE))
+    warnings = (*output.warnings, *call_warnings(uses))
+    if output.output_json is not ABSENT and output.text:
+        warnings = (*warnings, "what was printed beside output_json is not part of the answer")
+    return AgentReply(
+        text=output.answer,
+        raw=raw,
+        latency_ms=latency_ms,
+        tool_uses=uses,
+        warnings=warnings,
+        reports_tools=output.speaks_protocol,
+    )
+
+
+def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
+    """Return the object that a line is if it is meant as a report; `{}` if it is no whole one."""
+    if not _MARKER.search(line):
+        # What was printed may have been cut off at its very beginning.
+        begun = "".join(line.split()).casefold()
+        is_cut = is_last and len(begun) > 1 and _BEGINNING.startswith(begun)
+        return {} if is_cut else None
+    try:
+        value = parse_json(line, unique_keys)
+    except ValueError:
+        return {}
+    if not isinstance(value, dict):
+        return {}
+    written = next((key for key in value if key.casefold() == _KEY), None)
+    return {} if written is None else {_KEY: value.pop(written), **value}
+
+
+def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
+    """Return what was expected of a report and is not there."""
+    if not report:
+        return "a report is one JSON object, whole and in one line"
+    kind = report[_KEY]
+    keys = _KEYS.get(kind) if isinstance(kind, str) else None
+    if keys is None:
+        return f"`kindlm` must be {' or '.join(map(repr, _KEYS))}"
+    if kind == "output_json" and len(report.keys() & keys) != 1:
+        raise UnreadableReply("output_json needs a `value`, which may be named `data`")
+    unknown = next((key for key in report if key != _KEY and key not in keys), None)
+    if unknown is not None:
+        shown = unknown if unknown.isprintable() and len(unknown) <= 40 else "..."
+        return f"{kind} has no key {shown!r}, but {', '.join(keys)}"
+    if kind == "output_json":
+        return None
+    if not (isinstance(report.get("name"), str) and report["name"]):
+        return "tool_call needs a `name`, a text that is not empty"
+    if not isinstance(report.get("id", ""), str):
+        return "the `id` of a tool_call must be a text"
+    return None
+
+
+def _shortened(warnings: list[str]) -> tuple[str, ...]:
+    """Return the first warnings, and how many there are more."""
+    more = len(warnings) - _MAX_WARNINGS
+    if more <= 0:
+        return tuple(warnings)
+    return (*warnings[:_MAX_WARNINGS], f"and {more} more lines that are nearly reports")
+
 
 _KEPT_STDERR_BYTES = 16_384
 _WHO = failures.Who("command")

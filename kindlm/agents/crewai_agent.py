@@ -1,7 +1,20 @@
 """The `crewai` adapter: crews behind an HTTP server of the user's.
 
 A message is one POST with `{"inputs": {"query"}}`; beside the query are the keys of its context,
-and what was said before as `conversation_history`. See crewai_replies for the answer.
+and what was said before as `conversation_history`.
+
+A server of the user's tells of tasks in its own words, or returns what CrewAI returns
+(`CrewOutput`) as it is:
+
+| key | what it says |
+|---|---|
+| `result`, `output`, `final_output`, `raw` | the text, or an object that holds it likewise |
+| `tasks`, `tasks_output` | of each task `tool`, `inputs`, `output` or `raw`, `status`, `error` |
+| `agent_executions` | the same for each agent: `tool_used`, `inputs`, `output`; each call once |
+| `usage_metrics`, `token_usage` | `prompt_tokens`, `completion_tokens`, `total_cost` |
+
+Calls in the `messages` of a task count, too. A task that names no tool and has no `messages` is
+the tool `crew_task`, as in EvalView.
 """
 
 from __future__ import annotations
@@ -9,20 +22,182 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from kindlm.agents import failures
-from kindlm.agents.crewai_replies import read_crew
+from kindlm.agents.agent_events import Heard
+from kindlm.agents.call_matching import lost_answers
+from kindlm.agents.chat_messages import read_messages, spoken
 from kindlm.agents.http_exchange import HttpExchange
 from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
 from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
-from kindlm.agents.reading_aside import read_aside
-from kindlm.agents.reply_reading import AgentFailed, UnreadableReply, agent_reply
+from kindlm.agents.json_values import compact_json
+from kindlm.agents.repeated_calls import uses_together, with_ids
+from kindlm.agents.reply_reading import (
+    AgentFailed,
+    Told,
+    UnreadableReply,
+    agent_reply,
+    doubts,
+    read_cost,
+    read_model,
+    read_usage,
+)
+from kindlm.agents.reported_errors import error_text
+from kindlm.agents.tool_entries import AGENT_RULE, read_tool_uses, reported_calls, tool_answer
+from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
+from kindlm.agents.user_code import read_aside
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import AgentTarget
+from kindlm.transcript import ToolCall, ToolUse, Usage
 
-__all__ = ["CrewAgent", "crewai_agent"]
+__all__ = [
+    "crewai_agent",
+    "read_crew",
+]
+
+_TEXTS = ("result", "output", "final_output", "raw")
+_TASKS = ("tasks", "tasks_output")
+_USAGES = ("usage_metrics", "token_usage", "usage")
+_RESULTS = ("output", "raw", "result")
+_ARGUMENTS = ("inputs", "input", "arguments", "parameters")
+_DONE = frozenset({"completed", "complete", "success", "succeeded", "done"})
+_TASK = "crew_task"
+_EXECUTION = "agent_execution"
+_NO_ANSWER = f"it has no text under {', '.join(_TEXTS)}"
+_NO_PARTS = (
+    "the crew tells only how many tokens it used in all: how many of them it read and wrote is "
+    "unknown, and so is what they cost"
+)
+
+
+def read_crew(text: str) -> Heard:
+    """Read the JSON of a crew; raise `AgentFailed` or `UnreadableReply` if it is no answer."""
+    try:
+        value = parse_json(text, unique_keys)
+    except ValueError as error:
+        raise UnreadableReply(f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UnreadableReply("it is no JSON object")
+    answer = _text(value)
+    if not answer and value.get("error"):
+        raise AgentFailed(error_text({"error": value["error"]}))
+    tasks = _entries(value, _TASKS)
+    executions = _entries(value, ("agent_executions",))
+    if answer is None and not tasks and not executions:
+        raise UnreadableReply(_NO_ANSWER)
+    uses, lost = _uses(tasks, executions)
+    others = read_tool_uses(reported_calls(value, None))
+    uses = with_ids(uses_together(uses, others, by_id=False))
+    counts = _counts(value)
+    usage = _usage(counts)
+    told = Told(
+        answer or "",
+        uses,
+        usage,
+        _cost(value, counts, tasks),
+        read_model(value),
+        # Agents that call tools in the words of ReAct list no calls in their messages.
+        reports_tools="Action Input:" not in text
+        and (
+            any("tool" in task or "messages" in task for task in tasks)
+            or any("tool_used" in execution for execution in executions)
+        ),
+    )
+    is_total = usage == Usage() and bool(counts.get("total_tokens"))
+    warnings = (*((_NO_PARTS,) if is_total else ()), *doubts(value))
+    return Heard(told, (*warnings, *lost_answers(lost)))
+
+
+def _text(value: Mapping[str, Any]) -> str | None:
+    """Return the first text that is not empty, None if there is none at all."""
+    texts = [_as_text(value[key]) for key in _TEXTS if value.get(key) is not None]
+    return next(filter(None, texts), "") if texts else None
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = (value[key] for key in ("output", "raw") if value.get(key) is not None)
+        value = next(inner, value)
+    return value if isinstance(value, str) else compact_json(value)
+
+
+def _entries(value: Mapping[str, Any], keys: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    lists = (value[key] for key in keys if isinstance(value.get(key), list))
+    return [entry for entry in next(lists, []) if isinstance(entry, dict)]
+
+
+def _uses(
+    tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]
+) -> tuple[tuple[ToolUse, ...], int]:
+    """Return the calls of tools, and how many answers in messages belong to none."""
+    refuse_more(len(tasks) + len(executions), MAX_CALLS, "tasks")
+    uses, lost = _uses_of_tasks(tasks)
+    told = {use.call.name for use in uses}
+    executed = list[ToolUse]()
+    for index, execution in enumerate(executions):
+        name = _name(execution, "tool_used")
+        if name is None and tasks:
+            continue  # it says less of what the tasks tell
+        use = _use(execution, name or _EXECUTION, f"exec-{index}")
+        # Nor does one without inputs say more than the tasks, if they know its tool.
+        if use.call.name not in told or use.call.arguments or use.call.malformed is not None:
+            executed.append(use)
+    # Ids are those of tasks and executions here.
+    return with_ids(uses_together(uses, executed, by_id=False)), lost
+
+
+def _uses_of_tasks(tasks: list[Mapping[str, Any]]) -> tuple[list[ToolUse], int]:
+    uses, lost, read = list[ToolUse](), 0, 0
+    for index, task in enumerate(tasks):
+        name, messages = _name(task, "tool"), task.get("messages")
+        is_silent = name is None and isinstance(messages, list)
+        own = [] if is_silent else [_use(task, name or _TASK, f"task-{index}")]
+        heard = messages if isinstance(messages, list) else []
+        read += len(heard)
+        refuse_more(read, MAX_MESSAGES, "messages")
+        said = spoken(read_messages(heard))
+        uses += uses_together(own, said.tool_uses, by_id=False)
+        lost += said.lost
+        refuse_more(len(uses), MAX_CALLS, "tool calls")
+    return uses, lost
+
+
+def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
+    arguments = next((entry[key] for key in _ARGUMENTS if key in entry), None)
+    status = entry.get("status")
+    if isinstance(status, str) and status.lower() not in _DONE and not entry.get("error"):
+        entry = {**entry, "error": f"the crew says that its status is {status}"}
+    output = tool_answer(entry, _RESULTS)
+    call = ToolCall.told(_name(entry, "id") or default_id, name, arguments)
+    return ToolUse(call, output, AGENT_RULE)
+
+
+def _counts(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((value[key] for key in _USAGES if isinstance(value.get(key), dict)), {})
+
+
+def _usage(counts: Mapping[str, Any]) -> Usage:
+    """Return the tokens; a crew that counted nothing says 0."""
+    usage = read_usage({"usage": counts})
+    return usage if usage.input_tokens or usage.output_tokens else Usage()
+
+
+def _cost(
+    value: Mapping[str, Any], counts: Mapping[str, Any], tasks: list[Mapping[str, Any]]
+) -> float | None:
+    """Return the cost of the crew, else that of its tasks together."""
+    costs = (read_cost({"cost": counts.get("total_cost")}), read_cost(value, tasks))
+    return next((cost for cost in costs if cost is not None), None)
+
+
+def _name(entry: Mapping[str, Any], key: str) -> str | None:
+    """Return the text under a key, None if there is none."""
+    value = entry.get(key)
+    return value if isinstance(value, str) and value else None
+
 
 _HINT = "Check the agent's `endpoint`, and what its server answers"
 

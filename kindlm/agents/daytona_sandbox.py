@@ -20,8 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kindlm.agents.local_sandbox import LOG_BYTES
-from kindlm.agents.output_lines import OutputLines
+from kindlm.agents.local_sandbox import LOG_BYTES, OutputLines
 from kindlm.agents.process_group import Output, TooMuchOutput
 from kindlm.agents.sandbox import NoSandboxError, SandboxError
 from kindlm.agents.subprocess_options import ProgramSettings

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from kindlm.agents.agent_events import Piece
 from kindlm.agents.reply_reading import UnreadableReply
-from kindlm.agents.sse import DONE, Event, parse_events
 from kindlm.agents.tool_entries import names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 
 __all__ = [
+    "DONE",
+    "Event",
     "bare_text",
     "begins_as_object",
     "holds_events",
@@ -24,10 +26,45 @@ __all__ = [
     "json_lines",
     "json_value",
     "line_events",
+    "parse_events",
     "sse_frames",
 ]
 
+DONE = "[DONE]"
+"""The data of an event that ends a stream of completions."""
+
 _LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: its type, and its data lines as one text."""
+
+    type: str
+    data: str
+
+
+def parse_events(text: str) -> Iterator[Event]:
+    """Return the events of a stream that was read to its end.
+
+    One rule is not kept: an event that the end of the stream cuts off counts. Servers forget the
+    empty line after the last event, and the event would be lost without a trace.
+    """
+    kind, data = "message", list[str]()
+    for line in [*_LINE_END.split(text.removeprefix("\ufeff")), ""]:
+        if not line:
+            if data:
+                yield Event(kind, "\n".join(data))
+            kind, data = "message", []
+            continue
+        field, _, value = line.partition(":")  # a line that begins with a colon is a comment
+        value = value.removeprefix(" ")
+        if field == "event":
+            kind = value
+        elif field == "data":
+            data.append(value)
+
+
 _FIELD = re.compile(r"\s*(?:data|event):")
 _EVENT = re.compile(r"[\ufeff\s]*(?:(?:event|id|retry):[^\r\n]*[\r\n]+)*data: ?\{")
 _OBJECT = re.compile(r"\s*\{\s*(?:\"|$)")

@@ -2,22 +2,256 @@
 
 A stream in the format of a model or a framework is read as that. What other events mean, the
 adapter says.
+
+What a stream of events says: pieces of text, and tool calls whole or in pieces.
+
+An event's data is JSON as of OpenAI's or Anthropic's streams, an object with a text under one of
+the usual keys, or bare text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from kindlm.agents.agent_events import Heard, Piece
-from kindlm.agents.event_framing import json_lines, line_events, sse_frames
-from kindlm.agents.reply_reading import Reading, UnreadableReply
-from kindlm.agents.sse import Event, parse_events
+from kindlm.agents.event_framing import (
+    DONE,
+    Event,
+    bare_text,
+    json_lines,
+    json_value,
+    line_events,
+    parse_events,
+    sse_frames,
+)
+from kindlm.agents.json_values import lookup
+from kindlm.agents.repeated_calls import tells_again
+from kindlm.agents.reply_reading import (
+    Reading,
+    Told,
+    UnreadableReply,
+    read_cost,
+    read_model,
+    read_usage,
+)
+from kindlm.agents.reported_errors import (
+    CALLS_MISSING,
+    calls_tools,
+    end_notes,
+    end_reasons,
+    error_text,
+)
 from kindlm.agents.stream_ends import StreamFormat, end_of
-from kindlm.agents.stream_reading import read_stream
+from kindlm.agents.tool_entries import (
+    UNREAD,
+    call_entries,
+    completed_entry,
+    entries_again,
+    has_place_for_calls,
+    hidden_calls,
+    is_of_tool,
+    names_a_tool,
+    read_tool_use,
+    read_tool_uses,
+    reported_calls,
+    single_call,
+)
 from kindlm.agents.ui_messages import hear_ui_messages
+from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, refuse_more
+from kindlm.transcript import Usage
 
-__all__ = ["EventStream", "hear_events"]
+__all__ = [
+    "EventStream",
+    "hear_events",
+    "read_stream",
+]
+
+T = TypeVar("T")
+
+_DELTAS = "choices[0].delta.tool_calls"
+_OLD_DELTA = "choices[0].delta.function_call"
+_OLD = -1
+"""The index of the one call that OpenAI's older form has; those of a list begin with 0."""
+
+
+def read_stream(events: Iterable[Event], reading: Reading) -> Told:
+    """Put the pieces together; raise `UnreadableReply` with what the stream says went wrong."""
+    draft = _Draft(reading)
+    for number, event in enumerate(events, start=1):
+        if event.data == DONE:
+            break
+        refuse_more(number, MAX_EVENTS, "events")
+        draft.add(event, number)
+    return draft.finished()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A reply in the making. `wholes` says where the calls are that came whole, by their ids.
+
+    `broken` is the first event that begins as a JSON object and is none.
+    """
+
+    reading: Reading
+    texts: list[str] = field(default_factory=list)
+    calls: dict[tuple[str, int], Any] = field(default_factory=dict)
+    wholes: dict[str, tuple[str, int]] = field(default_factory=dict)
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    model: str | None = None
+    broken: UnreadableReply | None = None
+    has_objects: bool = False
+    has_place_for_calls: bool = False
+    ends_broken: bool = False
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, event: Event, number: int) -> None:
+        """Take one event."""
+        self.ends_broken, value = False, None
+        try:
+            value = json_value(event.data, f"event {number}")
+        except UnreadableReply as broken:
+            self.broken, self.ends_broken = self.broken or broken, True
+        if event.type == "error" or (isinstance(value, dict) and value.get("error")):
+            raise UnreadableReply(error_text(value, event.data))
+        if isinstance(value, dict):
+            self.has_objects = True
+            self._add_object(value, event.type)
+        elif names_a_tool(event.type):
+            self._add_whole({"id": UNREAD})
+        else:
+            self.texts.append(bare_text(event, value))
+
+    def finished(self) -> Told:
+        """Return the whole.
+
+        Bare text may be JSON in pieces. Among objects, or at the end, such a piece was cut off: it
+        may be the call that a test forbids.
+        """
+        if self.broken is not None and (self.has_objects or self.ends_broken):
+            raise self.broken
+        if calls_tools(self.reasons) and not self.calls:
+            if not any(self.texts):
+                raise UnreadableReply(CALLS_MISSING)
+            self._add_whole({"id": UNREAD})
+        return Told(
+            "".join(self.texts),
+            read_tool_uses(self._told()),
+            self.usage,
+            self.cost_usd,
+            self.model,
+            notes=end_notes(self.reasons),
+            reports_tools=self.has_place_for_calls or None,
+        )
+
+    def _add_object(self, value: Mapping[str, Any], kind: str) -> None:
+        self.texts.append(_piece(value, self.reading))
+        self._add_calls(value, kind)
+        self.reasons += end_reasons(value)
+        inner = value.get("message")
+        for part in (value, inner if isinstance(inner, dict) else {}):
+            usage = read_usage(part)
+            self.usage = Usage(
+                _later(self.usage.input_tokens, usage.input_tokens),
+                _later(self.usage.output_tokens, usage.output_tokens),
+            )
+            self.cost_usd = _later(self.cost_usd, read_cost(part))
+            self.model = _later(self.model, read_model(part))
+
+    def _add_calls(self, value: Mapping[str, Any], kind: str) -> None:
+        path = self.reading.tool_calls_path
+        if has_place_for_calls(value, path):
+            self.has_place_for_calls = True
+        if path is None:
+            whole = reported_calls(value, None)
+        else:
+            # Most events of a stream tell of no calls, and have no place for them.
+            whole = call_entries(lookup(value, path), path)
+        refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
+        is_unread = names_a_tool(kind) or is_of_tool(value) or hidden_calls(value) is not None
+        if not whole and path is None and is_unread:
+            whole = [{"id": UNREAD}]
+        for entry in whole:
+            self._add_whole(entry)
+        deltas = call_entries(lookup(value, _DELTAS), _DELTAS)
+        for position, delta in enumerate(deltas):
+            index = delta.get("index")
+            known = index if isinstance(index, int) else position
+            self._add_delta(known, delta, delta.get("function"))
+        for function in single_call(lookup(value, _OLD_DELTA), _OLD_DELTA):
+            self._add_delta(_OLD, {}, function)
+        index = value.get("index")
+        if not isinstance(index, int):
+            return
+        block = value.get("content_block")
+        # Also `server_tool_use` and `mcp_tool_use`, which the provider runs.
+        if isinstance(block, dict) and str(block.get("type")).endswith("tool_use"):
+            self._add_delta(index, block, {"name": block.get("name")})
+        partial = lookup(value, "delta.partial_json")
+        if isinstance(partial, str):
+            self._add_delta(index, {}, {"arguments": partial})
+
+    def _add_whole(self, entry: Mapping[str, Any]) -> None:
+        """Take a call that is told whole; some streams tell it again with each event, by its id."""
+        call = read_tool_use(entry).call
+        place = self.wholes.get(call.id)
+        if place is not None and tells_again(read_tool_use(self.calls[place]).call, call):
+            self.calls[place] = completed_entry(self.calls[place], entry)
+            return
+        place = ("whole", len(self.calls))
+        self.calls[place] = entry
+        if call.id:
+            self.wholes[call.id] = place
+
+    def _told(self) -> list[Mapping[str, Any]]:
+        """Return each call once: what came in pieces is often told whole in the end."""
+        told = dict(self.calls)
+        pieces = [key for key in told if key[0] == "delta"]
+        wholes = [key for key in told if key[0] == "whole"]
+        again = entries_again([told[key] for key in pieces], [told[key] for key in wholes])
+        for key, place in zip(wholes, again, strict=True):
+            if place is not None:
+                told[pieces[place]] = completed_entry(told[pieces[place]], told.pop(key))
+        return list(told.values())
+
+    def _add_delta(self, index: int, delta: Mapping[str, Any], function: Any) -> None:
+        """Take a piece of a call; pieces with the same index belong together."""
+        call = self.calls.setdefault(("delta", index), {"function": {"name": "", "arguments": ""}})
+        if isinstance(delta.get("id"), str):
+            call["id"] = delta["id"]
+        for name in ("name", "arguments"):
+            piece = function.get(name) if isinstance(function, dict) else None
+            if isinstance(piece, str):
+                call["function"][name] += piece
+
+
+def _piece(value: Mapping[str, Any], reading: Reading) -> str:
+    """Return the text that one event adds."""
+    if reading.response_path is not None:
+        found = lookup(value, reading.response_path)
+        return found if isinstance(found, str) else ""
+    for path in ("choices[0].delta.content", "choices[0].message.content", "delta.text", "delta"):
+        found = lookup(value, path)
+        if isinstance(found, str):
+            return found
+    parts = value.get("content")
+    if isinstance(parts, list):
+        return "".join(_texts(parts))
+    return next((value[key] for key in reading.text_keys if isinstance(value.get(key), str)), "")
+
+
+def _texts(parts: Iterable[Any]) -> Iterable[str]:
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) else None
+        if isinstance(text, str):
+            yield text
+
+
+def _later(known: T | None, told: T | None) -> T | None:
+    return known if told is None else told
+
 
 _OF_MODELS = frozenset({StreamFormat.CHAT, StreamFormat.ANTHROPIC})
 _UNREAD = (StreamFormat.RESPONSES, StreamFormat.AG_UI, StreamFormat.GEMINI)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -11,11 +12,20 @@ from kindlm.agents import failures
 from kindlm.agents.agent_events import Heard
 from kindlm.agents.event_framing import begins_as_object, holds_events
 from kindlm.agents.event_streams import EventStream, hear_events
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
-from kindlm.agents.http_options import HttpSettings, http_settings
-from kindlm.agents.http_request import form_warnings, make_body
-from kindlm.agents.reading_aside import read_aside
+from kindlm.agents.failures import Who, bad_option
+from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, is_page
+from kindlm.agents.http_request import (
+    PLACEHOLDERS,
+    REQUESTS,
+    form_warnings,
+    make_body,
+    placeholders,
+)
+from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
+from kindlm.agents.json_values import PATH
 from kindlm.agents.reply_reading import (
+    QUERY_TEXT_KEYS,
+    TEXT_KEYS,
     AgentFailed,
     NoTextKnown,
     Reading,
@@ -24,17 +34,67 @@ from kindlm.agents.reply_reading import (
     read_reply,
 )
 from kindlm.agents.tool_entries import reported_calls
-from kindlm.agents.web_pages import is_page
-from kindlm.errors import Err, Ok, Result
+from kindlm.agents.user_code import read_aside
+from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
+from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
-__all__ = ["HttpAgent", "http_agent"]
+__all__ = [
+    "http_agent",
+]
+
+_OPTIONS = ("request", "body", "responsePath", "toolCallsPath")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """How an HTTP agent is talked to."""
+
+    target: HttpTarget
+    form: str
+    template: Any
+    reading: Reading
+
+
+def http_settings(target: AgentTarget) -> Result[HttpSettings]:
+    """Check a target and return its settings; no error holds a header's value."""
+    checked = http_target(target)
+    if isinstance(checked, Err):
+        return checked
+    error = unknown_option(target, _OPTIONS) or _wrong_option(checked.value.who, target.options)
+    if error is not None:
+        return Err(error)
+    options = target.options
+    form = options.get("request", REQUESTS[0])
+    reading = Reading(
+        QUERY_TEXT_KEYS if form == "query" else TEXT_KEYS,
+        options.get("responsePath"),
+        options.get("toolCallsPath"),
+        may_lack_text=form == "query",
+    )
+    return Ok(HttpSettings(checked.value, form, options.get("body"), reading))
+
+
+def _wrong_option(who: Who, options: Mapping[str, Any]) -> KindlmError | None:
+    form = options.get("request", REQUESTS[0])
+    if form not in REQUESTS:
+        hint = hint_for(str(form), REQUESTS, "Known")
+        return bad_option(who, f"`request` is {form!r}", hint)
+    for name in ("responsePath", "toolCallsPath"):
+        path = options.get(name)
+        if path is not None and not (isinstance(path, str) and PATH.fullmatch(path)):
+            return bad_option(who, f"`{name}` is no path", "Write it like data.items[0].text")
+    for name in placeholders(options.get("body")):
+        if name not in PLACEHOLDERS:
+            hint = hint_for(name, PLACEHOLDERS, "Known")
+            return bad_option(who, f"`body` has the unknown placeholder {{{{{name}}}}}", hint)
+    return None
 
 
 def http_agent(target: AgentTarget, environ: Mapping[str, str], root: Path) -> Result[HttpAgent]:
-    """Make an agent for one conversation; see http_options for its options."""
+    """Make an agent for one conversation."""
     del environ, root  # all it needs stands in the target
     settings = http_settings(target)
     return settings if isinstance(settings, Err) else Ok(HttpAgent(settings.value))

@@ -1,4 +1,10 @@
-"""One agent's HTTP conversation: JSON is sent, and what comes back is read to its end."""
+"""One agent's HTTP conversation: JSON is sent, and what comes back is read to its end.
+
+The connections of HTTP agents, shared by the conversations of a run.
+
+Conversations share connections and nothing else; to open one for each would double what an
+exchange costs.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +14,80 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import httpx
 
 from kindlm.agents import failures
-from kindlm.agents.http_connections import shared_client
 from kindlm.agents.http_target import HttpTarget
 from kindlm.errors import Err, ErrorCode, Ok, Result
-from kindlm.http_client import UNREACHABLE
+from kindlm.http_client import UNREACHABLE  # runs without agents do not need it
 
-__all__ = ["EVENT_STREAM", "MAX_BODY_BYTES", "HttpExchange", "HttpReply"]
+__all__ = [
+    "EVENT_STREAM",
+    "MAX_BODY_BYTES",
+    "HttpExchange",
+    "HttpReply",
+    "is_page",
+    "kept_connections",
+]
+
+
+@dataclass(slots=True)
+class _Shared:
+    client: httpx.AsyncClient | None = None
+    users: int = 0
+
+
+# Connections belong to the event loop that opened them.
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def shared_client() -> AsyncIterator[httpx.AsyncClient]:
+    """Lend the client of this event loop; it is closed when nobody uses it any more."""
+    async with _use() as shared:
+        if shared.client is None:
+            from kindlm.http_client import open_client  # runs without agents do not need it
+
+            shared.client = open_client()
+        yield shared.client
+
+
+@asynccontextmanager
+async def kept_connections() -> AsyncIterator[None]:
+    """Keep connections for the next conversation, also while no other one goes on."""
+    async with _use():
+        yield
+
+
+@asynccontextmanager
+async def _use() -> AsyncIterator[_Shared]:
+    loop = asyncio.get_running_loop()
+    shared = _shared.setdefault(loop, _Shared())
+    shared.users += 1
+    try:
+        yield shared
+    finally:
+        shared.users -= 1
+        if not shared.users:
+            # Gone before it is closed: whoever comes meanwhile gets a new one.
+            del _shared[loop]
+            if shared.client is not None:
+                await shared.client.aclose()
+
+
+_BEGINNING = re.compile(r"[\ufeff\s]*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
+
+
+def is_page(text: str) -> bool:
+    """Tell whether a text begins as an HTML document does, whatever it was sent as."""
+    return _BEGINNING.match(text) is not None
+
 
 MAX_BODY_BYTES = 10_000_000
 EVENT_STREAM = "text/event-stream"

@@ -20,11 +20,10 @@ from typing import Any
 
 from kindlm.agents.agent_events import Heard
 from kindlm.agents.chat_messages import read_messages
-from kindlm.agents.event_framing import json_value
+from kindlm.agents.event_framing import DONE, Event, json_value, parse_events
 from kindlm.agents.langgraph_state import GraphReply, Sent
 from kindlm.agents.reply_reading import AgentFailed
 from kindlm.agents.reported_errors import error_text
-from kindlm.agents.sse import DONE, Event, parse_events
 from kindlm.agents.unreadable import MAX_EVENTS, UnreadableReply, refuse_more
 from kindlm.strict_json import parse_json, unique_keys
 

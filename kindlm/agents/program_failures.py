@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from kindlm.agents import failures
 from kindlm.agents.failures import Who
+from kindlm.agents.local_sandbox import program_name
 from kindlm.agents.process_group import TooMuchOutput
-from kindlm.agents.program_words import program_name
 from kindlm.agents.sandbox import SandboxError
 from kindlm.errors import ErrorCode, KindlmError
 

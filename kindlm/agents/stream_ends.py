@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kindlm.agents.sse import DONE, Event
+from kindlm.agents.event_framing import DONE, Event
 from kindlm.agents.unreadable import MAX_EVENTS, StreamBrokeOff, refuse_more
 from kindlm.strict_json import parse_json
 

@@ -17,10 +17,9 @@ from kindlm.agents import failures
 from kindlm.agents.agent_events import Heard, hear
 from kindlm.agents.event_framing import is_sse
 from kindlm.agents.event_streams import EventStream, hear_events
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
+from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, is_page
 from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
 from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
-from kindlm.agents.reading_aside import read_aside
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     AgentFailed,
@@ -29,7 +28,7 @@ from kindlm.agents.reply_reading import (
     agent_reply,
     read_reply,
 )
-from kindlm.agents.web_pages import is_page
+from kindlm.agents.user_code import read_aside
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys

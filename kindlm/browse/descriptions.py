@@ -1,21 +1,115 @@
-"""What Datasette says about the history: titles, descriptions, saved queries, facets, order."""
+"""What Datasette says about a history: titles, descriptions, saved queries, facets, order.
+
+What a Datasette is told about a history by its configuration of the plugin.
+
+Before Datasette 1.0 that is a part of its metadata. The plugin looks into no project, since it does
+not know of which one a file is: `kindlm browse` hands on what the project says.
+
+Telling a Datasette what it shows: descriptions, facets, order and saved queries of a history.
+
+Before 1.0 all of it is metadata, which a hook gives; since then descriptions are in a database of
+Datasette's own, and the rest is configuration. What the user of the Datasette wrote stays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
-from kindlm.browse.queries import QUERIES
+from kindlm.browse.access import histories
+
+if TYPE_CHECKING:
+    from datasette.app import Datasette  # type: ignore[import-untyped]
 
 __all__ = [
     "DATABASE",
     "INSTANCE",
+    "QUERIES",
     "START_PAGE",
     "VIEW_DESCRIPTIONS",
+    "configured",
     "described",
     "merged",
+    "metadata_of",
+    "regression_threshold",
     "settings",
+    "tell",
 ]
+
+# With `:run = '' OR run = :run` instead, SQLite reads all executions to find those of one run.
+_WANTED = "(SELECT id FROM runs WHERE :run = '' OR id = :run)"
+
+QUERIES: dict[str, dict[str, str]] = {
+    "failing_tool_calls": {
+        "title": "Which tools did the failing executions call, with what arguments?",
+        "sql": f"""
+SELECT execution, test, target, repeat, status, position, tool, arguments, rule, response
+  FROM tool_call_log
+ WHERE status IN ('failed', 'errored') AND run IN {_WANTED}
+ ORDER BY run, test, target, repeat, position
+""",  # noqa: S608 (constants of this module)
+    },
+    "failures": {
+        "title": "What failed, and why?",
+        "sql": f"""
+SELECT execution, suite, test, target, repeat, kind, label, outcome, failure_code, message,
+       expected, actual, reasoning, line
+  FROM assertion_log
+ WHERE outcome IN ('failed', 'inconclusive') AND NOT advisory AND run IN {_WANTED}
+ ORDER BY run, suite, test, target, repeat, position
+""",  # noqa: S608 (constants of this module)
+    },
+    "errors": {
+        "title": "Which executions could not be run, and what to do about it?",
+        "sql": f"""
+SELECT execution, suite, test, target, repeat, error_code, error, hint
+  FROM execution_log
+ WHERE error_code IS NOT NULL AND run IN {_WANTED}
+ ORDER BY run, suite, test, target, repeat
+""",  # noqa: S608 (constants of this module)
+    },
+    "pass_rates": {
+        "title": "How did each test do over time?",
+        "sql": """
+SELECT s.name AS suite, p.test, p.target, r.started_at, r.id AS run,
+       (SELECT count(*) FROM executions e
+         WHERE e.suite = p.suite AND e.test = p.test AND e.target = p.target
+           AND e.status = 'passed') AS passed,
+       (SELECT count(*) FROM executions e
+         WHERE e.suite = p.suite AND e.test = p.test AND e.target = p.target
+           AND e.status IN ('passed', 'failed', 'errored')) AS tested
+  FROM runs r
+ CROSS JOIN suites s ON s.run = r.id
+ CROSS JOIN planned_tests p ON p.suite = s.id
+ WHERE p.selected AND (:test = '' OR p.test = :test)
+ ORDER BY r.started_at DESC, s.ordinal, p.ordinal
+""",
+    },
+    "spend_by_model": {
+        "title": "What was spent, on which model, for what?",
+        "sql": f"""
+SELECT model, purpose, count(*) AS calls, sum(c.input_tokens) AS input_tokens,
+       sum(c.output_tokens) AS output_tokens, round(sum(c.cost_usd), 6) AS cost_usd,
+       sum(c.status = 'responded' AND c.cost_usd IS NULL) AS calls_of_unknown_price
+  FROM executions e
+ CROSS JOIN provider_calls c ON c.execution = e.id
+ WHERE e.run IN {_WANTED}
+ GROUP BY model, purpose
+ ORDER BY cost_usd DESC
+""",  # noqa: S608 (constants of this module)
+    },
+    "retries": {
+        "title": "Which calls of models failed, and were they tried again?",
+        "sql": f"""
+SELECT execution, test, target, call, try, model, error_code, http_status, error, retry_in_ms
+  FROM provider_call_log
+ WHERE status = 'failed' AND run IN {_WANTED}
+ ORDER BY run, test, target, call
+""",  # noqa: S608 (constants of this module)
+    },
+}
+
 
 DATABASE = "kindlm"
 """Name of the history in Datasette, whatever its file is called."""
@@ -173,3 +267,64 @@ def merged(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
         deeper = isinstance(value, dict) and isinstance(both.get(key), dict)
         both[key] = merged(both[key], value) if deeper else value
     return both
+
+
+_PLUGIN = "kindlm"
+_THRESHOLD = "regression_threshold"
+
+
+def configured(threshold: float | None) -> dict[str, Any]:
+    """Return arguments of a Datasette: what it says of itself, and the plugin's configuration."""
+    from datasette.app import Datasette
+
+    own = {} if threshold is None else {"plugins": {_PLUGIN: {_THRESHOLD: threshold}}}
+    if "config" in signature(Datasette).parameters:
+        return {"metadata": INSTANCE, "config": own}
+    return {"metadata": INSTANCE | own}
+
+
+def regression_threshold(datasette: Datasette, database: str) -> float | None:
+    """Return how far a mean score may fall before that is a regression; None if nobody says so."""
+    # Since 1.0 what is said for all databases counts only for those of which nothing is said.
+    found = datasette.plugin_config(_PLUGIN, database=database) or datasette.plugin_config(_PLUGIN)
+    value = found.get(_THRESHOLD) if isinstance(found, dict) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value <= 1 else None
+
+
+def metadata_of(datasette: Datasette) -> dict[str, Any]:
+    """Return the metadata of all histories, for Datasette before 1.0."""
+    return {"databases": {name: merged(described(), settings()) for name in histories(datasette)}}
+
+
+async def tell(datasette: Datasette) -> None:
+    """Tell a Datasette since 1.0 of all histories, as it starts."""
+    if not hasattr(datasette, "set_resource_metadata"):
+        return
+    for name in histories(datasette):
+        _configure(datasette, name)
+        for table, found in described()["tables"].items():
+            await _describe(datasette, name, table, found)
+        for query, told in QUERIES.items():
+            if await datasette.get_query(name, query) is None:
+                await datasette.add_query(name, query, told["sql"], title=told["title"])
+
+
+def _configure(datasette: Datasette, database: str) -> None:
+    config = datasette.config if datasette.config is not None else {}
+    own = config.setdefault("databases", {}).setdefault(database, {})
+    # Saved queries are added by themselves: those of the configuration were read already.
+    own["tables"] = merged(settings()["tables"], own.get("tables") or {})
+    datasette.config = config
+
+
+async def _describe(
+    datasette: Datasette, database: str, table: str, found: Mapping[str, Any]
+) -> None:
+    written = await datasette.get_resource_metadata(database, table)
+    if "description" not in written:
+        await datasette.set_resource_metadata(database, table, "description", found["description"])
+    for column, text in found["columns"].items():
+        if "description" not in await datasette.get_column_metadata(database, table, column):
+            await datasette.set_column_metadata(database, table, column, "description", text)

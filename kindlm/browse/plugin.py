@@ -15,12 +15,10 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from kindlm.browse import routes
+from kindlm.browse.access import histories, is_history, may_read
 from kindlm.browse.addresses import Addresses
-from kindlm.browse.descriptions import VIEW_DESCRIPTIONS
-from kindlm.browse.guarding import App, guarded
-from kindlm.browse.ours import histories, is_history, may_read
-from kindlm.browse.page_policy import Nonces
-from kindlm.browse.telling import metadata_of, tell
+from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, metadata_of, tell
+from kindlm.browse.guarding import App, Nonces, guarded
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from kindlm.browse.configuration import configured
-from kindlm.browse.descriptions import DATABASE
+from kindlm.browse.access import only_while_there
+from kindlm.browse.descriptions import DATABASE, configured
 from kindlm.browse.hosts import only_for
-from kindlm.browse.moved import only_while_there
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 if TYPE_CHECKING:

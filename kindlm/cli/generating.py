@@ -19,12 +19,10 @@ from kindlm.config.compile_targets import compile_agent
 from kindlm.config.interpolation import insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import RunOptions
-from kindlm.generate.categories import parse_categories
-from kindlm.generate.order import Form, Generated, Order
-from kindlm.generate.script import GenerationScript, not_written
-from kindlm.generate.suite import generation_suite, with_script
-from kindlm.generate.texts import spoken
-from kindlm.generate.writing import check_folder
+from kindlm.generate.literals import spoken
+from kindlm.generate.plan import Form, Generated, Order, parse_categories
+from kindlm.generate.rendering import check_folder
+from kindlm.generate.script import GenerationScript, generation_suite, not_written, with_script
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
 from kindlm.providers.registry import check_settings

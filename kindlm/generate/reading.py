@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.generate.categories import TOOL_USE
-from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
-from kindlm.generate.texts import one_line, spoken
+from kindlm.generate.literals import one_line, spoken
+from kindlm.generate.plan import TOOL_USE, PlannedScenario, PlannedTurn, PlannedUser
 from kindlm.model_answers import object_in, objects_member, text_member, texts_member
 from kindlm.wording import shown
 

@@ -1,20 +1,85 @@
-"""From chosen scenarios to files that load: their names and texts."""
+"""From chosen scenarios to files: rendered, loaded once before, and written beside others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 
-from kindlm.generate.literals import keyed
-from kindlm.generate.order import Order
-from kindlm.generate.plan import PlannedScenario
+from kindlm.errors import Err
+from kindlm.formats.discovery import discover
+from kindlm.generate.literals import keyed, slug
+from kindlm.generate.plan import Order, PlannedScenario
 from kindlm.generate.profile import AgentProfile
 from kindlm.generate.python_form import python_text
-from kindlm.generate.texts import slug
-from kindlm.generate.writing import free_name
 from kindlm.generate.yaml_form import yaml_text
+from kindlm.scenarios.configuration_files import load_configuration
+from kindlm.scenarios.load import Surroundings, load_scenarios
 
-__all__ = ["RenderedFile", "profile_text", "rendered"]
+__all__ = [
+    "RenderedFile",
+    "check_folder",
+    "problems_of",
+    "profile_text",
+    "rendered",
+    "write_file",
+]
+
+
+def free_name(stem: str, suffix: str, taken: Collection[str], folder: Path, *, force: bool) -> str:
+    """Return the first name that is free: `stem.suffix`, else with a number.
+
+    Names that are `taken` are not; files in the folder are left alone unless `force` is set. Case
+    does not tell names apart, since it does not on all file systems.
+    """
+    there: set[str] = set()
+    if not force and folder.is_dir():
+        there = {entry.name.lower() for entry in folder.iterdir()}
+    used = there | {name.lower() for name in taken}
+    names = (f"{stem}{'' if number == 1 else f'_{number}'}{suffix}" for number in count(1))
+    return next(name for name in names if name.lower() not in used)
+
+
+def check_folder(folder: Path) -> None:
+    """Make sure that files can be written into a folder; nothing of that stays.
+
+    Raises:
+        OSError: they can not.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    finally:
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
+
+
+def write_file(file: Path, text: str, *, force: bool) -> Path:
+    """Write a text into a file and return it; into one with a number if it came up meanwhile.
+
+    Raises:
+        OSError: it can not be written.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    taken: list[str] = []
+    while True:
+        free = free_name(file.stem, file.suffix, taken, file.parent, force=force)
+        path = file.with_name(free)
+        try:
+            with path.open("w" if force else "x", encoding="utf-8", newline="\n") as opened:
+                opened.write(text)
+        except FileExistsError:
+            taken.append(free)
+        else:
+            return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +123,48 @@ def profile_text(profile: AgentProfile) -> str:
     for constraint in profile.constraints:
         lines += keyed("- ", constraint, "  ")
     return "\n".join([*lines, *keyed("tone: ", profile.tone, "")]) + "\n"
+
+
+# A file alone can not be loaded: its tests need an agent, which is not called here.
+_CONFIGURATION = '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1"\n'
+
+
+def problems_of(files: Mapping[str, str]) -> dict[str, str]:
+    """Return what is wrong with files, by their names: each has to hold one test that loads."""
+    with TemporaryDirectory(prefix="kindlm-gen-") as name, _forgotten(Path(name).resolve()):
+        folder = Path(name)
+        (folder / "kindlm.toml").write_text(_CONFIGURATION, "utf-8")
+        around = Surroundings(folder, "kindlm gen", {}, load_configuration(folder, {}))
+        found = {}
+        for file, text in files.items():
+            (folder / file).write_text(text, "utf-8")
+            problem = _problem(folder / file, around)
+            if problem is not None:
+                found[file] = problem
+        return found
+
+
+@contextmanager
+def _forgotten(folder: Path) -> Iterator[None]:
+    """Leave nothing of a folder in this process: anybody could make one of its name later on."""
+    path = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file is not None and file.startswith(f"{folder}{os.sep}"):
+                del sys.modules[name]
+
+
+def _problem(file: Path, around: Surroundings) -> str | None:
+    discovered = discover(file)
+    if isinstance(discovered, Err):
+        return discovered.error.message
+    if [each.front_end for each in discovered.value.found] != ["scenario"]:
+        return "it is not recognised as a scenario"
+    loaded = load_scenarios(file, around)
+    if loaded.suite is None or loaded.diagnostics:
+        return "; ".join(found.error.message for found in loaded.diagnostics)
+    return None if len(loaded.suite.cases) == 1 else f"it holds {len(loaded.suite.cases)} tests"

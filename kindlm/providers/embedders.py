@@ -1,21 +1,106 @@
 """Who turns texts into vectors: the target's own provider if it can, else another of the suite.
 
 A provider that can embed is one module and one line here, as in the registry of clients.
+
+Embeddings by a model on this machine: static vectors, small, without any network.
+
+It needs the extra `kindlm[embeddings]` and a model in the format of model2vec, in the folder that
+KINDLM_EMBEDDING_MODEL names. A name that is no folder is refused: nothing is ever downloaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.ports import Embedder
-from kindlm.providers.local_embedder import LOCAL_MODEL_VARIABLE, local_embedder
+from kindlm.ports import Embedder, Embedding
 from kindlm.providers.registry import check_settings
 from kindlm.suite import ProviderSettings, Suite
+from kindlm.transcript import Usage
 
-__all__ = ["find_embedder", "may_embed"]
+__all__ = [
+    "find_embedder",
+    "may_embed",
+]
+
+LOCAL_MODEL_VARIABLE = "KINDLM_EMBEDDING_MODEL"
+_INSTALL = "Install it: pip install 'kindlm[embeddings]'"
+
+
+def local_embedder(folder: str) -> Result[Embedder]:
+    """Load the model of a folder, once in a process."""
+    path = Path(folder).expanduser().resolve()
+    if not path.is_dir():
+        return Err(
+            _error(f"{LOCAL_MODEL_VARIABLE} names no folder: {folder}", "Write the path of a model")
+        )
+    try:
+        return Ok(LocalEmbedder(path.name, _load(path)))
+    except ImportError:
+        return Err(_error("Local embeddings need the package model2vec", _INSTALL))
+    except (OSError, ValueError, KeyError) as error:
+        message = f"{LOCAL_MODEL_VARIABLE} names a folder without a model2vec model: {error}"
+        return Err(_error(message, "Write the path of a model"))
+
+
+class LocalEmbedder:
+    """Implements `ports.Embedder`."""
+
+    def __init__(self, model: str, loaded: Any) -> None:
+        self._model = model
+        self._loaded = loaded
+
+    @property
+    def provider(self) -> str:
+        """Where it runs."""
+        return "local"
+
+    @property
+    def model(self) -> str:
+        """The name of the model's folder."""
+        return self._model
+
+    async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
+        """Return the vectors of some texts; tokens cost nothing here and are not counted."""
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(timeout_s):
+                rows = await asyncio.to_thread(self._encode, list(texts))
+        except TimeoutError:
+            message = f"The local embedding took longer than {timeout_s * 1000:.0f} ms"
+            return Err(_error(message, "Raise defaults.timeoutMs", ErrorCode.PROVIDER_TIMEOUT))
+        latency_ms = (time.perf_counter() - started) * 1000
+        if not all(math.isfinite(number) for row in rows for number in row):
+            message = f"The local model {self._model} gave a vector that is no direction"
+            return Err(_error(message, None, ErrorCode.PROVIDER_API_ERROR))
+        return Ok(Embedding(tuple(map(tuple, rows)), latency_ms, Usage(0, 0)))
+
+    async def aclose(self) -> None:
+        """Do nothing: the model stays loaded for the next run of this process."""
+
+    def _encode(self, texts: list[str]) -> list[list[float]]:
+        rows: list[list[float]] = self._loaded.encode(texts).tolist()
+        return rows
+
+
+@functools.cache
+def _load(path: Path) -> Any:
+    return import_module("model2vec").StaticModel.from_pretrained(path)
+
+
+def _error(
+    message: str, hint: str | None, code: ErrorCode = ErrorCode.PROVIDER_NOT_FOUND
+) -> KindlmError:
+    details = {"status": None, "retry_after": None, "retryable": False, "body": None}
+    return KindlmError(code, message, hint, details=details)
+
 
 Maker: TypeAlias = Callable[[ProviderSettings, str | None, Mapping[str, str]], Embedder]
 

@@ -13,7 +13,8 @@ import pytest
 from kindlm.config import Diagnostic, LoadedSuite, suite_identity
 from kindlm.config.load import read_bytes
 from kindlm.errors import Err, SourceLocation
-from kindlm.pytest_plugin.yaml_items import YamlItem
+from kindlm.formats.discovery import discover
+from kindlm.pytest_plugin.failures import told_error
 from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.scenarios.api import ScenarioSpec, spec_of
@@ -23,9 +24,65 @@ from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.load import Surroundings, compiled_suite, load_scenarios
 from kindlm.scenarios.parametrize import arguments_of
 from kindlm.scenarios.script import FunctionScript
+from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import Suite
 
-__all__ = ["Collected", "Test", "collect", "test_of", "trial_argument"]
+__all__ = [
+    "Collected",
+    "Test",
+    "YamlFile",
+    "YamlItem",
+    "collect",
+    "holds_scenarios",
+    "test_of",
+    "trial_argument",
+]
+
+
+def holds_scenarios(file: Path) -> bool:
+    """Tell whether a file is YAML with scenarios."""
+    if file.suffix.lower() not in (".yaml", ".yml"):
+        return False
+    found = discover(file)
+    return not isinstance(found, Err) and found.value.found[0].front_end == "scenario"
+
+
+class YamlItem(pytest.Item):
+    """A scenario of a YAML file; `run` is what runs it."""
+
+    def __init__(self, *, scenario: Scenario, run: Callable[[YamlItem], None], **kwargs: Any):
+        super().__init__(**kwargs)
+        self.scenario = scenario
+        self._run = run
+
+    def runtest(self) -> None:
+        """Run the scenario."""
+        self._run(self)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Return where it is written; pytest counts lines from 0."""
+        line = self.scenario.where.line
+        return self.path, None if line is None else line - 1, self.name
+
+
+class YamlFile(pytest.File):
+    """A YAML file with scenarios."""
+
+    def __init__(self, *, run: Callable[[YamlItem], None], **kwargs: Any):
+        super().__init__(**kwargs)
+        self._run = run
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the scenarios, or tell all that is wrong with the file."""
+        data = read_bytes(self.path)
+        if isinstance(data, Err):
+            raise self.CollectError(told_error(data.error))
+        read = read_scenarios(self.path, data.value)
+        errors = [told_error(each.error) for each in read.diagnostics if each.severity == "error"]
+        if errors:
+            raise self.CollectError("\n".join(errors))
+        for scenario in read.scenarios:
+            yield YamlItem.from_parent(self, name=scenario.name, scenario=scenario, run=self._run)
 
 
 @dataclass(frozen=True, slots=True)

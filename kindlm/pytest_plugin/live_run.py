@@ -7,6 +7,7 @@ do, can run into it: no signal, no timeout, no other loop.
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from collections import Counter
@@ -14,27 +15,83 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from kindlm.config import Diagnostic
 from kindlm.engine.attempt import Finished
 from kindlm.engine.stop import Stop, leaving_nothing
-from kindlm.errors import KindlmError
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import Status
 from kindlm.plan import Plan
-from kindlm.pytest_plugin.cutting import Cuttable
-from kindlm.pytest_plugin.termination import interrupt_on_sigterm
+from kindlm.ports import Stage
 from kindlm.recording.log import open_log
 from kindlm.recording.request import Driven, RunRequest
 from kindlm.recording.secrets import remember_secrets, suite_secrets
 from kindlm.recording.session import run_session
 from kindlm.recording.unwritten import keep_unwritten
-from kindlm.suite import Case
+from kindlm.suite import Case, Script
 from kindlm_store import EventLog, WriteFailedError
 
-__all__ = ["LiveRun", "Ran", "told_failure"]
+__all__ = [
+    "LiveRun",
+    "Ran",
+    "told_failure",
+]
+
+
+class Cuttable:
+    """Runs a script until it is cut short, as a timeout of pytest does; see `suite.Script`."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._running: set[asyncio.Task[Any]] = set()
+        self._cut: KindlmError | None = None
+
+    def cut(self, why: str) -> None:
+        """End all trials of it, from the thread of their event loop: they are errored."""
+        self._cut = KindlmError(
+            ErrorCode.ASSERTION_EVAL_ERROR,
+            f"pytest ended the scenario: {why}",
+            "What it had checked until then is shown.",
+        )
+        for task in self._running:
+            task.cancel()
+
+    async def run(self, stage: Stage) -> KindlmError | None:
+        """Run the script, unless it is cut short already."""
+        if (cut := self._cut) is not None:
+            return cut
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            error = await self._script.run(stage)
+        except asyncio.CancelledError:
+            if self._cut is None:
+                raise
+            return self._cut
+        finally:
+            self._running.discard(task)
+        return self._cut or error
+
+
+def interrupt_on_sigterm() -> Callable[[], None]:
+    """Let SIGTERM end the session as Ctrl-C does; return what undoes that.
+
+    Not where somebody else handles it.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return lambda: None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def undo() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    return undo
 
 
 @dataclass(frozen=True, slots=True)

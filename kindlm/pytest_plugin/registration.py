@@ -9,9 +9,8 @@ import pytest
 
 from kindlm.guard import guard
 from kindlm.pytest_plugin.controller import Controller
-from kindlm.pytest_plugin.objections import Objections
 from kindlm.pytest_plugin.request import read_options
-from kindlm.pytest_plugin.scenario_items import ScenarioItems
+from kindlm.pytest_plugin.scenario_items import Objections, ScenarioItems
 
 __all__ = ["register"]
 

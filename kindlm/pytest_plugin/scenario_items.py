@@ -1,4 +1,10 @@
-"""Runs the scenarios among the items of pytest, and records one run of them all."""
+"""Runs the scenarios among the items of pytest, and records one run of them all.
+
+Where pytest fails a test that is recorded as passed: then the run has not passed.
+
+What happens around a scenario (the end of a fixture, a failed subtest, a strict mark that it fails,
+a plugin with a mind of its own) is known to pytest alone, and when its test is recorded already.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +20,63 @@ from kindlm.config import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.outcome import Status
 from kindlm.ports import Stage
-from kindlm.pytest_plugin.collected import Test, collect, test_of, trial_argument
+from kindlm.pytest_plugin.collected import (
+    Test,
+    YamlFile,
+    YamlItem,
+    collect,
+    holds_scenarios,
+    test_of,
+    trial_argument,
+)
 from kindlm.pytest_plugin.failures import failure_report, told_error
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
-from kindlm.pytest_plugin.objections import Objections
-from kindlm.pytest_plugin.reports import write_configured_reports
 from kindlm.pytest_plugin.request import Asked
-from kindlm.pytest_plugin.summary import tell_problems, tell_run
-from kindlm.pytest_plugin.yaml_items import YamlFile, YamlItem, holds_scenarios
+from kindlm.pytest_plugin.summary import tell_problems, tell_run, write_configured_reports
 from kindlm.recording.log import new_run_id
 from kindlm.scenarios.api import spec_of
 from kindlm.suite import Case
+from kindlm.wording import count
 
-__all__ = ["ScenarioItems"]
+__all__ = [
+    "Objections",
+    "ScenarioItems",
+]
+
+_MOST = 3
+
+
+class Objections:
+    """What pytest says of scenarios, beside what is recorded of them."""
+
+    def __init__(self) -> None:
+        self._recorded: dict[str, Status | None] = {}
+        self._failed: dict[str, str] = {}
+
+    def recorded(self, test: str, status: Status | None) -> None:
+        """Take note of what is recorded of a test, the first time that it runs."""
+        self._recorded.setdefault(test, status)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take note of what pytest fails, and in which phase."""
+        if report.failed:
+            self._failed.setdefault(report.nodeid, report.when)
+
+    @property
+    def told(self) -> str | None:
+        """Why the run can not be taken for passed; None if pytest agrees with what is recorded."""
+        green = (Status.PASSED, Status.SKIPPED)
+        found = [
+            f"{test} ({phase})"
+            for test, phase in self._failed.items()
+            if self._recorded.get(test) in green
+        ]
+        if not found:
+            return None
+        more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+        listed = ", ".join(found[:_MOST])
+        return f"pytest failed {count(len(found), 'test')} that did not fail here: {listed}{more}"
+
 
 _FUNCTION = pytest.StashKey[Callable[..., Any]]()
 """The function of an item as the user wrote it: others that run async tests put theirs there."""

@@ -1,24 +1,71 @@
-"""What is told at the end of a session: problems, the run, and what to type next."""
+"""What is told at the end of a session: problems, the run, its reports, and what to type next."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
+from kindlm.cli.reporters import configured_reporters, of_project, spare, write_reports
 from kindlm.cli.shown_path import shown_path
-from kindlm.pytest_plugin.flaky import flaky_tests
+from kindlm.errors import Err, KindlmError
+from kindlm.history.run_names import find_run_or_group
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
 from kindlm.pytest_plugin.live_run import LiveRun, told_failure
 from kindlm.pytest_plugin.request import Asked
+from kindlm.recording.log import open_log
 from kindlm.recording.secrets import redactor
+from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import visible
 from kindlm.wording import count
 from kindlm_store import StoreError
 
-__all__ = ["tell_problems", "tell_recorded", "tell_run"]
+__all__ = [
+    "tell_problems",
+    "tell_recorded",
+    "tell_run",
+    "write_configured_reports",
+]
+
+
+def flaky_tests(name: str, asked: Asked) -> list[str]:
+    """Return the names of the tests of a run or group that passed, but not all of their attempts.
+
+    Raises `StoreError` if the history can not be read.
+    """
+    with open_log(asked.database, set()) as log, closing(log.reader()) as reader:
+        found = find_run_or_group(reader, name)
+        if isinstance(found, Err):
+            return []
+        tests = RunView(reader, found.value).tests()
+        return [test.name for test in tests if test.flaky and test.status is Status.PASSED]
+
+
+def write_configured_reports(name: str, asked: Asked) -> list[KindlmError]:
+    """Write the reports of a run or group; return why some could not be written.
+
+    Raises `StoreError` if the history can not be read.
+    """
+    reporters = configured_reporters(asked.root)
+    if isinstance(reporters, Err):
+        return [reporters.error]
+    if not reporters.value:
+        return []
+    spared = spare(reporters.value, asked.database)
+    if isinstance(spared, Err):
+        return [spared.error]
+    with open_log(asked.database, set()) as log, closing(log.reader()) as reader:
+        found = find_run_or_group(reader, name)
+        if isinstance(found, Err):
+            return [found.error]
+        look = ReportOptions(database=os.path.relpath(asked.database), named=asked.named)
+        view = RunView(reader, found.value)
+        return write_reports(reporters.value, view, of_project(look, asked.root))
+
 
 _MOST_FLAKY = 10
 

@@ -364,7 +364,7 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
     ):
         yield _no_agent
         return
-    from kindlm.agents.http_connections import kept_connections
+    from kindlm.agents.http_exchange import kept_connections
     from kindlm.agents.python_processes import PythonProcesses
     from kindlm.agents.registry import make_agent
 

@@ -15,7 +15,7 @@ from kindlm.testing.wire import Refusal, WireFormat, words_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kindlm.testing.limits import Allowance
+    from kindlm.testing.faults import Allowance
 
 _ERROR_TYPES = {
     400: "invalid_request_error",

@@ -11,6 +11,8 @@ from kindlm.testing import embeddings
 from kindlm.testing.anthropic_responses import MESSAGES
 from kindlm.testing.conversation import DRIFT_QUESTION, JUDGE_QUESTION
 from kindlm.testing.faults import (
+    PLENTY,
+    Allowance,
     FaultPlan,
     FaultTarget,
     faulty_reply,
@@ -20,7 +22,6 @@ from kindlm.testing.faults import (
     without_limits,
 )
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
-from kindlm.testing.limits import PLENTY, Allowance
 from kindlm.testing.node import Node
 from kindlm.testing.openai_responses import CHAT_COMPLETIONS
 from kindlm.testing.player import Played, play

@@ -6,12 +6,22 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Self
 
-from kindlm.testing.json_equality import json_equal
 from kindlm.testing.templates import MISSING, as_text, look_up
 
 if TYPE_CHECKING:
     from kindlm.testing.conversation import Conversation
     from kindlm.testing.script import TextTest, ValueTest, When
+
+
+def json_equal(left: Any, right: Any) -> bool:
+    """Whether two JSON values are the same: numbers by value, booleans are no numbers."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(json_equal(left[k], right[k]) for k in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(json_equal, left, right))
+    return bool(left == right)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from kindlm.testing.json_equality import json_equal
+from kindlm.testing.conditions import json_equal
 
 if TYPE_CHECKING:
     from kindlm.testing.script import JudgeCheck, JudgeRule, Script

@@ -14,7 +14,7 @@ from kindlm.testing.wire import Refusal, WireFormat, words_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kindlm.testing.limits import Allowance
+    from kindlm.testing.faults import Allowance
 
 CREATED = 1_750_000_000
 """Responses of the same request are the same bytes, so the clock stands still."""

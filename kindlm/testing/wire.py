@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kindlm.testing.conversation import Conversation, Reply, WireName
-    from kindlm.testing.limits import Allowance
+    from kindlm.testing.faults import Allowance
     from kindlm.testing.script import ModelSpec
 
 

@@ -7,13 +7,13 @@ import json
 import pytest
 
 from kindlm.agents.agent_events import hear
-from kindlm.agents.command_output import printed_reply
-from kindlm.agents.crewai_replies import read_crew
+from kindlm.agents.command import printed_reply
+from kindlm.agents.crewai_agent import read_crew
+from kindlm.agents.event_framing import parse_events
+from kindlm.agents.event_streams import read_stream
 from kindlm.agents.langgraph_replies import read_value
 from kindlm.agents.langgraph_state import Sent
 from kindlm.agents.reply_reading import Reading, read_reply
-from kindlm.agents.sse import parse_events
-from kindlm.agents.stream_reading import read_stream
 from kindlm.transcript import UNNAMED
 
 

@@ -17,8 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kindlm.browse.descriptions import START_PAGE, described, settings
-from kindlm.browse.queries import QUERIES
+from kindlm.browse.descriptions import QUERIES, START_PAGE, described, settings
 from kindlm.browse.server import listen
 from kindlm.errors import Err, Ok
 

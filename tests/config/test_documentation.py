@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from kindlm.agents.http_options import _OPTIONS as HTTP_OPTIONS
-from kindlm.agents.langgraph_options import _OPTIONS as GRAPH_OPTIONS
+from kindlm.agents.http_agent import _OPTIONS as HTTP_OPTIONS
+from kindlm.agents.langgraph_agent import _OPTIONS as GRAPH_OPTIONS
 from kindlm.agents.openai_assistants import _OPTIONS as ASSISTANT_OPTIONS
 from kindlm.agents.python_agent import _OPTIONS as PYTHON_OPTIONS
 from kindlm.agents.registry import ADAPTERS

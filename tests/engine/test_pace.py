@@ -19,7 +19,7 @@ from kindlm.engine.pace import Pace, Turn
 from kindlm.engine.stop import SystemClock
 from kindlm.events import ProviderPaced
 from kindlm.ports import Quota
-from kindlm.testing.limits import Allowance, Limit, SlidingWindow, TokenBucket
+from kindlm.testing.faults import Allowance, Limit, SlidingWindow, TokenBucket
 
 
 @dataclass

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from planned_shop import RECORDED
 
-from kindlm.generate.categories import CATEGORIES
-from kindlm.generate.order import Order
+from kindlm.generate.plan import CATEGORIES, Order
 from kindlm.generate.reading import read_plan
 from kindlm.generate.rendering import rendered
 

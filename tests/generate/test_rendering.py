@@ -17,13 +17,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.generate.categories import CATEGORIES
-from kindlm.generate.order import Order
-from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
+from kindlm.generate.plan import CATEGORIES, Order, PlannedScenario, PlannedTurn, PlannedUser
 from kindlm.generate.profile import AgentProfile, KnownTool
 from kindlm.generate.reading import read_plan
-from kindlm.generate.rendering import profile_text, rendered
-from kindlm.generate.verifying import problems_of
+from kindlm.generate.rendering import problems_of, profile_text, rendered
 from kindlm.generate.yaml_form import yaml_text
 
 HOSTILE = [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from recorded_history import History, Make
 
-from kindlm.browse.queries import QUERIES
+from kindlm.browse.descriptions import QUERIES
 from kindlm.history.baselines import output_of
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.run_names import find_run, latest_finished

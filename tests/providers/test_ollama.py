@@ -11,8 +11,7 @@ from processes import time_passes_after
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ResponseSchema, ToolDefinition
-from kindlm.providers.ollama_client import ollama_client
-from kindlm.providers.ollama_host import host_url
+from kindlm.providers.ollama_client import host_url, ollama_client
 from kindlm.providers.registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scenario_project import Project
 
 from kindlm.cli.app import run
-from kindlm.pytest_plugin.yaml_items import holds_scenarios
+from kindlm.pytest_plugin.collected import holds_scenarios
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.scenarios.yaml_schema import CHECKS
 

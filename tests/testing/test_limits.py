@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kindlm.testing.limits import SlidingWindow, TokenBucket
+from kindlm.testing.faults import SlidingWindow, TokenBucket
 
 
 def taken(limit, moments):

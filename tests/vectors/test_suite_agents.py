@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from vector_cases import Departure, unknown
 
-from kindlm.agents.command_output import read_output
+from kindlm.agents.command import read_output
 from kindlm.agents.json_values import ABSENT
 from kindlm.transcript import ToolUse
 
