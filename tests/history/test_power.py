@@ -8,7 +8,7 @@ import pytest
 from kindlm.history.evidence.judging import judge_pair
 from kindlm.history.evidence.power import comparison_power, power
 from kindlm.history.evidence.values import Side, Strength, TestPair
-from kindlm.history.statistics.pass_rates import Design, Looks
+from kindlm.history.statistics.pass_rates import Design, Looks, kinds_of
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 from kindlm.reports.power_text import power_text
@@ -58,7 +58,7 @@ def test_the_power_is_how_often_the_comparison_confirms(
 ) -> None:
     stable = [_pair(*repeats, *repeats)] * 19
     known = [Looks(Counts(n, n), (Counts(m, m),)) for n, m in [repeats] * 19]
-    expected = power(Design(*repeats, 0), *rates, _LEVEL, known)
+    expected = power(Design(*repeats, 0), *rates, _LEVEL, kinds_of(known))
     assert 0.02 < expected < 0.98
     assert _confirmed(repeats, rates, stable, 1_000) == pytest.approx(expected, abs=0.05)
 
@@ -68,7 +68,7 @@ def test_flaky_tests_beside_it_are_counted_in() -> None:
     flaky = [_pair(17, 17, *repeats)] * 30
     known = [Looks(Counts(17, 20), (Counts(17, 20),))] * 30
     alone = power(Design(*repeats, 0), *rates, _LEVEL)
-    beside = power(Design(*repeats, 0), *rates, _LEVEL, known)
+    beside = power(Design(*repeats, 0), *rates, _LEVEL, kinds_of(known))
     assert beside < alone - 0.2
     found = _confirmed(repeats, rates, flaky, 1_000)
     assert found == pytest.approx(beside, abs=0.05)

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TypeVar
 
 from kindlm.history.diff.samples import Sample, read_checks
@@ -109,12 +108,13 @@ def _replaced(before: Sequence[AbstractSet[T]], after: Sequence[AbstractSet[T]])
     """Tell whether something is in most of the sets of one side and in none of the other one."""
     if before == after:
         return False
-    old, new = (Counter(chain.from_iterable(side)) for side in (before, after))
-    return any(
-        (2 * old[each] > len(before) and not new[each])
-        or (2 * new[each] > len(after) and not old[each])
-        for each in old.keys() | new.keys()
-    )
+    return _lost(before, after) or _lost(after, before)
+
+
+def _lost(side: Sequence[AbstractSet[T]], other: Sequence[AbstractSet[T]]) -> bool:
+    """Tell whether something is in most of the sets of a side and in none of the other one."""
+    gone = frozenset[T]().union(*side).difference(*other)
+    return any(2 * sum(each in found for found in side) > len(side) for each in gone)
 
 
 def _others(before: AbstractSet[bytes | None], after: AbstractSet[bytes | None]) -> bool:

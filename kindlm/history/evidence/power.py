@@ -17,10 +17,12 @@ from kindlm.history.evidence.judging import RATES_LEVEL, SETTLED_LEVEL, compared
 from kindlm.history.evidence.values import Key, TestPair
 from kindlm.history.statistics.pass_rates import (
     Design,
+    Kinds,
     Looks,
     binomial,
     crossings,
     expected_by_chance,
+    kinds_of,
     worst_chance,
 )
 from kindlm.history.statistics.sequential import large_drop, together
@@ -110,7 +112,7 @@ def chance_to_settle(
         rate: together(pair.looks, pair.added_before) if both else pair.looks
         for rate, pair in pairs.items()
     }
-    others = tuple(looks.values())
+    others = kinds_of(looks.values())
 
     def chance(key: Key) -> float:
         """Return that of a test, given what came out until now."""
@@ -132,9 +134,10 @@ def _power(tests: Sequence[tuple[Counts, int]], before: int, after: int) -> Comp
     design = Design(before, after, 0)
     alike = (looks for looks in others if looks.design == design)
     others.remove(max(alike, key=lambda looks: looks.pooled.passed))
+    kinds = kinds_of(others)
 
     def chance(rate: float) -> float:
-        return power(design, 1.0, rate, RATES_LEVEL, others)
+        return power(design, 1.0, rate, RATES_LEVEL, kinds)
 
     rates = (step / _STEPS for step in range(_STEPS - 1, -1, -1))
     found = next((rate for rate in rates if chance(rate) >= OFTEN), None)
@@ -146,7 +149,7 @@ def _scaled(counts: Counts, n: int) -> Counts:
 
 
 def power(
-    design: Design, before: float, after: float, level: float, others: Sequence[Looks] = ()
+    design: Design, before: float, after: float, level: float, others: Kinds = frozenset()
 ) -> float:
     """Return how often `confirmed_drops` confirms that one test fell between two pass rates.
 
@@ -156,12 +159,12 @@ def power(
     """
     new = binomial(design.after, after)
     shares = [[x * y for y in new] for x in binomial(design.before, before)]
-    limit = _limit(design, level, tuple(others))
+    limit = _limit(design, level, others)
     return sum(crossings(limit, design, shares, (before, after)).values())
 
 
 @lru_cache(maxsize=256)
-def _limit(design: Design, level: float, others: tuple[Looks, ...]) -> float:
+def _limit(design: Design, level: float, others: Kinds) -> float:
     """Return the largest of Fisher's p-values that is believed of a test beside the others."""
 
     def is_believed(p: float) -> bool:

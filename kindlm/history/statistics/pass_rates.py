@@ -17,12 +17,12 @@ added to both sides, equally many, with a look after every few of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, takewhile
-from math import ceil, comb, sqrt
+from math import ceil, comb, fsum, sqrt
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kindlm.history.statistics.tables import (
     Counts,
@@ -35,11 +35,13 @@ from kindlm.history.statistics.tables import (
 __all__ = [
     "BLOCK",
     "Design",
+    "Kinds",
     "Looks",
     "binomial",
     "confirmed_drops",
     "crossings",
     "expected_by_chance",
+    "kinds_of",
     "pass_rate_drop",
     "repeats_needed",
     "worst_chance",
@@ -99,6 +101,10 @@ class Looks(NamedTuple):
         return Counts(old.passed + new.passed, old.n + new.n)
 
 
+Kinds: TypeAlias = frozenset[tuple[tuple[Design, Counts], int]]
+"""How many tests there are of each design and of each number of passed repeats."""
+
+
 def pass_rate_drop(looks: Looks) -> float:
     """Return the one-sided p-value of one test for a drop, however one came to stop looking."""
     return worst_chance(looks.smallest_p, looks.design)
@@ -136,10 +142,14 @@ def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
     return [kind in convincing and kind[0] <= believed for kind in kinds]
 
 
-def expected_by_chance(p: float, tests: Sequence[Looks]) -> float:
+def kinds_of(tests: Iterable[Looks]) -> Kinds:
+    """Count tests by all that `expected_by_chance` asks of one."""
+    return frozenset(Counter((looks.design, looks.pooled) for looks in tests).items())
+
+
+def expected_by_chance(p: float, tests: Kinds) -> float:
     """Return how many of the tests are expected to get to Fisher's p if nothing changed."""
-    alike = Counter((looks.design, looks.pooled) for looks in tests)
-    return sum(count * _expected(p, *kind) for kind, count in alike.items())
+    return fsum(count * _expected(p, *kind) for kind, count in tests)
 
 
 def _expected(p: float, design: Design, pooled: Counts) -> float:

@@ -13,6 +13,7 @@ from kindlm.history.statistics.pass_rates import (
     Looks,
     confirmed_drops,
     expected_by_chance,
+    kinds_of,
     pass_rate_drop,
 )
 from kindlm.history.statistics.tables import Counts, pooled
@@ -64,9 +65,11 @@ def settlements(
         paired = [together(*each) for each in zip(tests, added_before, strict=True)]
         found = [x or y for x, y in zip(found, confirmed_drops(paired, level), strict=True)]
 
+    kinds = kinds_of(tests)
+
     def confirms(looks: Looks) -> bool:
         chance = pass_rate_drop(looks)
-        return chance <= level and expected_by_chance(looks.smallest_p, tests) <= level
+        return chance <= level and expected_by_chance(looks.smallest_p, kinds) <= level
 
     return [
         Settlement.CONFIRMED
