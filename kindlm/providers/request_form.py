@@ -27,6 +27,9 @@ __all__ = ["FormCache", "RequestForm", "form_cache", "form_of"]
 
 _LENGTH = "content-length"
 _KEY = "{key}"
+_OF_KEY = ("authorization", "x-api-key")
+"""Headers whose values hold the key; another one that does only happens to have the same text."""
+
 _SHORTEST_KEY = 8
 """Characters; a shorter key may be a part of other words."""
 
@@ -87,9 +90,13 @@ def form_cache(sdk: str, base_url: str, key: str, *, configured: bool) -> FormCa
         return None
     home = os.environ.get("HOME") or os.environ.get("USERPROFILE")
     caches = os.environ.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
-    if not caches or 0 < len(key) < _SHORTEST_KEY:
+    if not caches or not Path(caches).is_absolute() or 0 < len(key) < _SHORTEST_KEY:
         return None
-    about = [sdk, base_url, bool(key), configured, sys.version, platform.platform(), _installed()]
+    try:
+        installed = _installed()
+    except OSError:
+        return None
+    about = [sdk, base_url, bool(key), configured, sys.version, platform.platform(), installed]
     name = sha256(json.dumps(about).encode()).hexdigest()
     return FormCache(Path(caches) / "kindlm" / "requests" / name, base_url, key)
 
@@ -124,14 +131,19 @@ class FormCache:
         try:
             kept = json.loads(self._file(path).read_bytes())
             return self._form(path, kept["library"], kept["headers"])
-        except (OSError, ValueError, LookupError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
 
     def write(self, path: str, form: RequestForm) -> None:
         """Keep a form, unless key and base URL do not make it whole again."""
         headers = list(form.headers.items())
         if self.key:
-            headers = [(name, value.replace(self.key, _KEY)) for name, value in headers]
+            headers = [
+                (name, value.replace(self.key, _KEY) if name.lower() in _OF_KEY else value)
+                for name, value in headers
+            ]
+            if any(self.key in value for _, value in headers):
+                return
         if self._form(path, form.library, headers) != form:
             return
         file = self._file(path)

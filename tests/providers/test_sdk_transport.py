@@ -8,6 +8,7 @@ import gzip
 import importlib
 import itertools
 import json
+import os
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -275,11 +276,13 @@ def loads(monkeypatch) -> list[str]:
     return loaded
 
 
-def call(api: Any, http: Any, make_request: Any, times: int, *, key: str = KEY) -> list[bytes]:
+def call(
+    api: Any, http: Any, make_request: Any, times: int, *, key: str = KEY, port: int = 0
+) -> list[bytes]:
     """The requests of so many clients, one after the other, as of so many runs."""
 
     async def run():
-        async with tapped(http(200, api.reply)) as tap:
+        async with tapped(http(200, api.reply), port=port) as tap:
             requests = []
             for _ in range(times):
                 base_url = tap.url + api.base_path
@@ -290,6 +293,16 @@ def call(api: Any, http: Any, make_request: Any, times: int, *, key: str = KEY) 
             return requests
 
     return asyncio.run(run())
+
+
+def host_of(request: bytes) -> bytes:
+    found = re.search(rb"(?i)\r\nhost: (\S+)", request)
+    assert found is not None
+    return found[1]
+
+
+def port_of(request: bytes) -> int:
+    return int(host_of(request).rpartition(b":")[2])
 
 
 @pytest.fixture
@@ -318,7 +331,48 @@ def test_an_update_of_a_package_lets_the_sdk_be_asked_again(
     assert loads == [api.type] * 2
 
 
-@pytest.mark.parametrize("kept", ["{}", "no JSON", '{"library": "os", "headers": []}', "[1]"])
+def test_a_key_that_is_a_part_of_another_header_does_not_change_that_header(
+    api, http, make_request, loads, cache
+):
+    first = call(api, http, make_request, 1, key="127.0.0.1")
+    second = call(api, http, make_request, 1, key=KEY, port=port_of(first[0]))
+    assert host_of(second[0]) == host_of(first[0])
+    assert loads == [api.type] * 2
+
+
+def test_a_folder_of_packages_that_cannot_be_listed_lets_the_sdk_be_asked(
+    api, http, make_request, loads, cache, monkeypatch, tmp_path
+):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    monkeypatch.syspath_prepend(str(hidden))
+    names_in = os.listdir
+
+    def listed(folder: str) -> list[str]:
+        if folder == str(hidden):  # as root may list any folder, no permissions do this
+            raise PermissionError(folder)
+        return names_in(folder)
+
+    monkeypatch.setattr(os, "listdir", listed)
+    first, second = call(api, http, make_request, 2)
+    assert first == second
+    assert loads == [api.type] * 2
+
+
+def test_a_relative_folder_of_caches_is_none(api, http, make_request, loads, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "~/.cache")
+    call(api, http, make_request, 1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        *("{}", "no JSON", '{"library": "os", "headers": []}', "[1]"),
+        '{"library": "httpx", "headers": [["Accept", 1]]}',
+    ],
+)
 def test_a_damaged_cache_lets_the_sdk_be_asked_again(api, http, make_request, loads, cache, kept):
     async def run():
         async with tapped(http(200, api.reply)) as tap:
