@@ -248,6 +248,17 @@ def test_the_end_of_the_assistants_api_is_warned_of(
     assert ("ended_upstream" in reasons) == warned
 
 
+@pytest.mark.parametrize("adapter", ["http", "openai-assistants"])
+def test_an_endpoint_that_cannot_be_taken_apart_is_an_error_of_its_own(
+    load: Any, minimal: str, adapter: str
+) -> None:
+    endpoint = "http://[{{env.IP}}]:8000/chat"
+    agents = f"agents: [{{id: a, adapter: {adapter}, endpoint: '{endpoint}'}}]\ntests:"
+    assert ("agents[0].endpoint", "CONFIG_VALIDATION_ERROR") in errors(
+        load(minimal.replace("tests:", agents))
+    )
+
+
 @pytest.mark.parametrize(("tests", "models"), [(1001, 1), (1, 51)])
 def test_too_many(load: Any, minimal: str, tests: int, models: int) -> None:
     head, test = minimal.split("tests:\n")

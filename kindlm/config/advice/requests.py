@@ -45,14 +45,21 @@ def warn_of_requests(config: KindlmConfig, reporter: Reporter) -> None:
 
 def _warn_of_assistants(config: KindlmConfig, reporter: Reporter) -> None:
     for index, agent in enumerate(config.agents):
-        ours = urlsplit(agent.endpoint or _OPENAI_URL).hostname == urlsplit(_OPENAI_URL).hostname
-        if OTHER_NAMES.get(agent.adapter, agent.adapter) == "openai-assistants" and ours:
+        adapter = OTHER_NAMES.get(agent.adapter, agent.adapter)
+        if adapter == "openai-assistants" and _is_openai(agent.endpoint or _OPENAI_URL):
             reporter.warning(
                 ("agents", index, "adapter"),
                 "OpenAI ended the Assistants API on 2026-08-26",
                 "Name another server that speaks it as `endpoint`, or in OPENAI_BASE_URL",
                 reason="ended_upstream",
             )
+
+
+def _is_openai(endpoint: str) -> bool:
+    try:
+        return urlsplit(endpoint).hostname == urlsplit(_OPENAI_URL).hostname
+    except ValueError:  # that it is no URL is said elsewhere
+        return False
 
 
 def _asked(config: KindlmConfig, prompt: str) -> list[str]:
