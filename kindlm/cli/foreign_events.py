@@ -16,9 +16,8 @@ _STREAM = re.compile(r"(run|journal)/[0-9A-Za-z_.-]{1,100}")
 _BITS = 63
 """Bits of the largest integer that SQLite keeps as one."""
 
-_OF_EXECUTIONS = ("execution.", "provider.", "agent.", "tool.", "assertion.")
 _ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
-"""What an event of an execution is about: `<number>.<attempt>`."""
+"""What an event of an attempt is about: `<number>.<attempt>`."""
 
 
 def require_known_form(recorded: RecordedEvent) -> None:
@@ -35,7 +34,7 @@ def require_known_form(recorded: RecordedEvent) -> None:
     if recorded.schema > event.SCHEMA:
         message = f"{recorded.type} is in a newer form than this kindlm knows: update it"
         raise ValueError(message)
-    if recorded.type.startswith(_OF_EXECUTIONS) and not _ATTEMPT.fullmatch(recorded.subject or ""):
+    if event.OF_ATTEMPT and not _ATTEMPT.fullmatch(recorded.subject or ""):
         message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
         raise ValueError(message)
     if any(

@@ -26,6 +26,8 @@ from kindlm.transcript import (
 class CallAnswered(Payload):
     """What the answers of models and of agents have in common; itself it is never recorded."""
 
+    OF_ATTEMPT: ClassVar[bool] = True
+
     call: int
     text: Authored
     model: Annotated[Name | None, Key("gen_ai.response.model")] = None
@@ -63,6 +65,8 @@ class CallAnswered(Payload):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed(Payload):
     """What the failures of models and of agents have in common; itself it is never recorded."""
+
+    OF_ATTEMPT: ClassVar[bool] = True
 
     call: int
     error_code: str
@@ -109,6 +113,7 @@ class ProviderRequested(Payload):
     The whole request is the conversation up to the answer of call `after`, and then `messages`.
     """
 
+    OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "provider.requested"
     purpose: Annotated[str, Meaning("test, judge, simulate, drift, generate")]
     provider: Annotated[str, Key("gen_ai.provider.name")]
@@ -171,6 +176,7 @@ class ProviderPaced(Payload):
 class AgentSent(Payload):
     """A message was sent to an agent under test."""
 
+    OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "agent.sent"
     agent: str
     adapter: str
@@ -233,6 +239,7 @@ class AgentFailed(CallFailed):
 class ToolCalled(Payload):
     """The model under test called a simulated tool."""
 
+    OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "tool.called"
     index: Annotated[int, Meaning("position among the tool calls of the execution, from 0")]
     call: Annotated[int, Meaning("the call whose answer asked for it")]
@@ -245,6 +252,7 @@ class ToolCalled(Payload):
 class ToolSimulated(Payload):
     """A simulated tool answered."""
 
+    OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "tool.simulated"
     index: int
     call_id: Annotated[Name, Key("gen_ai.tool.call.id")]

@@ -44,6 +44,8 @@ class Payload:
     __slots__ = ()
 
     SCHEMA: ClassVar[int] = 1
+    OF_ATTEMPT: ClassVar[bool] = False
+    """Whether it is about one attempt of an execution, which is its subject then: `17.1`."""
     type: ClassVar[str]
 
 

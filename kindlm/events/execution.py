@@ -21,6 +21,7 @@ class ExecutionStarted(Payload):
     Subject: the execution. Its first messages are here; requests name what they continue.
     """
 
+    OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "execution.started"
     suite: Annotated[int, Meaning("ordinal of the suite in the run")]
     test: str
@@ -43,6 +44,7 @@ class ExecutionStarted(Payload):
 class AssertionEvaluated(Payload):
     """One assertion was evaluated."""
 
+    OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "assertion.evaluated"
     index: Annotated[int, Meaning("position among the assertions of the execution, from 0")]
     result: Annotated[CheckResult, Form.FLAT]
@@ -72,6 +74,7 @@ class AssertionEvaluated(Payload):
 class ExecutionFinished(Payload):
     """One execution ended. Once this is on disk, it is run again only if it says so."""
 
+    OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "execution.finished"
     status: Status
     error_code: str | None = None

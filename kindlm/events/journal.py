@@ -91,6 +91,7 @@ class ContentsPurged(Payload):
 class AgentProfiled(Payload):
     """A model said what an agent is for, by what it was told of it and by what the agent said."""
 
+    OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "agent.profiled"
     profile: Annotated[Authored, Meaning("purpose, tools, constraints and tone, as JSON")]
 

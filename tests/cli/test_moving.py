@@ -44,6 +44,7 @@ def other(tmp_path: Path, make: Any) -> Any:
     finished.execution(
         user="naïve 🦜 \x1b[31m", assertions=(make.failed(),), tools=(("look", {"n": 1.5}, None),)
     )
+    finished.paced()
     finished.finish()
     stopped = opened.run("bbbb3333", source_run="aaaa2222", mode="rescored")
     stopped.suite(tests=[make.planned(repeat=2)])

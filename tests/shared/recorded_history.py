@@ -16,6 +16,7 @@ from kindlm.events import (
     Payload,
     PlannedTest,
     ProviderFailed,
+    ProviderPaced,
     ProviderRequested,
     ProviderResponded,
     ReviewRecorded,
@@ -216,6 +217,10 @@ class RunWriter:
                 subject,
             )
         return f"{self.id}-{number}"
+
+    def paced(self) -> None:
+        """A provider refused calls: an event about the run, whatever execution was refused."""
+        self._add(ProviderPaced(callee="openai", reason="refused", in_flight=2))
 
     def finish(self, *, duration_ms: float = 1500.0) -> RunView:
         """Complete and seal the run, with the verdict that its read models give."""
