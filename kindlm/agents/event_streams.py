@@ -1,12 +1,8 @@
-"""Streams of events, whichever adapter they come through.
+"""What a stream of events says: pieces of text, and tool calls whole or in pieces.
 
-A stream in the format of a model or a framework is read as that. What other events mean, the
-adapter says.
-
-What a stream of events says: pieces of text, and tool calls whole or in pieces.
-
-An event's data is JSON as of OpenAI's or Anthropic's streams, an object with a text under one of
-the usual keys, or bare text.
+A stream in the format of a model or a framework is read as that; what other events mean, the
+adapter says. An event's data is JSON as of OpenAI's or Anthropic's streams, an object with a text
+under one of the usual keys, or bare text.
 """
 
 from __future__ import annotations

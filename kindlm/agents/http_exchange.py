@@ -1,9 +1,7 @@
 """One agent's HTTP conversation: JSON is sent, and what comes back is read to its end.
 
-The connections of HTTP agents, shared by the conversations of a run.
-
-Conversations share connections and nothing else; to open one for each would double what an
-exchange costs.
+The conversations of a run share connections and nothing else: opening one for each would double
+the cost of an exchange.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Which databases of a Datasette are histories of kindlm, and who may read them.
 
-A history that is not where it was any more: nothing is served of what is still open of it.
-
-What a process has opened it can read on after the file was deleted, moved away or replaced by
-another. Its pages would show what nobody else sees, and nothing of what is recorded from then on.
+A process can read on in a file that was deleted, moved or replaced. Its pages would show an old
+state, so nothing is served of a history that is no longer where it was.
 """
 
 from __future__ import annotations

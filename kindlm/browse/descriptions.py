@@ -1,14 +1,9 @@
 """What Datasette says about a history: titles, descriptions, saved queries, facets, order.
 
-What a Datasette is told about a history by its configuration of the plugin.
-
-Before Datasette 1.0 that is a part of its metadata. The plugin looks into no project, since it does
-not know of which one a file is: `kindlm browse` hands on what the project says.
-
-Telling a Datasette what it shows: descriptions, facets, order and saved queries of a history.
-
-Before 1.0 all of it is metadata, which a hook gives; since then descriptions are in a database of
-Datasette's own, and the rest is configuration. What the user of the Datasette wrote stays.
+Before Datasette 1.0 all of it is metadata, which a hook returns. Since 1.0 descriptions are in a
+database of Datasette's own, and the rest is configuration. What the user of the Datasette wrote
+stays. The plugin reads no project's configuration, since it does not know which project a file
+belongs to: `kindlm browse` passes on what the project says.
 """
 
 from __future__ import annotations

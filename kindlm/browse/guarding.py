@@ -1,20 +1,13 @@
 """Answers about a history, made safe on their way out; those about other databases stay.
 
-The pages of kindlm itself need none of it: they are made safe, and have a stricter policy.
+kindlm's own pages need none of it: they are safe already, and have a stricter policy. For
+Datasette's own pages there are two means:
 
-The content security policy of Datasette's own pages: what its templates hold runs, nothing else.
-
-What agents said is escaped on these pages, as all values are. The policy is for the day on which
-something is not: a script in a cell would not run, and nothing could be sent elsewhere.
-
-Datasette writes scripts into its pages, some with names of tables in them, and knows nothing of
-policies. So `<script` is given a nonce where a template is compiled: in its source, which data
-never is a part of.
-
-Texts of Datasette's own pages with everything written out that is not meant to be read.
-
-A value can be in many places of such a page: in a cell, as the label of a link, among the facets,
-in the title. So it is the page that is gone through, not its cells.
+- A content security policy. What agents said is escaped on these pages. Should something not be,
+  its script would not run, and nothing could be sent elsewhere. Datasette's own scripts get a
+  nonce where a template is compiled: in its source, which never holds data.
+- Texts with everything written out that is not meant to be read. A value can be in many places of
+  a page (a cell, a link, a facet, the title), so the whole page is rewritten.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The pages that the plugin serves: each is asked of the history, and made by `kindlm.reports`.
 
 A page is a function from the history and what was asked to a `Document`, or None if there is no
-such thing. It runs in a thread of Datasette's, on a connection that only reads. What can't be shown
-is a page, too, which says why.
+such thing. It runs in a thread of Datasette's, on a connection that only reads. An error is a
+page, too, which says why. The search page brings the search index up to date in a thread.
 """
 
 from __future__ import annotations
@@ -179,7 +179,6 @@ def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document |
 
 
 def _search(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
-    from kindlm.browse.routes import brought_up_to_date
     from kindlm.history.search import is_damage, remove_index
     from kindlm.reports.pages.search_page import SearchIndex, search_page
 

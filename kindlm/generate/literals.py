@@ -1,11 +1,8 @@
 """Texts of users and models on their way into files: bounded, and literals of Python and YAML.
 
-Python's are written as its formatters write them, so that a generated file is one that nobody
-reformats: in double quotes unless single ones save escapes, and long ones in parts.
-
-Texts that models wrote, as they are put into files: bounded, and of one line where that is due.
-
-Nothing here makes a text safe to stand in code: that is what `literals` is for.
+Python's are written as its formatters write them, so that nobody reformats a generated file: in
+double quotes unless single ones save escapes, and long ones in parts. Only a literal is safe in
+code; bounding a text or making it one line is not enough.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 What is known of the agent is data in these questions, fenced off like what judges are asked about:
 an agent may answer with anything.
 
-How long an answer of a model may be, and how many scenarios are asked for in one.
-
-A provider refuses a limit that is higher than its model's own, and cuts off what is longer than a
-limit that is too low. What a reasoning model thinks is not counted here: its client sees to that.
+A provider refuses a token limit above its model's own, and cuts off an answer at a limit that is
+too low. So each question asks for as many scenarios as fit. The client adds room for the thinking
+of reasoning models.
 """
 
 from __future__ import annotations

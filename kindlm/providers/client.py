@@ -1,9 +1,8 @@
-"""A model client: a wire format on a transport, under one deadline, without retries.
+"""A model client: one request on a wire format, under one deadline, without retries.
 
-Which request parameter a provider's 400 complains about.
-
-Models differ in the parameters they take, and no table of them stays right. So the provider is
-asked by trying, and its answer is read: OpenAI names the culprit in `param`, others only in words.
+Models differ in the parameters they take, and no table of them stays right. If a provider refuses
+a parameter that kindlm added, later requests to the model leave it out. OpenAI names the refused
+parameter in `param`, others only in words.
 """
 
 from __future__ import annotations

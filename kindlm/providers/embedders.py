@@ -1,11 +1,8 @@
 """Who turns texts into vectors: the target's own provider if it can, else another of the suite.
 
-A provider that can embed is one module and one line here, as in the registry of clients.
-
-Embeddings by a model on this machine: static vectors, small, without any network.
-
-It needs the extra `kindlm[embeddings]` and a model in the format of model2vec, in the folder that
-KINDLM_EMBEDDING_MODEL names. A name that is no folder is refused: nothing is ever downloaded.
+A provider that can embed is one module and one line here, as in the registry of clients. The
+extra `kindlm[embeddings]` embeds on this machine, with a model in the format of model2vec from the
+folder that KINDLM_EMBEDDING_MODEL names. Any other name is refused: nothing is ever downloaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The `ollama` provider: models on the user's own machine. Needs no key.
 
-Where Ollama is, by its own variable OLLAMA_HOST, read as Ollama itself reads it.
-
-It may lack the scheme, the port or the host, and may be the address that a server listens on.
+Ollama's address is `baseUrl`, else the variable OLLAMA_HOST, read as Ollama reads it: it may lack
+the scheme, the port or the host, and may be the address that a server listens on.
 """
 
 from __future__ import annotations

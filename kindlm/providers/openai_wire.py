@@ -3,11 +3,9 @@
 Many servers speak this format, not always to the letter: reading is lenient where a deviation
 has one meaning only (content as a list of parts, arguments as an object), strict elsewhere.
 
-Which JSON Schemas OpenAI's strict structured output takes.
-
-Strict mode makes the reply fit the schema for certain, and refuses a schema outside its subset of
-JSON Schema: every object closed, every property required, no composition but `anyOf`, the root an
-object. See https://platform.openai.com/docs/guides/structured-outputs (supported schemas).
+Strict structured output takes only some JSON Schemas: every object closed, every property
+required, no composition but `anyOf`, the root an object. Other schemas are sent without `strict`.
+See https://platform.openai.com/docs/guides/structured-outputs (supported schemas).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Runs the scenarios among the items of pytest, and records one run of them all.
 
-Where pytest fails a test that is recorded as passed: then the run has not passed.
-
-What happens around a scenario (the end of a fixture, a failed subtest, a strict mark that it fails,
-a plugin with a mind of its own) is known to pytest alone, and when its test is recorded already.
+pytest may fail a test that is recorded as passed: for the end of a fixture, a failed subtest, a
+strict xfail mark, or another plugin. Only pytest knows, when the test is recorded already. The run
+has not passed then.
 """
 
 from __future__ import annotations
