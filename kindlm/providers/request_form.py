@@ -3,6 +3,7 @@
 Loading an SDK takes up to a second, and it says the same on each request. So kindlm keeps what it
 said in the user's cache, and loads the SDK again only if it may say something else: after an
 update of any package, or if the environment has other settings for it than a key and a base URL.
+Services of a suite have another port in each run, so a port makes no difference.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,12 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["FormCache", "RequestForm", "form_cache", "form_of"]
 
 _LENGTH = "content-length"
+_HOST = "{host}"
 _KEY = "{key}"
 _OF_KEY = ("authorization", "x-api-key")
 """Headers whose values hold the key; another one that does only happens to have the same text."""
 
 _SHORTEST_KEY = 8
 """Characters; a shorter key may be a part of other words."""
+
+_MOST_KEPT = 100
+"""Endpoints; those kept first are forgotten, as each update of a package makes new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +99,11 @@ def form_cache(sdk: str, base_url: str, key: str, *, configured: bool) -> FormCa
     if not caches or not Path(caches).is_absolute() or 0 < len(key) < _SHORTEST_KEY:
         return None
     try:
+        endpoint = str(URL(base_url).with_port(None))
         installed = _installed()
-    except OSError:
+    except (OSError, ValueError):
         return None
-    about = [sdk, base_url, bool(key), configured, sys.version, platform.platform(), installed]
+    about = [sdk, endpoint, bool(key), configured, sys.version, platform.platform(), installed]
     name = sha256(json.dumps(about).encode()).hexdigest()
     return FormCache(Path(caches) / "kindlm" / "requests" / name, base_url, key)
 
@@ -118,8 +125,8 @@ def _installed() -> list[str]:
 class FormCache:
     """The forms that an SDK's requests to one endpoint had in earlier runs.
 
-    A file holds the headers, with a placeholder for the key. No URL is read from it: requests go
-    where the configuration says.
+    A file holds the headers, with placeholders for the host and the key. No URL is read from it:
+    requests go where the configuration says.
     """
 
     folder: Path
@@ -136,14 +143,14 @@ class FormCache:
 
     def write(self, path: str, form: RequestForm) -> None:
         """Keep a form, unless key and base URL do not make it whole again."""
-        headers = list(form.headers.items())
-        if self.key:
-            headers = [
-                (name, value.replace(self.key, _KEY) if name.lower() in _OF_KEY else value)
-                for name, value in headers
-            ]
-            if any(self.key in value for _, value in headers):
+        headers = []
+        for name, value in form.headers.items():
+            kept = _HOST if name.lower() == "host" else value
+            if self.key and name.lower() in _OF_KEY:
+                kept = value.replace(self.key, _KEY)
+            if self.key and self.key in kept:
                 return
+            headers.append((name, kept))
         if self._form(path, form.library, headers) != form:
             return
         file = self._file(path)
@@ -154,6 +161,7 @@ class FormCache:
                 json.dumps({"library": form.library, "headers": headers}), encoding="utf-8"
             )
             beside.replace(file)
+            _forget_all_but_latest(self.folder.parent)
         except OSError:
             return  # The next run asks the SDK again.
 
@@ -166,5 +174,15 @@ class FormCache:
         if library not in ("httpx", "httpx2"):
             return None
         url = URL(self.base_url.rstrip("/") + path)
-        whole = [(name, value.replace(_KEY, self.key)) for name, value in headers]
+        host = url.host_port_subcomponent or ""
+        whole = [
+            (name, host if value == _HOST else value.replace(_KEY, self.key))
+            for name, value in headers
+        ]
         return RequestForm(url, CIMultiDict(whole), library)
+
+
+def _forget_all_but_latest(folder: Path) -> None:
+    kept = sorted(folder.iterdir(), key=lambda each: each.lstat().st_mtime_ns)
+    for each in kept[:-_MOST_KEPT]:
+        shutil.rmtree(each, ignore_errors=True)

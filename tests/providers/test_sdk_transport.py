@@ -20,7 +20,7 @@ import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ModelClient
-from kindlm.providers import sdk_transport
+from kindlm.providers import request_form, sdk_transport
 from kindlm.providers.registry import make_client
 from kindlm.providers.request_form import form_of
 from kindlm.providers.sdk_transport import AsyncSdk, Sdk, SdkTransport
@@ -331,13 +331,40 @@ def test_an_update_of_a_package_lets_the_sdk_be_asked_again(
     assert loads == [api.type] * 2
 
 
+@pytest.mark.parametrize("key", ["127.0.0.1", "application/json"])
 def test_a_key_that_is_a_part_of_another_header_does_not_change_that_header(
-    api, http, make_request, loads, cache
+    api, http, make_request, loads, cache, key
 ):
-    first = call(api, http, make_request, 1, key="127.0.0.1")
-    second = call(api, http, make_request, 1, key=KEY, port=port_of(first[0]))
-    assert host_of(second[0]) == host_of(first[0])
-    assert loads == [api.type] * 2
+    first = call(api, http, make_request, 1, key=key)
+    second = call(api, http, make_request, 1, port=port_of(first[0]))
+    assert second[0].replace(KEY.encode(), key.encode()) == first[0]
+
+
+def test_what_an_sdk_said_holds_for_any_port(api, http, make_request, loads, cache):
+    async def run():
+        async with tapped(http(200, api.reply)) as here, tapped(http(200, api.reply)) as there:
+            for tap in (here, there):
+                settings = ProviderSettings(
+                    api.type, api.type, api.variable, tap.url + api.base_path
+                )
+                [sent], _ = await exchange(tap, client_of(api, settings), make_request, ["m"])
+                assert host_of(sent).decode() == tap.url.removeprefix("http://")
+
+    asyncio.run(run())
+    assert loads == [api.type]
+
+
+def test_no_more_is_kept_than_of_so_many_endpoints(
+    api, http, make_request, loads, cache, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(request_form, "_MOST_KEPT", 2)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for version in range(4):
+        (tmp_path / f"another-{version}.dist-info").mkdir()
+        call(api, http, make_request, 1)
+    call(api, http, make_request, 1)
+    assert loads == [api.type] * 4
+    assert len([path for path in cache.rglob("*") if path.is_file()]) == 2
 
 
 def test_a_folder_of_packages_that_cannot_be_listed_lets_the_sdk_be_asked(
