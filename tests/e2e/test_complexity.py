@@ -86,7 +86,11 @@ def run(folder: Path, *, tests: int, repeats: int) -> Cost:
     with LoopbackServer(AGENT) as server:
         text = yaml.safe_dump(suite(tests, server))
         folder.joinpath("kindlm.yaml").write_text(text, encoding="utf-8")
-        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        kept = {
+            name: os.environ[name]
+            for name in ("PATH", "HOME", "XDG_CACHE_HOME")
+            if name in os.environ
+        }
         program = str(Path(__file__).with_name("counted_run.py"))
         done = subprocess.run(
             [sys.executable, program, "counts.json", "test", "--runs", str(repeats)],

@@ -264,15 +264,16 @@ def _load_module(name: str) -> None:
 
 def _compute() -> None:
     """Compute what kindlm computes once in a process, and is the same in all of them."""
-    with suppress(Exception):
+    from kindlm import http_client
+    from kindlm.providers import sdk_transport
+    from kindlm.recording import secrets
+
+    secrets._vocabulary()
+    http_client._tls_context()
+    with suppress(ImportError):
         import openai
 
-        from kindlm import http_client, sdk_http
-        from kindlm.recording.secrets import vocabulary
-
-        vocabulary()
-        http_client._tls_context()
-        sdk_http.tls_context(sdk_http.http_library(openai))
+        sdk_transport._tls_context(sdk_transport._http_library(openai))
 
 
 def _next_request(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

@@ -104,7 +104,9 @@ class Workspace:
 
 def new_workspace(root: Path) -> Workspace:
     """Return a project in an empty folder, with a key for the provider."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in ("PATH", "HOME", "XDG_CACHE_HOME") if name in os.environ
+    }
     return Workspace(root, {**kept, "OPENAI_API_KEY": KEY, "CI": "true"})
 
 

@@ -37,7 +37,11 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        self.env = {
+            name: os.environ[name]
+            for name in ("PATH", "HOME", "XDG_CACHE_HOME")
+            if name in os.environ
+        }
         self.write()
 
     def write(self, *, reply: Any = None, expect: Any = None, **changes: Any) -> None:
