@@ -271,7 +271,8 @@ def _parsed(text: str) -> _Path:
     """Return the parts of a path; a text that is none is one name."""
     if _PATH.fullmatch(text) is None:
         return (text,)
-    return tuple("".join(groups) for groups in _PARTS.findall(text))
+    found = _PARTS.findall(text)
+    return tuple(int(index) if index else quoted or plain for index, quoted, plain in found)
 
 
 def _written(path: _Path) -> str:

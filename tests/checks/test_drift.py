@@ -325,6 +325,12 @@ class TestFields:
         assert by_fields({"items": [{"price": 6}]}, baseline, fields=[path]).score == 0
         assert by_fields({"items": [{"price": 5, "x": 1}]}, baseline, fields=[path]).score == 1
 
+    @pytest.mark.parametrize("path", ["items[01]", "items['1']", "items.1"])
+    def test_a_number_of_an_object_is_a_name_however_it_is_written(self, path: str) -> None:
+        baseline = {"items": {"1": "a"}}
+
+        assert by_fields({"items": {"1": "b"}}, baseline, fields=[path]).score == 0
+
     def test_a_name_with_dots_is_quoted(self) -> None:
         fields = ["['a.b'].c"]
 
