@@ -7,6 +7,7 @@ beginning and the same end, all of them are replaced.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -18,6 +19,9 @@ _WORDS = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _MOST_CHARACTERS = 20_000
 _MOST_WORDS = 5_000
 """Of two texts, so many words that no beginning and no end share are compared with each other."""
+
+_MOST_PAIRS = 100_000
+"""With more pairs of the same word in both texts, words that are everywhere are no hold."""
 
 _SHORTEST_ISLAND = 2
 """So many words have to stay between two changes: a single one only makes them hard to read."""
@@ -55,7 +59,10 @@ def diff_words(before: str, after: str) -> WordDiff:
     kept = [(0, 0, start)]
     inner_old, inner_new = old[start : len(old) - end], new[start : len(new) - end]
     if max(len(inner_old), len(inner_new)) <= _MOST_WORDS:
-        blocks = SequenceMatcher(None, inner_old, inner_new).get_matching_blocks()
+        times = Counter(inner_new)
+        too_many = sum(times[word] for word in inner_old) > _MOST_PAIRS
+        matcher = SequenceMatcher(None, inner_old, inner_new, autojunk=too_many)
+        blocks = matcher.get_matching_blocks()
         kept += [(start + x, start + y, n) for x, y, n in blocks if n >= _SHORTEST_ISLAND]
     kept.append((len(old) - end, len(new) - end, end))
     pieces: list[tuple[Edit, list[str]]] = []

@@ -69,3 +69,11 @@ def test_what_has_too_many_words_is_replaced_between_what_stays() -> None:
         Edit.ADDED,
         Edit.KEPT,
     ]
+
+
+def test_words_that_are_everywhere_in_a_text_hold_it_together_too() -> None:
+    old = ["yes", "yes", "no"] * 120
+    new = list(old)
+    new[10] = new[350] = "maybe"
+    found = diff_words(" ".join(old), " ".join(new))
+    assert [text for edit, text in found.segments if edit is Edit.ADDED] == [" maybe", " maybe"]
