@@ -1,4 +1,8 @@
-"""What the events of a conversation add up to: one fold for all that is live, recorded or shown."""
+"""Folds the events of a conversation into its transcript.
+
+Live checks and rescored, replayed and cached runs use this one fold. Pages and reports do not: they
+read the table `provider_calls`.
+"""
 
 from __future__ import annotations
 
