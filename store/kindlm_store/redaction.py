@@ -40,7 +40,8 @@ MIN_LENGTH = 8
 
 # An escape cut through, and before it the first bytes, or the first half, of its character.
 _UNFINISHED = (
-    r"[\x80-\xff\ufffd\ud800-\udfff]{0,3}?"
+    r"(?:[\x80-\xff\ufffd\ud800-\udfff]|%[0-9A-Fa-f]{2}"
+    r"|\\{1,15}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})){0,3}?"
     r"(?:%[0-9A-Fa-f]?|\\{1,15}(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?)?"
     r"|&(?:#[xX]?[0-9A-Fa-f]{0,6}|[A-Za-z]{0,6}))??"
 )
@@ -48,10 +49,22 @@ _UNFINISHED = (
 # What stands behind a cut, up to the group; the group itself is no part of what was cut.
 _CUT = re.compile(rf"{_UNFINISHED}(\Z|…|\.\.\.|\\{{0,15}}u2026|\\{{0,15}}[\"'`”])")
 
-# How a value may begin that is a URL, or a user with a password. Of one with digits nobody knows
-# whether it is a user.
+# What that can begin with, or the end of the text; a pattern takes longer to say so.
+_BEHIND_A_CUT = frozenset(("", *"%\\&u….\"'`”\ufffd")) | {
+    chr(part) for part in (*range(0x80, 0x100), *range(0xD800, 0xE000))
+}
+
+# Escapes of these say that a text was cut, too, and of bytes and halves of characters, where.
+_OF_A_CUT = _BEHIND_A_CUT - set("%\\&u")
+
+# What stands before a secret may be read as one escape with so many of its characters.
+_READ_AWAY = 4
+
+# How a value may begin that is a URL, a user with a password, or a document of JSON. Of one with
+# digits nobody knows whether it is a user.
 _PUBLIC = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\s]*(?=[/?#]|\Z))?|[A-Za-z]+(?:[_.-][A-Za-z]+)*:(?!//)",
+    r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\s]*(?=[/?#]|\Z))?|[A-Za-z]+(?:[_.-][A-Za-z]+)*:(?!//)"
+    r"|[{\[]\s*(?:\"[^\"\\]*\"\s*:\s*\"?)?",
     re.ASCII,
 )
 
@@ -93,7 +106,7 @@ class Redactor:
         # How much of each form says nothing.
         forms: dict[str, int] = {}
         self._families: list[list[str]] = []
-        self._values: list[str] = []
+        self._values: set[str] = set()
         wrappable: set[str] = set()
         for secret in sorted(set(secrets)):
             family: dict[str, int] = {}
@@ -103,11 +116,14 @@ class Redactor:
                     wrappable |= encoded.keys()
                     public = value[: _public(value)]
                     family |= encoded | {write(value): len(write(public)) for write in _ENCODINGS}
-                    self._values.append(value)
+                    self._values.add(value)
             self._families.append([*family])
             forms |= family
-        self._wrappable = sorted(wrappable)
-        self._characters = {character for form in forms for character in form}
+        self._tails = {_tail(form) for form in (*self._values, *wrappable)}
+        self._wrappable = {_tail(form) for form in wrappable}
+        # With a plus sign for each space, wherever they stand.
+        self._spaced = [value.replace("+", " ") for value in self._values if " " in value]
+        self._characters = {character for form in forms for character in form} | _OF_A_CUT
         # Keys of one provider often begin alike, in all their encodings.
         self._heads: dict[str, list[str]] = {}
         for form, known in forms.items():
@@ -139,17 +155,20 @@ class Redactor:
 
     def _hides(self, text: str, spans: Sequence[Span]) -> bool:
         """Whether a secret is in a text that is not among what was found in it."""
+        # The beginning of a secret may stand before a part of it that was found.
+        said = left = _without(text, spans, mark='"') if spans else text
         if not ("\\" in text or "%" in text or "&" in text or "\n" in text or "\r" in text):
-            return False
-        said = left = _without(text, spans) if spans else text
+            return self._has_plus_signs(left)
         for said, uncovered in readings(left):
             if uncovered is None:
                 return True
             if uncovered.isdisjoint(self._characters):
                 continue
+            if any(tail in said for tail in self._tails):
+                return True
             if self._found(said) or self._begins(said, uncovered):
                 return True
-        if self._wraps(said):
+        if self._wraps(said) or self._has_plus_signs(said):
             return True
         if spans:
             # What was taken out may have been a part of what is escaped beside it.
@@ -177,6 +196,16 @@ class Redactor:
         joined = _LINE_END.sub("", text.replace("\r", "\n"))
         return any(form in joined for form in self._wrappable)
 
+    def _has_plus_signs(self, text: str) -> bool:
+        """Whether a secret is in a text once plus signs are read as spaces."""
+        if not (self._spaced and "+" in text):
+            return False
+        said = text.replace("+", " ")
+        return any(
+            value in said or any(_beginnings(said, value[: _public(value) + MIN_LENGTH], [value]))
+            for value in self._spaced
+        )
+
     def _counts(self, text: str) -> list[int]:
         """How often each secret is in a text, in any of its forms."""
         places = (
@@ -186,12 +215,12 @@ class Redactor:
         return [sum(1 for _ in _merged(spans)) for spans in places]
 
 
-def _without(text: str, spans: Iterable[Span]) -> str:
+def _without(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
     """The text with a mark in the place of all that the spans cover."""
     kept: list[str] = []
     behind = 0
     for start, end in _merged(sorted(spans)):
-        kept += (text[behind:start], REDACTED)
+        kept += (text[behind:start], mark)
         behind = end
     return "".join((*kept, text[behind:]))
 
@@ -226,7 +255,7 @@ def _beginnings(text: str, head: str, forms: Sequence[str]) -> Iterator[Span]:
         rest = text[at : at + longest]
         length = max(_agreeing(rest, form) for form in forms)
         for end in range(at + length, at + len(head) - 1, -1):
-            if cut := _CUT.match(text, end):
+            if text[end : end + 1] in _BEHIND_A_CUT and (cut := _CUT.match(text, end)):
                 yield at, cut.start(1)
                 break
         at = text.find(head, at + 1)
@@ -249,6 +278,11 @@ def _spellings(secret: str) -> Iterator[str]:
     yield read_bytes(stored)
     for said, _ in readings(stored):
         yield scrub(said)
+
+
+def _tail(form: str) -> str:
+    """A form without what its surroundings may have been read together with."""
+    return form[min(_READ_AWAY, max(len(form) - MIN_LENGTH, 0)) :]
 
 
 def _public(value: str) -> int:

@@ -298,6 +298,61 @@ def test_short_values_are_words_and_not_secrets() -> None:
     assert Redactor(["secret", "", "1234567"])("secret 1234567") == "secret 1234567"
 
 
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [
+        ("passwort\u00e4\u00f6\u00fc123", "key=passwort%c3%\u2026"),
+        ("sk-proj-abcdefghijklmnop", "Invalid key sk-proj-abcdefghij%E2%80%A6, sorry"),
+        ("sk-proj-abcdefghijklmnop", "Invalid key \\u201csk-proj-abcdefghij\\u201d, sorry"),
+        ("sk-proj-abcdefghijklmnop", "https://h/x?k=sk-proj-abcdefghij%5Cu2026&z=2"),
+    ],
+)
+def test_what_says_that_a_text_was_cut_may_be_escaped(secret: str, text: str) -> None:
+    assert secret[:8] not in Redactor([secret])(text)
+
+
+def test_a_backslash_before_a_secret_hides_nothing() -> None:
+    # Together with what follows it may be read as the end of a line.
+    secret = "nicolas/p@ss+word-12"
+    assert Redactor([secret])("C:\\keys\\nicolas%2fp%40ss%2bword-12") == "[redacted]"
+    encoded = base64.b64encode(b"\x9d" + secret.encode()).decode()
+    assert encoded.startswith("n")
+    assert Redactor([secret])(f"\\{encoded[:12]}\n{encoded[12:]}") == "[redacted]"
+
+
+def test_plus_signs_may_stand_for_some_of_the_spaces() -> None:
+    text = "a+battery%20horse+staple"
+    assert Redactor(["a battery horse staple"])(text) == "[redacted]"
+
+
+def test_a_reference_of_html_may_have_many_zeros() -> None:
+    secret = "sk-proj-abcdefghijklmnop"
+    redact = Redactor([secret])
+    for form in ("&#{:012d};", "&#x{:012x};"):
+        assert redact("".join(form.format(ord(letter)) for letter in secret)) == "[redacted]"
+    assert redact(f"&#{'0' * 5_000};") == f"&#{'0' * 5_000};"
+
+
+def test_a_beginning_that_is_escaped_goes_beside_another_secret_that_is_not() -> None:
+    redact = Redactor(["2iurJUmyG0JT1KfPUwuIWV7L", "PUwuIWV7Labcd"])
+    assert redact("\\u0032\\u0069urJUmyG0JT1KfPUwuIWV7...") == "[redacted]"
+    # So it does beside what looks like its own beginning.
+    redact = Redactor(["\U0001f511b\U0001f511a\U0001f600bbaaa\U0001f511bb"])
+    assert redact(r"\ud83d\udd11\u0062\ud83d\udd11a\ud83d\ude00bba\ud83d\ude...") == "[redacted]"
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_is_left_alone_that_begins_like_a_secret_in_json(indent: int | None) -> None:
+    account = {"type": "service_account", "private_key": "MIIEvQIBADANBgkqhkiG9w0BAQ"}
+    secret = json.dumps(account, indent=indent)
+    redact = Redactor([secret])
+    inner = json.dumps({"type": "object", "required": ["type"]}, indent=indent)
+    for text in (inner, json.dumps({"content": inner}), json.dumps([json.dumps([inner])])):
+        assert redact(text) == text
+    assert redact(json.dumps({"content": secret})) == '{"content": "[redacted]"}'
+    assert redact(f"{secret[:60]}…") == "[redacted]…"
+
+
 def test_a_longer_secret_that_contains_another_leaves_nothing_behind() -> None:
     redact = Redactor(["0123456789", "0123456789abcdef"])
     assert redact("0123456789abcdef 0123456789") == "[redacted] [redacted]"
