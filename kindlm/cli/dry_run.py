@@ -13,9 +13,9 @@ from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedCase, PlannedSuite
 from kindlm.providers.pricing import PriceTable
 from kindlm.reports.figures import money
-from kindlm.reports.page import Page
 from kindlm.reports.power_text import power_text
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.terminal_page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 

@@ -19,7 +19,7 @@ from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.figures import duration, money
-from kindlm.reports.page import Page, Part, mark
+from kindlm.reports.terminal_page import Page, Part, mark
 from kindlm.reports.untrusted import one_line
 from kindlm.reports.verdict_text import verdict_of
 

@@ -15,7 +15,12 @@ from typing import Any, TextIO
 from kindlm import __version__
 from kindlm.history.groups import Group, ShardRun
 from kindlm.history.masking import Mask, mask_of, masked
-from kindlm.history.repeat_statistics import repeat_statistics, verdicts_of
+from kindlm.history.repeat_statistics import (
+    RepeatStatistics,
+    TwoVerdicts,
+    repeat_statistics,
+    verdicts_of,
+)
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
@@ -32,10 +37,49 @@ from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.repeats_json import repeats_json, verdicts_json
 from kindlm.reports.unsettled import unsettled
 
-__all__ = ["REPORT", "SCHEMA_VERSION", "report_schema"]
+__all__ = [
+    "REPORT",
+    "SCHEMA_VERSION",
+    "report_schema",
+]
+
+
+def verdicts_json(found: TwoVerdicts | None) -> dict[str, Any] | None:
+    """Return both verdicts on a test, None where there is one."""
+    if found is None:
+        return None
+    return {
+        "n": found.n,
+        "evalview": found.evalview,
+        "kindlm": found.kindlm,
+        "differ": found.differ,
+    }
+
+
+def repeats_json(found: RepeatStatistics | None) -> dict[str, Any] | None:
+    """Return what the repeats of a test tell, None where it was tested once or never."""
+    if found is None:
+        return None
+    scores = found.score
+    return {
+        "n": found.n,
+        "passed": found.passed,
+        "confidence": found.confidence,
+        "passRateInterval": found.interval,
+        "passAtK": found.pass_at,
+        "passHatK": found.pass_hat,
+        "weightedScore": None
+        if scores is None
+        else {
+            "n": scores.n,
+            "mean": scores.mean,
+            "stdDev": scores.std_dev,
+            "interval": scores.interval,
+        },
+    }
+
 
 SCHEMA_VERSION = 1
 

@@ -12,8 +12,8 @@ from kindlm.history.settling import Suspect
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.reports.figures import money
-from kindlm.reports.page import Page
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.terminal_page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from itertools import islice
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
+from kindlm.history.repeat_statistics import TwoVerdicts, differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.details_page import write_details
-from kindlm.reports.failures_page import write_failures
 from kindlm.reports.figures import duration, money, tally
-from kindlm.reports.page import Page, mark
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.totals_page import (
+from kindlm.reports.terminal_details import write_details
+from kindlm.reports.terminal_failures import write_failures
+from kindlm.reports.terminal_page import Page, mark
+from kindlm.reports.totals import (
     write_gates,
     write_missing,
     write_skipped,
@@ -24,7 +26,6 @@ from kindlm.reports.totals_page import (
     write_totals,
     write_warnings,
 )
-from kindlm.reports.two_verdicts_page import write_two_verdicts
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.reports.verdict_text import (
     describe_group,
@@ -35,7 +36,39 @@ from kindlm.reports.verdict_text import (
 )
 from kindlm.wording import count
 
-__all__ = ["REPORT"]
+__all__ = [
+    "REPORT",
+]
+
+_TESTS = 100
+
+
+def write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
+    """Write a line for each test on which the two verdicts differ."""
+    found = list(islice(differing_verdicts(view), None if verbose else _TESTS + 1))
+    if not found:
+        return
+    page.heading("Judged by the rules of EvalView, and otherwise by those of kindlm")
+    for test in found if verbose else found[:_TESTS]:
+        page.line(
+            f"{one_line(test.test)} · {one_line(test.target)}",
+            (f"  {_words(test)}", "dim"),
+            indent=2,
+            hang=2,
+        )
+    if not verbose and len(found) > _TESTS:
+        page.line(f"… and more: {show_run(view)} --verbose", indent=2)
+
+
+def _words(test: TwoVerdicts) -> str:
+    if test.n == 1:
+        return f"EvalView: {_word(test.evalview)}, kindlm: {_word(test.kindlm)}"
+    return f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
+
+
+def _word(passed: int) -> str:
+    return "passes" if passed else "does not pass"
+
 
 _LISTED_TESTS = 1000
 """From so many tests on, the list is left to other reports."""

@@ -13,7 +13,7 @@ from kindlm.history.diff.values import QualifiedName
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.registry import ReportOptions, find_report
-from kindlm.reports.totals_page import totals_of
+from kindlm.reports.totals import totals_of
 from kindlm_store import StreamLock
 
 

@@ -33,7 +33,7 @@ def show_command(
 
             REPORT.write(view, sys.stdout, options)
             raise typer.Exit(exit_code(view))
-        from kindlm.reports.execution_page import render_execution
+        from kindlm.reports.execution_text import render_execution
 
         found = view.execution(execution)
         if found is None:

@@ -20,7 +20,7 @@ from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.reports.compliance.guardrails import read_checks, read_gates
 from kindlm.reports.compliance.over_time import read_baseline, read_history
 from kindlm.reports.compliance.reviews import read_reviews
-from kindlm.reports.totals_page import told_otherwise, totals_of
+from kindlm.reports.totals import told_otherwise, totals_of
 from kindlm.reports.verdict_text import (
     describe_group,
     describe_shard,

@@ -9,7 +9,7 @@ from kindlm.history.queries import among
 from kindlm.history.rows import SuiteView
 from kindlm.history.verdict import GateResult
 from kindlm.reports.figures import comparison
-from kindlm.reports.sarif_rules import RULES
+from kindlm.reports.sarif import RULES
 
 __all__ = ["read_checks", "read_gates"]
 

@@ -35,8 +35,8 @@ from kindlm.reports.diff.text import (
     scope_text,
     status_text,
 )
-from kindlm.reports.page import Page, Part
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.terminal_page import Page, Part
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 

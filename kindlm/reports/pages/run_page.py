@@ -17,7 +17,7 @@ from kindlm.reports.pages.execution_page import STATUS_MOODS
 from kindlm.reports.pages.notice_page import notice_page
 from kindlm.reports.pages.runs_page import RUN_MOODS, page_number
 from kindlm.reports.repeats_text import points
-from kindlm.reports.totals_page import totals_of
+from kindlm.reports.totals import totals_of
 from kindlm.reports.untrusted import one_line
 from kindlm.reports.verdict_text import describe_group, describe_shard, verdict_of
 

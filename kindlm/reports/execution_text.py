@@ -19,12 +19,14 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import duration, money
-from kindlm.reports.page import Page, Part, mark
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.terminal_page import Page, Part, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-__all__ = ["render_execution"]
+__all__ = [
+    "render_execution",
+]
 
 _TEXT = 20_000
 _VALUE = 2_000

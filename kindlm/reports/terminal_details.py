@@ -9,13 +9,15 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_name
 from kindlm.reports.figures import duration
-from kindlm.reports.page import Page, mark
 from kindlm.reports.repeats_text import chances_text, pass_rate_text, score_text
+from kindlm.reports.terminal_page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.reports.verdict_text import show_run
 from kindlm.wording import count
 
-__all__ = ["write_details"]
+__all__ = [
+    "write_details",
+]
 
 _EXECUTIONS = 500
 """So many are told; the others one by one, with `kindlm show`."""

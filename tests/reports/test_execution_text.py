@@ -8,7 +8,7 @@ from typing import Any
 
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.execution_page import render_execution
+from kindlm.reports.execution_text import render_execution
 from kindlm.reports.registry import ReportOptions
 
 

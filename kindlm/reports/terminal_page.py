@@ -13,7 +13,11 @@ from rich.text import Text
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["Page", "Part", "mark"]
+__all__ = [
+    "Page",
+    "Part",
+    "mark",
+]
 
 Part = str | tuple[str, str]
 """A piece of a line, with a style such as `bold red` or without."""

@@ -10,12 +10,14 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.assertion_text import assertion_fields, assertion_name, place
 from kindlm.reports.findings import FailedAssertion, FailedExecution, findings_of
-from kindlm.reports.page import Page, mark
 from kindlm.reports.repeats_text import chances_text, pass_rate_text, score_text
+from kindlm.reports.terminal_page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.reports.verdict_text import show_command, show_run
 
-__all__ = ["write_failures"]
+__all__ = [
+    "write_failures",
+]
 
 _DETAILED_TESTS = 100
 """So many tests are told in detail; nobody reads more in a terminal."""

@@ -1,4 +1,4 @@
-"""The parts of the terminal report that add up: gates, tolerated and missing tests, totals."""
+"""What reports add up: gates, tolerated and missing tests, totals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.figures import comparison, cost, duration, percent, score, tally
-from kindlm.reports.page import Page, Part, mark
+from kindlm.reports.terminal_page import Page, Part, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
