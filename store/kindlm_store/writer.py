@@ -273,7 +273,7 @@ class Writer:
         try:
             return self._transaction([submission])[0]
         except sqlite3.IntegrityError as error:
-            streams = ", ".join(append.stream for append in submission)
+            streams = ", ".join(dict.fromkeys(append.stream for append in submission))
             conflict = ConflictError(streams, "an event with this id is recorded already")
             conflict.__cause__ = error
             return conflict

@@ -194,7 +194,7 @@ def test_an_event_that_is_recorded_elsewhere_is_refused(
     before = events_in(database)
     outcome = kindlm("import", file, "--db", database)
     assert outcome.code == 1
-    assert "recorded already" in outcome.err
+    assert f"imported: {RUN}: an event with this id is recorded already." in outcome.err
     assert events_in(database) == before
 
 
