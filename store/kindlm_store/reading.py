@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import json
+from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -14,7 +16,7 @@ from kindlm_store.events import Head, RecordedEvent
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 Answer = TypeVar("Answer")
@@ -128,24 +130,28 @@ class Reader:
     def read(self, stream: str | None, types: Iterable[str] | None) -> Iterator[RecordedEvent]:
         """Events in order of position, page by page; see `EventLog.read`."""
         # Positions and versions grow together in a stream, which has an index by version.
-        order = "seq" if stream is None else "version"
-        conditions = [f"events.{order} > :after"]
         if stream is not None:
-            conditions.append("streams.name = :stream")
-        if types is not None:
-            conditions.append("event_types.name IN (SELECT value FROM json_each(:types))")
-        sql = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY events.{order} LIMIT {_PAGE}"
-        wanted = None if types is None else json.dumps([*types])
+            wanted = None if types is None else frozenset(types)
+            events = self._pages("version", "streams.name", stream)
+            return (event for event in events if wanted is None or event.type in wanted)
+        if types is None:
+            return self._pages("seq")
+        # One index range per type is in order already: of several, each page would be sorted anew.
+        ranges = [self._pages("seq", "event_types.name", name) for name in sorted(set(types))]
+        return heapq.merge(*ranges, key=attrgetter("position"))
+
+    def _pages(self, order: str, column: str = "1", value: object = 1) -> Iterator[RecordedEvent]:
+        sql = (
+            f"{_SELECT} WHERE {column} = ? AND events.{order} > ?"
+            f" ORDER BY events.{order} LIMIT {_PAGE}"
+        )
         after = 0
         while True:
-            page = [
-                decode(row)
-                for row in self._fetch(sql, {"after": after, "stream": stream, "types": wanted})
-            ]
+            page = [decode(row) for row in self._fetch(sql, (value, after))]
             yield from page
             if len(page) < _PAGE:
                 return
-            after = page[-1].position if stream is None else page[-1].version
+            after = page[-1].position if order == "seq" else page[-1].version
 
     def head(self, stream: str) -> Head | None:
         """Where a stream ends; None if there is no such stream."""
@@ -182,5 +188,5 @@ class Reader:
             self._closed = True
             self._connection.close()
 
-    def _fetch(self, sql: str, parameters: Mapping[str, object] | tuple[object, ...]) -> list[Any]:
+    def _fetch(self, sql: str, parameters: tuple[object, ...]) -> list[Any]:
         return self.run(lambda connection: connection.execute(sql, parameters).fetchall())
