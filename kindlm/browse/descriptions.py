@@ -138,8 +138,9 @@ _TABLE_DESCRIPTIONS = {
     "planned_tests": "All tests of a suite, selected or not.",
     "executions": "Executions, as their last attempt left them.",
     "retried_attempts": "Attempts that did not pass, after which an execution was run again.",
-    "provider_calls": "Calls of models; texts by reference.",
-    "tool_calls": "Calls of simulated tools; texts by reference.",
+    "provider_calls": "Calls of models, agents, judges and embedders; texts by reference. Of an"
+    " agent, `provider` is the adapter and `model` its id.",
+    "tool_calls": "Calls of tools, simulated or reported by an agent; texts by reference.",
     "assertions": "Assertions that were evaluated; texts by reference.",
     "gates": "What each gate said when the run finished.",
     "baselines": "Baselines by suite and label, as they were set or removed last.",
@@ -165,7 +166,7 @@ _COLUMNS = {
     },
     "provider_calls": {
         "purpose": "test, judge, drift, simulate or generate",
-        "try": "which try of the same call, from 1",
+        "try": "which try of the same request, from 1; each try is a row",
         "after": "the call whose answer this request continues; 0: the first messages",
         "retry_in_ms": "how long was waited before the next try",
     },

@@ -19,7 +19,14 @@ from kindlm.engine.pace import Callee, Turn
 from kindlm.engine.resources import Run
 from kindlm.engine.simulation import SimulatedTools
 from kindlm.engine.stop import Deadline
-from kindlm.engine.talk import AgentTalk, HeldTalk, ModelTalk, RecordedTalk, Talk, first_messages
+from kindlm.engine.talk import (
+    AgentTalk,
+    HeldTalk,
+    ModelTalk,
+    RecordedConversation,
+    Talk,
+    first_messages,
+)
 from kindlm.engine.tools import Tools
 from kindlm.engine.trial import ScriptedTrial
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -227,7 +234,7 @@ class _Attempt:
             answers=answers,
             last=held.calls if held else 0,
         )
-        self._said = RecordedTalk(recorder=recorder)
+        self._said = RecordedConversation(recorder=recorder)
         self._talk = Talk(self._said)
         self._results: list[CheckResult] = []
         self._undone: list[CheckResult] = []

@@ -96,7 +96,7 @@ class Talk:
 
 
 @dataclass(eq=False, kw_only=True)
-class RecordedTalk(Conversation):
+class RecordedConversation(Conversation):
     """A conversation that is recorded while it is held."""
 
     recorder: Recorder
@@ -173,7 +173,7 @@ def _diverged(held: HeldConversation, why: str) -> KindlmError:
 class _LiveTalk(Talk):
     """A conversation that goes on: `new` are the messages since the answer of call `after`."""
 
-    said: RecordedTalk
+    said: RecordedConversation
     case: Case
     calls: Calls
     tools: Tools

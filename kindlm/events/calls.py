@@ -119,7 +119,7 @@ class ProviderRequested(Payload):
     provider: Annotated[str, Key("gen_ai.provider.name")]
     model: Annotated[str, Key("gen_ai.request.model")]
     call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
-    attempt: Annotated[int, Meaning("from 1; the engine's retries count up")] = 1
+    attempt: Annotated[int, Meaning("which try of this request, from 1")] = 1
     fingerprint: Annotated[str, Meaning("identity of the whole request, without secrets")]
     parameters: Mapping[str, float | int | None] = field(default_factory=dict)
     stop_sequences: Annotated[AuthoredJson | None, Meaning("JSON")] = None
@@ -181,7 +181,7 @@ class AgentSent(Payload):
     agent: str
     adapter: str
     call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
-    attempt: Annotated[int, Meaning("from 1; the engine's retries count up")] = 1
+    attempt: Annotated[int, Meaning("which try of this request, from 1")] = 1
     after: Annotated[int, Meaning("the call whose answer this continues; 0 for the first messages")]
     messages: Sequence[Message] = ()
     context: Annotated[

@@ -59,7 +59,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of an execution; one that was resumed has several."""
+    """One attempt of an execution; one that was resumed or retried has several."""
 
     number: int
     first: tuple[Said, ...]
