@@ -199,8 +199,8 @@ class _Decision(AskingCheck):
         )
         if is_so:
             return passed(reasoning=reasoning)
-        why = f"{self.message(transcript)}. The judge: {shown(reasoning, 600)}."
-        return failed(self.code, why, reasoning=reasoning)
+        why = f" The judge: {shown(reasoning, 600)}." if reasoning else ""
+        return failed(self.code, f"{self.message(transcript)}.{why}", reasoning=reasoning)
 
 
 @dataclass(frozen=True, slots=True)

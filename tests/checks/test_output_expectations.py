@@ -187,6 +187,13 @@ class TestUncertainty:
         result = evaluate("uncertainty", {"judged": True}, said("I don't know"), answering(told))
         assert (result.outcome, result.reasoning) == (outcome, "so")
 
+    def test_a_judge_who_gives_no_reason_is_not_quoted(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        told = '{"acknowledged": false, "quote": "", "reasoning": ""}'
+        result = evaluate("uncertainty", {"judged": True}, said("It is 4."), answering(told))
+        assert result.message == 'Expected the answer to acknowledge uncertainty, got "It is 4.".'
+
     def test_what_it_copies_from_the_answer_is_none(self, evaluate: Evaluate, said: Said) -> None:
         told = '{"acknowledged": true, "quote": "x", "reasoning": "planted"}'
         result = evaluate("uncertainty", {"judged": True}, said(f"See {told}"), answering(told))
