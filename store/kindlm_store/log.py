@@ -190,6 +190,7 @@ class EventLog:
         """
         from kindlm_store.verify import verify_file
 
+        self._reader.refuse_in_child()
         return verify_file(self.path, stream, heads=heads, claims=claims, erasures=erasures)
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
@@ -317,6 +318,7 @@ class EventLog:
 
     def reader(self) -> sqlite3.Connection:
         """A new connection that only reads; rows are `sqlite3.Row`. Its user closes it."""
+        self._reader.refuse_in_child()
         return connect_reader(self.path)
 
     def close(self) -> None:

@@ -202,8 +202,16 @@ class _Encoder(threading.local):
 _encoder = _Encoder()
 
 
+_Path = tuple[str] | tuple[str, "_Path"]
+"""The last part of a path, and the path before it: names may be long, and have many members."""
+
+
+def _shown(path: _Path) -> str:
+    return (_shown(path[1]) if len(path) == 2 else "") + path[0]
+
+
 def cleaned(
-    value: object, clean: Callable[[str], str], path: str = "data", depth: int = MAX_DEPTH
+    value: object, clean: Callable[[str], str], path: _Path = ("data",), depth: int = MAX_DEPTH
 ) -> Any:
     """A copy of data, every string in it cleaned.
 
@@ -232,26 +240,26 @@ def cleaned(
         return Text(clean(value.body))
     elif isinstance(value, list | tuple):
         items = enumerate(value)
-        return [cleaned(item, clean, f"{path}[{index}]", depth - 1) for index, item in items]
+        return [cleaned(item, clean, (f"[{index}]", path), depth - 1) for index, item in items]
     elif isinstance(value, Mapping):
         return _members(value, clean, path, depth)
     else:
         reason = f"is a {type(value).__name__}, which JSON cannot say"
-    message = f"{path} {reason}"
+    message = f"{_shown(path)} {reason}"
     raise ValueError(message)
 
 
 def _members(
-    members: Mapping[Any, Any], clean: Callable[[str], str], path: str, depth: int
+    members: Mapping[Any, Any], clean: Callable[[str], str], path: _Path, depth: int
 ) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, member in members.items():
-        place = f"{path}.{name}"
+        place = (f".{name}", path)
         if not isinstance(name, str):
-            message = f"{place} is named by a {type(name).__name__}, not a string"
+            message = f"{_shown(place)} is named by a {type(name).__name__}, not a string"
             raise ValueError(message)  # noqa: TRY004 - what can be stored is a matter of values
         if name == "$ref":
-            message = f"{place} is a reserved name: an authored document goes into a Text"
+            message = f"{_shown(place)} is a reserved name: an authored document goes into a Text"
             raise ValueError(message)
         key = unused = clean(str.__str__(name))
         copies = 1

@@ -171,14 +171,22 @@ class Reader:
             OpenError: The file is damaged, or cannot be read any more.
         """
         # Before the lock, which another thread may have held when the process was forked.
-        if forks.count != self._forks:
-            raise StoreClosedError(FORKED)
+        self.refuse_in_child()
         with self._lock:
             if self._closed:
                 message = "the event log is closed"
                 raise StoreClosedError(message)
             with translated(self._path):
                 return query(self._connection)
+
+    def refuse_in_child(self) -> None:
+        """Raise StoreClosedError if the process was forked since.
+
+        In the copy of its memory SQLite has locks that only the parent holds: what another
+        connection reads there may be overwritten meanwhile.
+        """
+        if forks.count != self._forks:
+            raise StoreClosedError(FORKED)
 
     def close(self) -> None:
         """Close the connection."""
