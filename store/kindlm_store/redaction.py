@@ -183,11 +183,13 @@ class Redactor:
 
         Escaped, even two characters may fill all that is left of a text.
         """
-        return any(
-            not uncovered.isdisjoint(said[start:end])
-            for value in self._values
-            for start, end in _beginnings(said, value[: _public(value) + 2], [value])
-        )
+        for value in self._values:
+            for start, _ in _beginnings(said, value[: _public(value) + 2], [value]):
+                rest = said[start : start + len(value)]
+                # What is escaped behind it is no part of it.
+                if not uncovered.isdisjoint(rest[: _agreeing(rest, value)]):
+                    return True
+        return False
 
     def _wraps(self, text: str) -> bool:
         """Whether hex or base64 of a secret is in a text once its lines are joined."""

@@ -341,6 +341,11 @@ def test_a_beginning_that_is_escaped_goes_beside_another_secret_that_is_not() ->
     assert redact(r"\ud83d\udd11\u0062\ud83d\udd11a\ud83d\ude00bba\ud83d\ude...") == "[redacted]"
 
 
+def test_two_characters_of_a_secret_before_an_accent_are_no_beginning_of_it() -> None:
+    text = json.dumps({"name": "caf\u00e9", "at": "Orl\u00e9ans"})
+    assert Redactor(["af3e59930a972e007139ec0f"])(text) == text
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_is_left_alone_that_begins_like_a_secret_in_json(indent: int | None) -> None:
     account = {"type": "service_account", "private_key": "MIIEvQIBADANBgkqhkiG9w0BAQ"}
