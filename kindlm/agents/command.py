@@ -12,7 +12,7 @@ the text:
 A line with the key `kindlm` that is no such thing (no name, another kind or key, no JSON, cut off,
 within another line) is text, and there is a warning of it. It may be the tool call that a test
 forbids: the answer has a call without a known name then. An `output_json` without its value is an
-error, as nobody knows the answer.
+error, since the answer is unknown.
 """
 
 from __future__ import annotations

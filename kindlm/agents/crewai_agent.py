@@ -3,8 +3,7 @@
 A message is one POST with `{"inputs": {"query"}}`; beside the query are the keys of its context,
 and what was said before as `conversation_history`.
 
-A server of the user's tells of tasks in its own words, or returns what CrewAI returns
-(`CrewOutput`) as it is:
+The user's server reports tasks in its own words, or returns CrewAI's `CrewOutput` unchanged:
 
 | key | what it says |
 |---|---|

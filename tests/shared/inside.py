@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
+from pytest_project import as_it_was
+
 from kindlm import plugins
 from kindlm.cli.app import run
 from kindlm.guard import guard
@@ -40,21 +42,13 @@ def _written(stream: io.TextIOWrapper) -> str:
 
 @contextmanager
 def _in(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
-    environ, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
     try:
-        with chdir(folder):
+        with as_it_was(folder), chdir(folder):
             os.environ.clear()
             os.environ.update(env)
             sys.path.insert(0, str(folder))
             yield
     finally:
-        os.environ.clear()
-        os.environ.update(environ)
-        sys.path[:] = path
-        for name in set(sys.modules) - modules:
-            file = getattr(sys.modules[name], "__file__", None)
-            if file is not None and Path(file).is_relative_to(folder):
-                del sys.modules[name]
         guard.has_packages = False
         plugins.installed.cache_clear()
         plugins._load.cache_clear()

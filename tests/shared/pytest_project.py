@@ -30,7 +30,7 @@ def run_inside(root: Path, *options: str) -> Done:
     named = [argument for plugin in _PLUGINS[:1] for argument in ("-p", plugin)]
     quiet = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--capture=sys"]
     out, err = io.StringIO(), io.StringIO()
-    with _as_it_was(root), redirect_stdout(out), redirect_stderr(err):
+    with as_it_was(root), redirect_stdout(out), redirect_stderr(err):
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         os.environ.pop("PYTEST_ADDOPTS", None)
         code = pytest.main([*named, *quiet, f"--rootdir={root}", *options])
@@ -38,7 +38,7 @@ def run_inside(root: Path, *options: str) -> Done:
 
 
 @contextmanager
-def _as_it_was(root: Path) -> Iterator[None]:
+def as_it_was(root: Path) -> Iterator[None]:
     """Forget the modules of a project, its folders and variables, once its tests have run."""
     environ, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
     try:
