@@ -14,8 +14,6 @@ from benchmarks.processes import kindlm, measure
 from benchmarks.provider import provider
 from benchmarks.workspaces import KEY, write_project
 
-__all__ = ["comparison"]
-
 _CONCURRENCY = 32
 _ROOT = str(Path(__file__).parents[1])
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from benchmarks.figures import Figure, Sizes
 from benchmarks.processes import Measured, in_process, kindlm
 
-__all__ = ["diff", "record"]
-
 _RUNS = 6
 """Runs take turns with five suites: the first and the last are of the same one."""
 

@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["FULL", "SMALL", "Benchmark", "Figure", "Sizes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

@@ -13,8 +13,6 @@ from pathlib import Path
 from benchmarks.figures import Figure, Sizes
 from benchmarks.processes import in_process, kindlm
 
-__all__ = ["history", "read", "record"]
-
 _RUNS = 1_000
 _EXECUTIONS_SHOWN = 1_000
 """Of the newest run, whose pages are measured."""

@@ -7,8 +7,6 @@ import platform
 import sqlite3
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["load", "versions"]
-
 _PACKAGES = ("kindlm", "openai", "anthropic", "pydantic-evals")
 
 

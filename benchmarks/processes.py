@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Measured", "in_process", "kindlm", "measure"]
-
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
 
 _KIBIBYTE = 1 if sys.platform == "darwin" else 1024

@@ -24,8 +24,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 
-__all__ = ["Provider", "ProviderUse", "provider"]
-
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 _REPLY = json.dumps(

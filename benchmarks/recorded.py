@@ -35,8 +35,6 @@ from kindlm.suite import Gate
 from kindlm.transcript import CostSource, FinishReason, Message, Role
 from kindlm_store import Append, EventLog, HeadOf, NewEvent
 
-__all__ = ["EVENTS_PER_EXECUTION", "execution_events", "record_history", "run_events", "run_name"]
-
 EVENTS_PER_EXECUTION = 7
 
 SYSTEM = "You are a customer support agent for ACME Corp. Always look up the order first. " * 4

@@ -15,8 +15,6 @@ from benchmarks.processes import in_process
 from benchmarks.provider import provider
 from benchmarks.workspaces import KEY, write_project
 
-__all__ = ["recorder", "time_of_executions"]
-
 
 def recorder(sizes: Sizes) -> Iterator[Figure]:
     """The executions of a run alone, without start-up and reports."""

@@ -13,9 +13,6 @@ from benchmarks.startup import startup
 from benchmarks.store import store
 from benchmarks.suites import efficiency, overhead, scale, storage
 
-__all__ = ["BENCHMARKS"]
-
-
 BENCHMARKS = (
     Benchmark("overhead", overhead),
     Benchmark("efficiency", efficiency),

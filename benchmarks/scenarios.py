@@ -17,8 +17,6 @@ from benchmarks.workspaces import (
     write_scenarios,
 )
 
-__all__ = ["scenarios"]
-
 _CONCURRENCY = 32
 
 Write = Callable[..., Path]

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 
 from benchmarks.figures import Figure, Sizes
 
-__all__ = ["server"]
-
 _CONNECTIONS = 8
 
 TOOLS = ("lookup_order", "issue_refund", "escalate_to_human")

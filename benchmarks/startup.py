@@ -10,8 +10,6 @@ from benchmarks.figures import Figure, Sizes
 from benchmarks.processes import kindlm
 from benchmarks.workspaces import write_tests
 
-__all__ = ["startup"]
-
 
 def startup(sizes: Sizes) -> Iterator[Figure]:
     """`--help`, and `validate` of a long file."""

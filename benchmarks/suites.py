@@ -13,8 +13,6 @@ from benchmarks.processes import Measured, kindlm
 from benchmarks.provider import Provider, provider
 from benchmarks.workspaces import KEY, write_project
 
-__all__ = ["efficiency", "overhead", "scale", "storage"]
-
 _LATENCY_S = 0.05
 _CONCURRENCY = 32
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 
-__all__ = ["Report", "insert", "render"]
-
 _BEGIN = "<!-- figures: written by python -m benchmarks --write-docs -->"
 _END = "<!-- end of the figures -->"
 _HEADER = ("benchmark", "figure", "median", "range", "runs", "target")

@@ -7,16 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = [
-    "CHECKS",
-    "KEY",
-    "SCENARIO_TURNS",
-    "write_agent_project",
-    "write_project",
-    "write_scenarios",
-    "write_tests",
-]
-
 KEY = "sk-benchmark-0123456789abcdef"
 """Given as OPENAI_API_KEY: never leaves the machine, since the base URL is a loopback address."""
 

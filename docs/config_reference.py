@@ -9,8 +9,6 @@ from typing import Any
 
 from kindlm.config import json_schema
 
-__all__ = ["configuration_reference"]
-
 Schema = dict[str, Any]
 
 _TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}

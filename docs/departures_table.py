@@ -10,8 +10,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "shared"))
 from scenario_departures import DEPARTURES, NO_TREES
 from vector_cases import OURS, cases_of, departing
 
-__all__ = ["departures_table"]
-
 
 def departures_table() -> str:
     """Return a line on how many cases there are, and a row for each one that a rule is about."""

@@ -17,8 +17,6 @@ from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["diff_example"]
-
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
 _COMMIT = re.compile(r" · main@\w+ with changes")
 

@@ -15,8 +15,6 @@ from pydantic import BaseModel
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.schema import CaseConfig
 
-__all__ = ["case_reference", "project_reference"]
-
 Schema = dict[str, Any]
 
 OTHERWISE = {

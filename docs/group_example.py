@@ -18,8 +18,6 @@ from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.terminal import REPORT
 
-__all__ = ["group_example"]
-
 _GROUP = "nightly-42"
 _TESTS = ("refund", "greeting", "track-order", "cancel-order")
 _SHARDS = {"k3f9x2ab": 1, "m7q2w8rt": 2}

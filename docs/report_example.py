@@ -19,8 +19,6 @@ from kindlm.history.run_view import RunView
 from kindlm.reports.github_annotations import annotations_of, as_command
 from kindlm.reports.registry import ReportOptions, find_report
 
-__all__ = ["annotations_example", "report_example", "sarif_example", "summary_example"]
-
 _REPLACED = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"), "2026-11-21 09:00 UTC"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"), "2026-11-21T09:00:00"),

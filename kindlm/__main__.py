@@ -15,8 +15,6 @@ from kindlm.cli.ending import ending_at_once, interrupt_on_signals, leave_with
 from kindlm.garbage import put_off
 from kindlm.guard import guard
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line that this process was started with."""

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Assignment", "Bounds", "Fits", "in_any_order", "in_sequence"]
-
 Fits: TypeAlias = Sequence[Sequence[bool]]
 Assignment: TypeAlias = list[int | None]
 

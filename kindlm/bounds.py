@@ -5,8 +5,6 @@ The command line says so in its help, for which no format of files is loaded.
 
 from __future__ import annotations
 
-__all__ = ["MAX_CONCURRENCY", "MAX_REPEAT", "MAX_TIMEOUT_S"]
-
 MAX_REPEAT = 100
 """How often a test can be run in a run."""
 

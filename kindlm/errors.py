@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
-__all__ = ["Err", "ErrorCode", "KindlmError", "Ok", "Result", "SourceLocation"]
-
 
 class ErrorCode(IntEnum):
     """What went wrong. The hundreds group: 1 config, 2 provider, 3 assertion, 4 engine, ..."""

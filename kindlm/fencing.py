@@ -12,8 +12,6 @@ import re
 import secrets
 from typing import Any
 
-__all__ = ["fenced", "new_token"]
-
 # What would end the data early; what JSON text allows but a line or an encoding does not; and what
 # is not seen, but read all the same.
 _UNSAFE = re.compile(

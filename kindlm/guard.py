@@ -32,8 +32,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-__all__ = ["Guard", "Lost", "guard"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OUTPUT = (1, 2)
 _SLOT_BYTES = 1 << 20

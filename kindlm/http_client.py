@@ -17,8 +17,6 @@ import aiohttp
 import httpx
 import yarl
 
-__all__ = ["UNREACHABLE", "has_proxies", "open_client"]
-
 UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 """What a client raises when no whole answer comes."""
 

@@ -25,7 +25,6 @@ from kindlm.wording import shown
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["MAX_STEPS", "Budget", "UndecidableSchemaError", "bounded", "one_budget", "one_value"]
 
 MAX_STEPS = 3_000_000
 """How many steps one check may take: seconds of work, an answer of some 300,000 objects."""

@@ -18,17 +18,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-__all__ = [
-    "ABSENT",
-    "Mismatch",
-    "Reason",
-    "canonical",
-    "equal",
-    "matches",
-    "mismatches",
-    "value_at",
-]
-
 # The way from the root, last part first: a walk of any depth shares what its paths have in common.
 _Path: TypeAlias = "tuple[_Path | None, str | int]"
 

@@ -14,15 +14,6 @@ from typing import Any
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
 
-__all__ = [
-    "object_in",
-    "objects_member",
-    "text_member",
-    "texts_member",
-    "unfenced",
-    "why_unread",
-]
-
 _FENCED = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*)\1", re.DOTALL)
 # Some servers leave out where thoughts begin: that is the beginning of the text anyway. Thoughts
 # that have no end have no answer behind them.

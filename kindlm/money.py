@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["exceeds"]
-
 _ROUNDING = 1e-9
 """Sums of prices are off by rounding: 60 calls at $0.01 come to $0.6000000000000003. After n
 additions of positive numbers by at most n times 1.2e-16 of the sum (Higham, Accuracy and Stability

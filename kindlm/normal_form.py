@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["INVISIBLE", "NormalForm", "normal_form", "plain_name"]
-
 INVISIBLE = (
     # Controls that are no white space.
     "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f"

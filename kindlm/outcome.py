@@ -8,8 +8,6 @@ from typing import Annotated
 
 from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name
 
-__all__ = ["CheckResult", "Evidence", "FailureCode", "Outcome", "Status", "execution_status"]
-
 
 class Outcome(StrEnum):
     """How one assertion came out. Inconclusive: it could not be decided."""

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import regex
 
-__all__ = ["Dialect", "PatternError", "excess_of", "matches_in", "searches"]
-
 
 _MAX_CHARACTERS = 10_000
 """How many characters a pattern may have: a class of a million takes ten seconds to compile."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from kindlm.normal_form import normal_form
 from kindlm.patterns import matches_in
 
-__all__ = ["DEFAULT_PATTERNS", "passes_luhn", "personal_data_in"]
-
 # Any 16 digits fit it; only what has a valid check digit is taken for a card.
 _CARD_PATTERN = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"
 

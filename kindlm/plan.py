@@ -12,20 +12,6 @@ from itertools import count
 
 from kindlm.suite import Case, Suite
 
-__all__ = [
-    "Earlier",
-    "Execution",
-    "Places",
-    "Plan",
-    "PlannedCase",
-    "PlannedSuite",
-    "Selection",
-    "make_plan",
-    "numbered",
-    "plan_repeats",
-    "undealt",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:

@@ -35,45 +35,6 @@ from kindlm.transcript import (
     Usage,
 )
 
-__all__ = [
-    "Agent",
-    "AgentFactory",
-    "AgentReply",
-    "AgentRequest",
-    "AnswerSource",
-    "AnswerTool",
-    "AnsweredCall",
-    "Aside",
-    "Ask",
-    "Asked",
-    "BaselineTexts",
-    "CheckContext",
-    "Checker",
-    "ClientFactory",
-    "Clock",
-    "ConversationSpoilt",
-    "Embed",
-    "Embedder",
-    "EmbedderFactory",
-    "Embedding",
-    "HeldConversation",
-    "ModelClient",
-    "ModelReply",
-    "ModelRequest",
-    "Pricing",
-    "Provenance",
-    "Purpose",
-    "Question",
-    "Quota",
-    "RecordedAnswers",
-    "Recorder",
-    "ResponseSchema",
-    "Stage",
-    "ToolDefinition",
-    "TranscriptSource",
-    "here",
-]
-
 T = TypeVar("T")
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-__all__ = ["retry_after"]
-
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Return the seconds to wait, None if the headers do not say so.

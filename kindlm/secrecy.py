@@ -4,15 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "SHORTEST_SECRET",
-    "is_credential_name",
-    "is_ordinary",
-    "is_secret_name",
-    "may_be_secret_name",
-    "may_name_a_service",
-]
-
 SHORTEST_SECRET = 8
 """What is taken out of all that is recorded has so many characters: less is in ordinary words."""
 

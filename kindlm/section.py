@@ -14,8 +14,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
 
-__all__ = ["Section"]
-
 
 class Section(BaseModel):
     """A mapping of the file."""

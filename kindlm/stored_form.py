@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Any
 
-__all__ = ["Authored", "AuthoredJson", "Form", "Key", "Meaning", "Name", "bounded"]
-
 
 class Form(Enum):
     """In which form a field is stored, if not as it is."""

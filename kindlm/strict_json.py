@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["KeyTwiceError", "NotJsonError", "parse_json", "parse_json_at", "unique_keys"]
-
 Pairs = Callable[[list[tuple[str, Any]]], Any]
 """Makes an object of its members, which may have a name twice."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["hint_for", "suggest"]
-
 _MAX_LISTED = 10
 
 

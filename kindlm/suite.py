@@ -16,30 +16,6 @@ from typing import Annotated, Any, Protocol
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.stored_form import Meaning
 
-__all__ = [
-    "TOOL_PLACEHOLDER",
-    "AgentTarget",
-    "Case",
-    "Cassette",
-    "Command",
-    "Compliance",
-    "Expectation",
-    "Fault",
-    "Gate",
-    "ModelParams",
-    "ModelTarget",
-    "Price",
-    "Prompt",
-    "ProviderSettings",
-    "RecordedAnswer",
-    "ScoreLimits",
-    "Script",
-    "Service",
-    "SimulatedTool",
-    "Suite",
-    "ToolAnswer",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelParams:

@@ -20,31 +20,6 @@ from kindlm.strict_json import parse_json, unique_keys
 from kindlm_store import REDACTED
 from kindlm_store.new_event import scrub
 
-__all__ = [
-    "UNNAMED",
-    "UNREAD_LINES",
-    "Cost",
-    "CostSource",
-    "FinishReason",
-    "Message",
-    "Role",
-    "Step",
-    "ToolCall",
-    "ToolProblem",
-    "ToolProblemKind",
-    "ToolUse",
-    "Total",
-    "Transcript",
-    "Turn",
-    "Usage",
-    "calls_lack_a_secret",
-    "json_or_text",
-    "storable_json",
-    "text_lacks_a_secret",
-    "total_of",
-]
-
-
 UNNAMED = "unknown"
 """The name of a call that an agent tells of without one; nobody knows which tool it is."""
 

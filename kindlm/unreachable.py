@@ -6,8 +6,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 
-__all__ = ["unreachable_reason"]
-
 
 def unreachable_reason(error: BaseException) -> str:
     """Return the plainest words for the cause that lies deepest."""

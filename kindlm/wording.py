@@ -10,8 +10,6 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["bounded", "count", "excerpt", "listed", "printable", "sentence", "shown"]
-
 _SHOWN = 160
 _SENTENCE = 1_000
 _BOUNDED = 4_000

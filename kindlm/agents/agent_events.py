@@ -48,8 +48,6 @@ from kindlm.agents.tool_entries import (
 from kindlm.agents.unreadable import MAX_EVENTS, refuse_more
 from kindlm.transcript import UNNAMED, Usage
 
-__all__ = ["Heard", "Piece", "hear"]
-
 Piece: TypeAlias = Mapping[str, Any] | str
 """An event, or a text that is no event."""
 

@@ -10,8 +10,6 @@ from kindlm.agents.tool_entries import AGENT_RULE
 from kindlm.agents.unreadable import MAX_CALLS, refuse_more
 from kindlm.transcript import ToolCall, ToolUse
 
-__all__ = ["Calls", "Made", "lost_answers"]
-
 
 @dataclass(slots=True)
 class Made:

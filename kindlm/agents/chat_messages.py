@@ -31,17 +31,6 @@ from kindlm.agents.tool_entries import (
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
 
-__all__ = [
-    "ChatMessage",
-    "Merging",
-    "Speaker",
-    "Spoken",
-    "last_text",
-    "new_messages",
-    "read_messages",
-    "spoken",
-]
-
 
 class Speaker(StrEnum):
     """Whose message it is."""

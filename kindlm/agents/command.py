@@ -38,13 +38,6 @@ from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import Command
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolCall, ToolUse
 
-__all__ = [
-    "REPORTS_HINT",
-    "command_agent",
-    "printed_reply",
-    "read_output",
-]
-
 _LINE_END = re.compile(r"\r\n|\n")
 _MARKER = re.compile(r"""\{\s*["']kindlm\b|\bkindlm\\*["']\s*:""", re.IGNORECASE)
 """A report, or what was meant as one: escaped, after other words, as Python writes objects."""

@@ -52,11 +52,6 @@ from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import AgentTarget
 from kindlm.transcript import ToolCall, ToolUse, Usage
 
-__all__ = [
-    "crewai_agent",
-    "read_crew",
-]
-
 _TEXTS = ("result", "output", "final_output", "raw")
 _TASKS = ("tasks", "tasks_output")
 _USAGES = ("usage_metrics", "token_usage", "usage")

@@ -28,7 +28,6 @@ from kindlm.agents.subprocess_options import ProgramSettings
 if TYPE_CHECKING:
     from daytona import AsyncDaytona, AsyncSandbox
 
-__all__ = ["DaytonaProgram", "DaytonaSandbox", "daytona_sandbox", "what_is_lacking"]
 
 _KEY = "DAYTONA_API_KEY"
 _CREATE_S = 60.0

@@ -16,20 +16,6 @@ from kindlm.agents.reply_reading import UnreadableReply
 from kindlm.agents.tool_entries import names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 
-__all__ = [
-    "DONE",
-    "Event",
-    "bare_text",
-    "begins_as_object",
-    "holds_events",
-    "is_sse",
-    "json_lines",
-    "json_value",
-    "line_events",
-    "parse_events",
-    "sse_frames",
-]
-
 DONE = "[DONE]"
 """The data of an event that ends a stream of completions."""
 

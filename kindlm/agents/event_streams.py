@@ -58,12 +58,6 @@ from kindlm.agents.ui_messages import hear_ui_messages
 from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, refuse_more
 from kindlm.transcript import Usage
 
-__all__ = [
-    "EventStream",
-    "hear_events",
-    "read_stream",
-]
-
 T = TypeVar("T")
 
 _DELTAS = "choices[0].delta.tool_calls"

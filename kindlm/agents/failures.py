@@ -19,19 +19,6 @@ from kindlm.retry_after import retry_after
 from kindlm.strict_json import parse_json
 from kindlm.unreachable import unreachable_reason
 
-__all__ = [
-    "SHORTEST_HIDDEN",
-    "Who",
-    "bad_option",
-    "failed",
-    "of_network",
-    "of_page",
-    "of_reply",
-    "of_report",
-    "of_status",
-    "of_timeout",
-]
-
 SHORTEST_HIDDEN = 6
 """Characters of the shortest credential that is kept out of messages.
 

@@ -41,10 +41,6 @@ from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
-__all__ = [
-    "http_agent",
-]
-
 _OPTIONS = ("request", "body", "responsePath", "toolCallsPath")
 
 

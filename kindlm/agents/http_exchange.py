@@ -25,15 +25,6 @@ from kindlm.agents.http_target import HttpTarget
 from kindlm.errors import Err, ErrorCode, Ok, Result
 from kindlm.http_client import UNREACHABLE  # runs without agents do not need it
 
-__all__ = [
-    "EVENT_STREAM",
-    "MAX_BODY_BYTES",
-    "HttpExchange",
-    "HttpReply",
-    "is_page",
-    "kept_connections",
-]
-
 
 @dataclass(slots=True)
 class _Shared:

@@ -21,17 +21,6 @@ from kindlm.agents.json_values import compact_json
 from kindlm.ports import AgentRequest
 from kindlm.transcript import Message, Role
 
-__all__ = [
-    "PLACEHOLDERS",
-    "REQUESTS",
-    "context_with_history",
-    "form_warnings",
-    "last_user_text",
-    "make_body",
-    "placeholders",
-    "request_warnings",
-]
-
 REQUESTS = ("message", "messages", "query")
 PLACEHOLDERS = ("message", "messages", "conversation_id", "system")
 

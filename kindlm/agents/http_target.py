@@ -12,8 +12,6 @@ from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
-__all__ = ["HttpTarget", "http_target", "unknown_option"]
-
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 # A value of these is no secret, however long it is.
 _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})

@@ -35,11 +35,6 @@ from kindlm.strict_json import parse_json
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
-__all__ = [
-    "ASSISTANT",
-    "langgraph_agent",
-]
-
 ASSISTANT = "agent"
 """The assistant that is asked where none is named."""
 

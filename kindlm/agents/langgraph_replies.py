@@ -27,8 +27,6 @@ from kindlm.agents.reported_errors import error_text
 from kindlm.agents.unreadable import MAX_EVENTS, UnreadableReply, refuse_more
 from kindlm.strict_json import parse_json, unique_keys
 
-__all__ = ["read_run", "read_stream", "read_value"]
-
 _MESSAGES = frozenset({"ai", "human", "tool", "assistant", "user"})
 
 

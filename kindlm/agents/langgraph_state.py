@@ -42,8 +42,6 @@ from kindlm.agents.tool_entries import (
 from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import ToolUse, Usage
 
-__all__ = ["GraphReply", "Sent"]
-
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")
 _NODE_TEXTS = ("running_summary", *_TEXTS)

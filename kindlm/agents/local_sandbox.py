@@ -12,14 +12,6 @@ from pathlib import Path
 
 from kindlm.agents.process_group import Output, Program, TooMuchOutput, started
 
-__all__ = [
-    "LOG_BYTES",
-    "LocalSandbox",
-    "OutputLines",
-    "program_name",
-    "runnable",
-]
-
 _PYTHON = ("python", "python3")
 
 

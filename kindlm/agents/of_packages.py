@@ -11,8 +11,6 @@ from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.suite import AgentTarget
 
-__all__ = ["agent_of_package"]
-
 
 def agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result[Agent] | None:
     """Return the agent of an adapter of another package, None if no package has it."""

@@ -36,8 +36,6 @@ from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import AgentTarget
 from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
 
-__all__ = ["AssistantsAgent", "assistants_agent"]
-
 _log = logging.getLogger(__name__)
 
 _OPENAI_URL = "https://api.openai.com/v1"

@@ -15,8 +15,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["Output", "Program", "Sink", "TooMuchOutput", "how_it_ended", "started"]
-
 _GRACE_S = 2.0
 _POLL_S = 0.02
 _DRAIN_S = 1.0

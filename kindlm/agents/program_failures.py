@@ -15,8 +15,6 @@ from kindlm.agents.process_group import TooMuchOutput
 from kindlm.agents.sandbox import SandboxError
 from kindlm.errors import ErrorCode, KindlmError
 
-__all__ = ["MAX_OUTPUT_BYTES", "TOO_MUCH", "of_exchange", "of_program"]
-
 MAX_OUTPUT_BYTES = 10_000_000
 """The longest answer, and the most that may wait to be read."""
 

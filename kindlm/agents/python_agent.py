@@ -48,8 +48,6 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
-__all__ = ["PythonAgent", "python_agent", "wrong_target"]
-
 _log = logging.getLogger(__name__)
 _OURS = Path(__file__).parents[1]
 _OPTIONS = ("path", "responsePath", "toolCallsPath")

@@ -21,8 +21,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 
-__all__ = ["ProcessAgent", "PythonProcesses"]
-
 _MAX_IDLE = 8
 
 

@@ -21,8 +21,6 @@ from kindlm.agents.worker_messages import HEADER, Answer, Opening, pack_answer, 
 from kindlm.errors import Err, Ok
 from kindlm.ports import AgentRequest
 
-__all__ = ["GRACE_S", "main"]
-
 GRACE_S = 2.0
 """How long what the agent still does may keep the process alive when it is to end."""
 

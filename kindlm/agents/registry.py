@@ -19,7 +19,6 @@ from kindlm.suite import AgentTarget, Command
 if TYPE_CHECKING:
     from kindlm.agents.python_processes import PythonProcesses
 
-__all__ = ["ADAPTERS", "make_agent"]
 
 Maker: TypeAlias = Callable[[Any, Mapping[str, str], Path], Result[Agent]]
 

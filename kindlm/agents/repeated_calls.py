@@ -15,8 +15,6 @@ from typing import TypeAlias
 from kindlm.matching import canonical
 from kindlm.transcript import ToolCall, ToolUse
 
-__all__ = ["completed", "tells_again", "told_before", "uses_together", "with_ids"]
-
 _Key: TypeAlias = Callable[[ToolCall], Hashable | None]
 """What calls are compared by; None of a call that is not compared by it."""
 

@@ -7,15 +7,6 @@ from typing import Any
 
 from kindlm.agents.json_values import compact_json, lookup
 
-__all__ = [
-    "CALLS_MISSING",
-    "calls_tools",
-    "end_notes",
-    "end_reasons",
-    "error_text",
-    "tells_failure",
-]
-
 CALLS_MISSING = "it ends to call tools and holds no tool call"
 _REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason")
 _CALLS = frozenset({"tool_calls", "tool_use", "function_call"})

@@ -12,15 +12,6 @@ from typing import Protocol
 from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.subprocess_options import ProgramSettings
 
-__all__ = [
-    "NoSandboxError",
-    "Place",
-    "Sandbox",
-    "SandboxError",
-    "StartedProgram",
-    "place",
-]
-
 
 class NoSandboxError(Exception):
     """A sandbox could not be made; the message says why."""

@@ -29,8 +29,6 @@ from kindlm.agents.event_framing import DONE, Event
 from kindlm.agents.unreadable import MAX_EVENTS, StreamBrokeOff, refuse_more
 from kindlm.strict_json import parse_json
 
-__all__ = ["StreamEnd", "StreamFormat", "end_of"]
-
 
 class StreamFormat(StrEnum):
     """A format of streams that has an end of its own."""

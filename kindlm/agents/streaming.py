@@ -34,8 +34,6 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import AgentTarget
 
-__all__ = ["StreamingAgent", "streaming_agent"]
-
 _OPTIONS = ("streaming",)
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json;q=0.9, */*;q=0.8"
 

@@ -46,10 +46,6 @@ from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Role
 
-__all__ = [
-    "subprocess_agent",
-]
-
 
 class OneShotAgent:
     """Implements `ports.Agent`.

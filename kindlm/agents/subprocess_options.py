@@ -17,8 +17,6 @@ from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
-__all__ = ["SANDBOXES", "ProgramSettings", "program_settings"]
-
 SANDBOXES = ("local", "daytona")
 
 _PATHS = ("responsePath", "toolCallsPath")

@@ -20,31 +20,6 @@ from kindlm.agents.unreadable import MAX_CALLS, UnreadableReply, refuse_more
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wording import count, shown
 
-__all__ = [
-    "AGENT_RULE",
-    "CALL_KEYS",
-    "UNREAD",
-    "call_entries",
-    "call_warnings",
-    "completed_entry",
-    "entries_again",
-    "failed_tool",
-    "has_place_for_calls",
-    "hidden_calls",
-    "is_of_tool",
-    "may_list_calls",
-    "names_a_tool",
-    "parts_text",
-    "read_tool_use",
-    "read_tool_uses",
-    "reported_calls",
-    "single_call",
-    "together",
-    "tool_answer",
-    "unread_calls",
-    "unread_note",
-]
-
 AGENT_RULE = "agent"
 """Who answered the calls: the agent ran its tools itself."""
 

@@ -32,8 +32,6 @@ from kindlm.agents.tool_entries import AGENT_RULE, UNREAD, failed_tool, is_of_to
 from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, UnreadableReply, refuse_more
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 
-__all__ = ["hear_ui_messages"]
-
 _WAITS = "a tool call waits for a person to approve it: this is no complete answer"
 
 

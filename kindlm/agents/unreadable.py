@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "MAX_CALLS",
-    "MAX_EVENTS",
-    "MAX_MESSAGES",
-    "WHERE_THE_TEXT_IS",
-    "NoTextKnown",
-    "StreamBrokeOff",
-    "UnreadableReply",
-    "refuse_more",
-]
-
 WHERE_THE_TEXT_IS = (
     "Send the text as `text`, or say where it is: `responsePath: data.answer` (`$` takes all of "
     "the answer as it is), `toolCallsPath` for the tool calls; or choose the adapter that reads "

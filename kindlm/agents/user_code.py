@@ -13,14 +13,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = [
-    "ForeignModuleError",
-    "importable",
-    "in_thread",
-    "load",
-    "read_aside",
-]
-
 
 class ForeignModuleError(ImportError):
     """Another module of this name is loaded already; the message says from where."""

@@ -16,17 +16,6 @@ from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 
-__all__ = [
-    "HEADER",
-    "Answer",
-    "Call",
-    "Opening",
-    "pack_answer",
-    "pack_call",
-    "unpack_answer",
-    "unpack_call",
-]
-
 HEADER = struct.Struct(">Q")
 """How many bytes of JSON follow."""
 

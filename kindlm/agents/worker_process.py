@@ -21,10 +21,6 @@ from kindlm.agents.worker_messages import HEADER, Answer, Call, pack_call, unpac
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.ports import AgentRequest
 
-__all__ = [
-    "WorkerProcess",
-]
-
 _KEPT_BYTES = 16_384
 _LONGEST_LINE = 65_536
 _HELD_BACK = 8_192

@@ -21,13 +21,6 @@ from kindlm_store import OpenError, open_reader
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-__all__ = [
-    "histories",
-    "is_about_history",
-    "is_history",
-    "may_read",
-    "only_while_there",
-]
 
 _OF_DATASETTE = frozenset({"_memory", "_internal"})
 """Databases that Datasette has of its own."""

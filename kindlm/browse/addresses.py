@@ -10,7 +10,6 @@ from datasette.utils import tilde_encode  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-__all__ = ["PREFIX", "Addresses"]
 
 PREFIX = "/-/kindlm"
 

@@ -17,20 +17,6 @@ from kindlm.browse.access import histories
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-__all__ = [
-    "DATABASE",
-    "INSTANCE",
-    "QUERIES",
-    "START_PAGE",
-    "VIEW_DESCRIPTIONS",
-    "configured",
-    "described",
-    "merged",
-    "metadata_of",
-    "regression_threshold",
-    "settings",
-    "tell",
-]
 
 # With `:run = '' OR run = :run` instead, SQLite reads all executions to find those of one run.
 _WANTED = "(SELECT id FROM runs WHERE :run = '' OR id = :run)"

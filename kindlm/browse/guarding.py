@@ -32,13 +32,6 @@ from kindlm.reports.untrusted import Escapes, visible
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-__all__ = [
-    "App",
-    "Nonces",
-    "guarded",
-    "page_policy",
-    "visible_page",
-]
 
 _HANDLERS = ("openColumnChooser()",)
 """What attributes of templates of Datasette 1.0 call; handlers can not be given a nonce."""

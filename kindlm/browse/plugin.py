@@ -23,16 +23,6 @@ from kindlm.browse.guarding import App, Nonces, guarded
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-__all__ = [
-    "asgi_wrapper",
-    "get_metadata",
-    "menu_links",
-    "prepare_connection",
-    "prepare_jinja2_environment",
-    "register_routes",
-    "render_cell",
-    "startup",
-]
 
 _ADDRESS = re.compile(r"\s*https?://")
 """What Datasette makes a link of, and more."""

@@ -35,11 +35,6 @@ if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
     from datasette.utils.asgi import Request
 
-__all__ = [
-    "ROUTES",
-    "Asked",
-    "Indexing",
-]
 
 _WAIT_S = 0.3
 """So long a page waits for the index: what a run added meanwhile takes less."""

@@ -21,7 +21,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-__all__ = ["listen", "make_datasette", "serve"]
 
 _USUAL_PORT = 8001
 _GRACE_S = 2

@@ -21,18 +21,6 @@ from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import sentence
 
-__all__ = [
-    "AskingCheck",
-    "Check",
-    "Reads",
-    "UndecidedError",
-    "failed",
-    "kinds",
-    "passed",
-    "skipped",
-    "undecided",
-]
-
 
 class Reads(Enum):
     """What of a transcript a check goes by. Where a secret was removed from it, it is undecided."""

@@ -22,21 +22,6 @@ from kindlm.outcome import CheckResult
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
 from kindlm.wording import bounded, count, excerpt, listed, shown
 
-__all__ = [
-    "CallCount",
-    "argument_faults",
-    "arguments_match",
-    "described",
-    "doubtful_calls",
-    "how_often",
-    "how_to_report",
-    "normalised",
-    "spelling_hint",
-    "undecided_for_a_name",
-    "written",
-    "written_arguments",
-]
-
 _MAX_LISTED = 5
 
 _LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'

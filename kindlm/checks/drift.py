@@ -27,8 +27,6 @@ from kindlm.ports import CheckContext, Purpose
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, excerpt, shown
 
-__all__ = ["PROMPT", "Drift", "cosine_similarity"]
-
 _DECIMALS = 12
 """Rounds away what arithmetic alone adds: equal vectors have no drift of 1e-16."""
 _LISTED = 20

@@ -19,8 +19,6 @@ from typing import Any
 from kindlm.normal_form import INVISIBLE
 from kindlm.transcript import Transcript
 
-__all__ = ["is_copy", "readings", "texts_of"]
-
 _MAX_ESCAPED = 3
 """How many times JSON may be written as a string of JSON: a tool's answer in a log in a text."""
 

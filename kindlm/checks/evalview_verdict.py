@@ -21,8 +21,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn
 from kindlm.wording import listed, shown
 
-__all__ = ["EvalviewVerdict", "TurnFindings", "harm_in", "look_at_turn", "within"]
-
 _MAX_LISTED = 3
 _SURE = 0.98
 _SURE_OF_LOCAL_JUDGE = 0.95

@@ -25,8 +25,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
 
-__all__ = ["Claim", "Findings", "Hallucination", "Issue"]
-
 _ROUNDS = 2
 _MAX_LISTED = 5
 _MAX_ACTUAL = 50

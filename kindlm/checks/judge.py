@@ -29,17 +29,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, sentence, shown
 
-__all__ = [
-    "JUDGED",
-    "UNCERTAIN_PHRASES",
-    "Factuality",
-    "Guardrail",
-    "Judge",
-    "Sentiment",
-    "Uncertainty",
-    "judgement",
-]
-
 _DECIMALS = 12
 
 _RUBRIC = """\

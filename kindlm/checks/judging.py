@@ -23,25 +23,6 @@ from kindlm.ports import CheckContext, Purpose, Question, ResponseSchema
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import shown
 
-__all__ = [
-    "CONVERSATION",
-    "GRADED",
-    "Asked",
-    "Choice",
-    "JudgeError",
-    "Judging",
-    "Number",
-    "Own",
-    "Prompt",
-    "Whole",
-    "answered",
-    "conversation",
-    "data_is",
-    "last_query",
-    "prompt",
-    "tool_call",
-]
-
 T = TypeVar("T")
 
 _TRIES = 2

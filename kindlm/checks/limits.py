@@ -15,8 +15,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Step, Transcript
 from kindlm.wording import count, excerpt, shown
 
-__all__ = ["KNOWN_METRICS", "Cost", "Latency", "Metric", "TokenUsage"]
-
 # What arithmetic alone adds must not decide: |0.3 - 0.1| is more than 0.2, and sums of prices such
 # as 0.1 + 0.2 are off by some 1e-17.
 _DECIMALS = 12

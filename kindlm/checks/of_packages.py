@@ -22,8 +22,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, sentence, shown
 
-__all__ = ["CheckOfPackage"]
-
 
 @dataclass(frozen=True, slots=True)
 class CheckOfPackage(AskingCheck):

@@ -18,18 +18,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import count, excerpt, shown
 
-__all__ = [
-    "Contains",
-    "KeywordsAllow",
-    "KeywordsDeny",
-    "Matches",
-    "MaxLength",
-    "NotContains",
-    "Regex",
-    "count_unmatched",
-    "occurs",
-]
-
 _MAX_EVIDENCE = 20
 _CONTEXT = 30
 _SEARCHED = 100_000

@@ -17,8 +17,6 @@ from kindlm.strict_json import NotJsonError, parse_json, parse_json_at
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, listed, shown
 
-__all__ = ["OutputSchema", "Schema", "find_json", "json_of"]
-
 _MAX_LISTED = 5
 _OPENING = re.compile(r'\{[ \t\n\r]*["}]')
 _MAX_OPENINGS = 1_000

@@ -22,8 +22,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import count, printable, shown
 
-__all__ = ["NamedPattern", "NoPii", "Pii", "find_personal_data", "redacted"]
-
 _SHORT = 2_000
 """Characters up to which the patterns of the suite format take microseconds as a rule, and never
 more than a few hundredths of a second: the one for addresses is quadratic in a run of dots."""

@@ -20,8 +20,6 @@ from kindlm.suite import Expectation
 from kindlm.transcript import Transcript, calls_lack_a_secret, text_lacks_a_secret
 from kindlm.wording import excerpt, shown
 
-__all__ = ["CheckRunner"]
-
 T = TypeVar("T")
 
 

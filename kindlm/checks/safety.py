@@ -17,8 +17,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown
 
-__all__ = ["Safety", "find_harm"]
-
 _UNNAMED = "harmful"
 _MAX_EVIDENCE = 20
 

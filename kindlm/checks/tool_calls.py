@@ -27,8 +27,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, shown
 
-__all__ = ["ToolCalled", "ToolNotCalled"]
-
 _MAX_LISTED = 5
 
 

@@ -15,16 +15,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import ToolProblemKind, Transcript
 from kindlm.wording import bounded, count, excerpt, sentence, shown
 
-__all__ = [
-    "ForbiddenTool",
-    "SequenceMode",
-    "SequenceProgress",
-    "ToolCategory",
-    "ToolSequence",
-    "ToolStrict",
-    "sequence_progress",
-]
-
 _MAX_LISTED = 5
 _MAX_ACTUAL = 20
 _DECIMALS = 4

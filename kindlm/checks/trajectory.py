@@ -22,8 +22,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, listed, shown
 
-__all__ = ["Trajectory", "TrajectoryCall", "TrajectoryMode"]
-
 _MAX_LISTED = 6
 _MAX_ACTUAL = 30
 _UNCOMPARABLE = 1_000

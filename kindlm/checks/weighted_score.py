@@ -23,19 +23,6 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown
 
-__all__ = [
-    "OutputFacts",
-    "Scored",
-    "WeightedScore",
-    "Weights",
-    "deterministic_quality",
-    "fallback_quality",
-    "judged_quality",
-    "mean_of_turns",
-    "overall_score",
-    "tool_accuracy",
-]
-
 _HIGHEST = 100
 _SHARE_DECIMALS = 6
 _HINTS = 5

@@ -10,8 +10,6 @@ from kindlm.config.url_secrets import secret_parts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.scenarios.configuration import agent_config
 
-__all__ = ["agent_at", "secret_in_url"]
-
 
 def agent_at(url: str) -> Result[AgentConfig]:
     """Return the agent at a URL, or what is wrong with it.

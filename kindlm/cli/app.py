@@ -23,8 +23,6 @@ from kindlm.cli.other_names import in_our_names
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.guard import guard
 
-__all__ = ["make_app", "run"]
-
 _COMMANDS = (
     "demo",
     "init",

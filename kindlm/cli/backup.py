@@ -17,8 +17,6 @@ from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm_store import OpenError, open_reader
 from kindlm_store.verify import Verification, verify_file
 
-__all__ = ["back_up", "remove_abandoned"]
-
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 """The name of a backup that is not complete."""
 

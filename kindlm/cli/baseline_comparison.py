@@ -46,8 +46,6 @@ from kindlm.reports.registry import ReportOptions
 from kindlm.reports.terminal_page import Page, Part
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["ComparedTest", "compare_with_baseline", "compared_tests"]
-
 _SIGNS: dict[Change, Part] = {
     Change.REGRESSED: ("✗", "red"),
     Change.REMOVED: ("✗", "red"),

@@ -10,8 +10,6 @@ from kindlm.history.baselines import Baseline
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["baselines_json", "baselines_table"]
-
 _HEADER = ("", "SUITE", "LABEL", "RUN", "SET", "BY", "PROJECT")
 
 

@@ -32,8 +32,6 @@ from kindlm.reports.power_text import power_text
 from kindlm.wording import count
 from kindlm_store import EventLog, NewEvent
 
-__all__ = ["named_run", "remove_baseline", "set_baseline", "suites_of"]
-
 _REPORT_LIMIT = 256 * 1024 * 1024
 
 _DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"

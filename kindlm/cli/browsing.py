@@ -16,8 +16,6 @@ from kindlm.cli.history import existing_history, open_history, or_fail, project_
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.printed_json import printed_json
 
-__all__ = ["browse", "print_metadata"]
-
 
 def print_metadata(database: Path | None) -> None:
     """Print descriptions, facets and saved queries of the history, as Datasette's metadata.

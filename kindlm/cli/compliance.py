@@ -24,8 +24,6 @@ from kindlm.reports.registry import ReportOptions
 from kindlm.suite import Suite
 from kindlm.wording import shown
 
-__all__ = ["check_folders", "check_pdf", "write_pdf", "write_wanted"]
-
 _USUAL_FOLDER = "./compliance-reports"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 80

@@ -27,20 +27,6 @@ if TYPE_CHECKING:
 
     from kindlm.config import Diagnostic
 
-__all__ = [
-    "discard_output",
-    "fail",
-    "finish_errors",
-    "is_interactive",
-    "is_verbose",
-    "make_console",
-    "note",
-    "prepare_streams",
-    "set_verbose",
-    "show",
-    "wants_color",
-    "warn",
-]
 
 _VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 

@@ -12,7 +12,6 @@ from kindlm.errors import ErrorCode, KindlmError
 if TYPE_CHECKING:
     from kindlm_store import ProjectionError
 
-__all__ = ["report_crash", "report_ended"]
 
 _DAMAGE = {11, 26}
 """SQLITE_CORRUPT and SQLITE_NOTADB, by their numbers: most commands need no SQLite."""

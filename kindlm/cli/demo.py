@@ -29,8 +29,6 @@ from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.registry import ReportOptions
 from kindlm_store import open_reader
 
-__all__ = ["run_demo"]
-
 _GOOD_AGENT = "support"
 _CHANGED_AGENT = "support-changed"
 

@@ -26,8 +26,6 @@ from kindlm.recording.project import regression_threshold
 from kindlm.reports.power_text import power_text
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["compare_and_write", "write_diff"]
-
 
 # Ten thousand tests are a million objects, and none of them is garbage before the end.
 @put_off()

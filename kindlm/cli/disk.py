@@ -9,8 +9,6 @@ from pathlib import Path
 
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 
-__all__ = ["disk_full"]
-
 _NEEDED = 128 * 1024
 """Bytes: with less, SQLite can not make the index of its write-ahead log, which readers need."""
 

@@ -19,8 +19,6 @@ from kindlm.reports.terminal_page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = ["write_plan"]
-
 _WIDEST_NAME = 60
 _LISTED_TESTS = 1_000
 """So many tests are listed; the sums are of all of them."""

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["ending_at_once", "interrupt_on_signals", "leave_with"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -17,8 +17,6 @@ from kindlm.providers.pricing import PriceTable
 from kindlm.suite import Case, Expectation, ModelTarget, SimulatedTool, Suite
 from kindlm.transcript import Usage
 
-__all__ = ["Estimate", "estimate_execution"]
-
 _CHARACTERS_PER_TOKEN = 4
 _JUDGE_ANSWER = 512
 """Tokens of the longest answer that judges of a criterion may give."""

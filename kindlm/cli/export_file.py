@@ -34,8 +34,6 @@ from kindlm_store.erasing import refs_in
 from kindlm_store.reading import StoredEvent, events_after, stored_texts
 from kindlm_store.salvage import scratch_log
 
-__all__ = ["FORMAT", "read_export", "write_export"]
-
 FORMAT = "kindlm-events"
 VERSION = 1
 

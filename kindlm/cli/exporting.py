@@ -21,8 +21,6 @@ from kindlm.history.run_names import find_run
 from kindlm_store import OpenError
 from kindlm_store.database import snapshot, translated
 
-__all__ = ["Exported", "export_run"]
-
 _SOURCE = "SELECT source_run FROM runs WHERE id = ?"
 
 _ADDED = """

@@ -9,8 +9,6 @@ from typing import Any
 from kindlm.events import EVENTS, EventError, load_event
 from kindlm_store import RecordedEvent
 
-__all__ = ["require_known_form"]
-
 _STREAM = re.compile(r"(run|journal)/[0-9A-Za-z_.-]{1,100}")
 
 _BITS = 63

@@ -43,8 +43,6 @@ from kindlm.recording.log import new_journal, new_run_id
 from kindlm.transcript import CostSource, Message, Role, ToolCall, ToolUse
 from kindlm_store import Append, EventLog, HeadOf, utc_now
 
-__all__ = ["ForeignFile", "ImportedRun", "import_results", "read_results"]
-
 _LONGEST = 256 * 1024 * 1024
 _SUITE = "evalview"
 _TARGET = "agent"

@@ -39,8 +39,6 @@ from kindlm.suite import AgentTarget
 from kindlm.wording import count
 from kindlm_store import Redactor
 
-__all__ = ["GenOptions", "write_tests"]
-
 _LONGEST_PROMPT = 60_000
 _DEFAULT_FORM = (
     'The agent at --agent is asked in the default form, {"message": "…"}. If it takes another one, '

@@ -17,8 +17,6 @@ from kindlm.cli.inert_output import on_github, uninterpreted
 from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["tell_github"]
-
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 _MOST_BYTES = 1024 * 1024
 """So much GitHub takes as the summary of a step; of more it shows nothing."""

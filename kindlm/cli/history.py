@@ -24,19 +24,6 @@ if TYPE_CHECKING:
     from kindlm.history.run_view import RunView
     from kindlm_store import ForeignSchemaError, SchemaProblem
 
-__all__ = [
-    "RESTORE",
-    "existing_history",
-    "fail_to_open",
-    "mending_hint",
-    "open_history",
-    "open_recorded",
-    "open_tables",
-    "or_fail",
-    "project_here",
-    "require_read_models",
-    "salvage_hint",
-]
 
 RESTORE = "Restore it from a backup; kindlm backup makes them."
 

@@ -28,8 +28,6 @@ from kindlm.recording.secrets import secret_values
 from kindlm_store import OpenError
 from kindlm_store.merge import RefusedError
 
-__all__ = ["import_file"]
-
 _STDIN = Path("-")
 """The name that means standard input."""
 

@@ -15,8 +15,6 @@ from typing import Self
 from kindlm.engine.stop import Stop
 from kindlm.guard import guard
 
-__all__ = ["HeldSignals", "stop_on_signals"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -18,8 +18,6 @@ from kindlm.recording.project import run_environment
 from kindlm.recording.secrets import secret_values
 from kindlm_store import EventLog, NewEvent, OpenError
 
-__all__ = ["author", "journal_event", "open_journal"]
-
 
 @contextmanager
 def open_journal(

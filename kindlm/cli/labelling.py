@@ -15,8 +15,6 @@ from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.recording.log import new_journal
 
-__all__ = ["label_run", "remove_label"]
-
 
 def label_run(database: Path | None, wanted: str, label: str) -> None:
     """Give a run a name, in place of the one that it has; tell what the name means now."""

@@ -6,8 +6,6 @@ import unicodedata
 
 from kindlm.errors import ErrorCode, KindlmError
 
-__all__ = ["label_problem"]
-
 _RUN_NAMES = frozenset({"latest", "previous", "baseline"})
 
 _LONGEST = 200

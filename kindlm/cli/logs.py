@@ -20,8 +20,6 @@ from typing import Any
 from kindlm.cli.console import is_interactive, warn
 from kindlm.recording.secrets import secret_values
 
-__all__ = ["log_as_asked", "name_run"]
-
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,

@@ -32,8 +32,6 @@ from kindlm_store import (
 from kindlm_store.merge import Refusal, Taken
 from kindlm_store.salvage import is_damaged, salvage, salvage_file, scratch_log
 
-__all__ = ["Merged", "merge_histories", "problems_of", "still_going_on", "withheld"]
-
 _LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
 
 _BACKUP = "If there is a backup of it, merge that one, too: kindlm merge BACKUP.db"

@@ -10,37 +10,6 @@ import typer
 
 from kindlm.bounds import MAX_CONCURRENCY
 
-__all__ = [
-    "Compat",
-    "CompatOption",
-    "ConcurrencyOption",
-    "ConfigOption",
-    "DatabaseOption",
-    "DiffFormat",
-    "FailOnOption",
-    "GateOption",
-    "JudgeCostOption",
-    "ListFormat",
-    "MaxCostOption",
-    "NewRunLabelOption",
-    "NoProgressOption",
-    "PathsArgument",
-    "QuietOption",
-    "ReportFileOption",
-    "ReporterOption",
-    "RunArgument",
-    "RunOrGroupArgument",
-    "RunVerboseOption",
-    "StrictOption",
-    "SuiteTextOption",
-    "TagsOption",
-    "TargetsOption",
-    "TestsOption",
-    "VerboseOption",
-    "given_paths",
-    "given_tags",
-]
-
 
 class ListFormat(StrEnum):
     """How a list is written: for people, or for programs."""

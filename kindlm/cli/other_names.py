@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["in_our_names"]
-
 _COMMANDS: Mapping[str, str] = {"run": "test"}
 
 _ALIKE: Mapping[str, str] = {"watch": "test"}

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-__all__ = ["STDOUT", "open_output", "open_report", "replaces"]
-
 STDOUT = Path("-")
 """The name that means standard output."""
 

@@ -10,8 +10,6 @@ from rich.text import Text
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.reports.untrusted import visible
 
-__all__ = ["REFERENCE", "render_problem", "render_warning"]
-
 REFERENCE = "docs/errors.md"
 """The page that says of each code what produces it and what to do."""
 

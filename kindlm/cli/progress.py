@@ -17,8 +17,6 @@ from kindlm.plan import Execution, Plan
 from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["ProgressView", "make_progress"]
-
 _SIGNS = {
     Status.PASSED: ("✓", "green"),
     Status.FAILED: ("✗", "red"),

@@ -12,8 +12,6 @@ from typing import Any
 
 from kindlm.patterns import searches
 
-__all__ = ["matcher", "names_that_match"]
-
 _PATTERN_S = 2.0
 """Seconds that a pattern may take in one text."""
 

@@ -41,8 +41,6 @@ from kindlm_store import (
 )
 from kindlm_store.erasing import Erasable, Erased
 
-__all__ = ["Selection", "ask", "has_news", "purge", "streams_to_purge"]
-
 _NAMED = 3
 
 _PART = 5_000

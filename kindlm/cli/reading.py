@@ -16,8 +16,6 @@ from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["exit_code", "misused", "no_execution", "open_view", "report_options", "require_names"]
-
 
 @contextmanager
 def open_view(database: Path | None, wanted: str) -> Iterator[RunView]:

@@ -13,8 +13,6 @@ from kindlm_store import EventLog
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["broken_projections", "rebuild_with_progress"]
-
 
 def rebuild_with_progress(database: Path, console: Console) -> tuple[int, dict[str, str]]:
     """Fold all projections anew; return the number of events, and what could not be folded.

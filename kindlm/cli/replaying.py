@@ -21,8 +21,6 @@ from kindlm.recording.log import new_run_id
 from kindlm.recording.project import find_project
 from kindlm.recording.request import Derived, RunRequest
 
-__all__ = ["replay"]
-
 
 def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> int:
     """Run suites with the answers of a recorded run; report the new run, return the exit code.

@@ -19,17 +19,6 @@ from kindlm.recording.git import folder_in_repository
 from kindlm.recording.project import configuration_file, regression_threshold, report_files
 from kindlm.reports.registry import Report, ReportOptions, find_report
 
-__all__ = [
-    "Reporter",
-    "configured_reporters",
-    "distinct",
-    "is_history",
-    "of_project",
-    "parse_reporters",
-    "spare",
-    "write_reports",
-]
-
 _STDOUT = "-"
 _BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
 

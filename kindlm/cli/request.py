@@ -24,8 +24,6 @@ from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished
 from kindlm.suite import Gate, Suite
 
-__all__ = ["RECORDED_OPTIONS", "TestOptions", "make_request", "parse_gate"]
-
 
 @dataclass(frozen=True, slots=True)
 class TestOptions:

@@ -10,8 +10,6 @@ from kindlm.history.source_runs import SourceRun, SourceSuite
 from kindlm.recording.request import Lacking
 from kindlm.suite import Case, Suite
 
-__all__ = ["TestKey", "lacking_of", "repeats_of", "tests_of", "with_repeats"]
-
 TestKey: TypeAlias = tuple[str, str, str]
 """Suite, name and target of a test."""
 

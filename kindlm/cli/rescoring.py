@@ -33,16 +33,6 @@ from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count
 
-__all__ = [
-    "Rescoring",
-    "as_judged",
-    "load_again",
-    "misuse",
-    "rescore",
-    "rescoring_of",
-    "resume_rescoring",
-]
-
 
 def misuse(
     options: TestOptions,

@@ -25,8 +25,6 @@ from kindlm.recording.project import Project, find_project
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 
-__all__ = ["rescore_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Ended:

@@ -10,8 +10,6 @@ from kindlm.cli.request import RECORDED_OPTIONS, TestOptions
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.resumption import Unfinished
 
-__all__ = ["as_recorded", "no_selection"]
-
 _GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
 
 

@@ -22,8 +22,6 @@ from kindlm.outcome import Status
 from kindlm.recording.log import new_journal
 from kindlm.reports.agreement import agreement_json, write_agreement
 
-__all__ = ["record_review", "report_agreement"]
-
 
 def record_review(
     database: Path | None, wanted: str, number: str, passed: bool, text: str | None

@@ -18,8 +18,6 @@ from kindlm.reports.figures import money
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["parse_since", "show_runs"]
-
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COMMIT_LENGTH = 8

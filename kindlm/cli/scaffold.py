@@ -13,8 +13,6 @@ from types import MappingProxyType
 from kindlm.cli.schema_file import schema_text
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
-__all__ = ["create_project", "quoted", "template_file"]
-
 _TEMPLATES = "templates"
 _SETTINGS = "env"
 """The file of a template that is added to .env."""

@@ -17,8 +17,6 @@ from kindlm.cli.history import or_fail
 from kindlm.cli.scaffold import quoted
 from kindlm.errors import Err
 
-__all__ = ["Setup", "ask_setup", "offer_tests"]
-
 _MODELS = {
     "openai": ("gpt-4o-mini", "OPENAI_API_KEY"),
     "anthropic": ("claude-haiku-4-5", "ANTHROPIC_API_KEY"),

@@ -9,8 +9,6 @@ from kindlm.cli.console import fail, show
 from kindlm.config import Diagnostic, schema_with_packages
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 
-__all__ = ["schema_text", "write_schema"]
-
 
 def schema_text() -> str:
     """Return the schema as indented JSON, with what installed packages add.

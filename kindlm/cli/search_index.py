@@ -7,8 +7,6 @@ from pathlib import Path
 from kindlm.cli.console import warn
 from kindlm.history.search import index_file, remove_index
 
-__all__ = ["forget_erased"]
-
 
 def forget_erased(history: Path) -> None:
     """Remove the index, which is made anew when somebody searches; say so if that fails."""

@@ -16,8 +16,6 @@ from pathlib import Path
 from kindlm.cli.settle_request import SettledPair, SettleOptions
 from kindlm.history.run_view import RunView
 
-__all__ = ["RepeatsOfBefore"]
-
 # `-P`: a file of that folder must not take the place of a standard module.
 _KINDLM = (sys.executable, "-P", "-m", "kindlm", "settle", "--of-before", "--no-progress")
 

@@ -23,8 +23,6 @@ from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished
 from kindlm.suite import Suite
 
-__all__ = ["SettleOptions", "SettledPair", "request_repeats"]
-
 
 @dataclass(frozen=True, slots=True)
 class SettleOptions:

@@ -23,8 +23,6 @@ from kindlm.plan import Plan, plan_repeats
 from kindlm.reports.settle_terminal import counts_text
 from kindlm.wording import count
 
-__all__ = ["AT_A_TIME", "Rounds", "wanted_suspects"]
-
 AT_A_TIME = 5
 """Repeats that an open test gets in a round: few enough that little is run in vain."""
 

@@ -37,8 +37,6 @@ from kindlm.reports.diff.text import not_comparable_text
 from kindlm.reports.settle_terminal import Settled, write_planned, write_settled
 from kindlm_store import LockHeldError, StreamLock
 
-__all__ = ["settle_runs"]
-
 _WORTH_IT = 10
 """Repeats of BEFORE are suggested where so many more of 100 drops would be confirmed."""
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
-__all__ = ["group_of", "parse_shard"]
-
 _CI_RUNS = (
     "GITHUB_RUN_ID",
     "CI_PIPELINE_ID",

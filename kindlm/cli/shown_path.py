@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-__all__ = ["db_option", "shown_path"]
-
 
 def shown_path(path: Path) -> str:
     """Return a path as a user would type it."""

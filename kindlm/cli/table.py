@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-__all__ = ["aligned"]
-
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return the cells of a table, each filled up to the width of its column on a terminal."""

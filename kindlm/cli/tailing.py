@@ -23,8 +23,6 @@ from kindlm.reports.terminal_page import Page, Part, mark
 from kindlm.reports.untrusted import one_line
 from kindlm.reports.verdict_text import verdict_of
 
-__all__ = ["tail_run"]
-
 _LOOK_EVERY_S = 0.25
 _MESSAGE_LIMIT = 160
 

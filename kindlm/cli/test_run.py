@@ -76,8 +76,6 @@ from kindlm_store import (
     holder,
 )
 
-__all__ = ["record_and_report", "record_run", "report_run", "run_tests", "tell_loaded"]
-
 _log = FieldLog(__name__)
 
 _FAIL_FAST = "stopped at the first failure (--fail-fast)"

@@ -11,18 +11,6 @@ from kindlm.recording.unwritten import import_command
 from kindlm.suite import Suite
 from kindlm_store import LockHeldError, SealedError
 
-__all__ = [
-    "no_report_of_a_plan",
-    "no_tests",
-    "not_imported",
-    "nothing_selected",
-    "nothing_to_force",
-    "nothing_to_spend",
-    "pdf_of_what",
-    "run_elsewhere",
-    "writes_lost",
-]
-
 
 def pdf_of_what() -> KindlmError:
     """Return the error of `--pdf` where no compliance report is written."""

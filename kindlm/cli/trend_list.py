@@ -16,8 +16,6 @@ from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = ["trends_json", "trends_text"]
-
 _HEADER = (
     "RUN",
     "LABEL",

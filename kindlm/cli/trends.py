@@ -15,8 +15,6 @@ from kindlm.history.diff.values import QualifiedName
 from kindlm.history.trends import find_tests, read_trend
 from kindlm.wording import count
 
-__all__ = ["show_trends"]
-
 _MOST_TESTS = 20
 """Of so many tests the runs are listed; more are rather a name that says too little."""
 

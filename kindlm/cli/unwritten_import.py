@@ -29,8 +29,6 @@ from kindlm_store import (
     WriteFailedError,
 )
 
-__all__ = ["Imported", "import_unwritten"]
-
 _MAKE_ROOM = "Make room on the disk, then import again."
 
 _ANOTHER = (

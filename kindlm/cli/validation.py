@@ -9,8 +9,6 @@ from kindlm.recording.loading import Loaded
 from kindlm.reports.printed_json import printed_json
 from kindlm.wording import count
 
-__all__ = ["ValidationSummary", "summarise", "validation_json"]
-
 
 @dataclass(frozen=True, slots=True)
 class ValidationSummary:

@@ -26,8 +26,6 @@ from kindlm.wording import count
 from kindlm_store import OpenError, behind_the_log, open_reader, schema_problems, unreadable_wal
 from kindlm_store.verify import Problem, Verification, verify_file
 
-__all__ = ["check_history"]
-
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 _BEYOND = " (the tables are computed from these: kindlm rebuild)"
 """What is not checked where no run is named: it would take as long as to compute them all."""

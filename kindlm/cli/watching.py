@@ -28,8 +28,6 @@ from kindlm.recording.watched_files import Stamps, WatchedFiles, changed, watche
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = ["Problem", "Watch", "look", "watch_tests"]
-
 _LOOK_EVERY_S = 0.3
 _QUIET_S = 0.2
 """So long nothing has to change before a round: an editor saves in several steps."""

@@ -13,8 +13,6 @@ from kindlm.config.values import check_url
 from kindlm.errors import ErrorCode
 from kindlm.suggestions import hint_for
 
-__all__ = ["OPTIONS", "OPTION_NAMES", "OTHER_NAMES", "check_agent", "check_agents"]
-
 OPTIONS = {
     "crewai": ("headers",),
     "http": ("headers", "request", "body", "responsePath", "toolCallsPath"),

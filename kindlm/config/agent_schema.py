@@ -9,9 +9,6 @@ from pydantic import AliasChoices, ConfigDict, Field
 from kindlm.config.section import Maybe, Milliseconds, Open, Text
 from kindlm.config.target_schema import CommandLine
 
-__all__ = ["AgentConfig"]
-
-
 _WITHOUT_ENDPOINT = [
     {
         "properties": {key: {"enum": ["openai-assistants", "openai-assistant", "subprocess"]}},

@@ -27,8 +27,6 @@ from kindlm.suite import (
     Suite,
 )
 
-__all__ = ["bind_services", "bind_suite"]
-
 MAX_PLACES = 3
 """Places that an error names; a test can have many rows."""
 

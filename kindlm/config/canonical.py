@@ -19,8 +19,6 @@ from kindlm.config.credentials import hide_headers, hide_in_options
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.section import Open
 
-__all__ = ["config_hash", "config_text", "resolved"]
-
 HASH_LENGTH = 12
 
 

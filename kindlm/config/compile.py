@@ -18,8 +18,6 @@ from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import ComplianceConfig, KindlmConfig
 from kindlm.suite import Compliance, Gate, Price, Suite
 
-__all__ = ["compile_suite"]
-
 
 def compile_suite(
     config: KindlmConfig, path: str, folder: FilePath, files: ReferencedFiles, reporter: Reporter

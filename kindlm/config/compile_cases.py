@@ -19,8 +19,6 @@ from kindlm.config.variables import row_name
 from kindlm.errors import Ok, SourceLocation
 from kindlm.suite import Case, Command, Expectation, Prompt, SimulatedTool
 
-__all__ = ["CaseCompiler"]
-
 
 @dataclass(frozen=True, slots=True)
 class CaseCompiler:

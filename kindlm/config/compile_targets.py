@@ -11,14 +11,6 @@ from kindlm.config.canonical import resolved
 from kindlm.config.target_schema import ModelConfig, ProviderConfig, ReadyConfig, ServeConfig
 from kindlm.suite import AgentTarget, ModelParams, ModelTarget, ProviderSettings, Service
 
-__all__ = [
-    "compile_agent",
-    "compile_model",
-    "compile_provider",
-    "compile_service",
-    "compile_words",
-]
-
 
 def compile_provider(name: str, config: ProviderConfig) -> ProviderSettings:
     """Return the settings of a provider; its name is the wire format if none is written."""

@@ -10,8 +10,6 @@ from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig, ToolReplyCon
 from kindlm.errors import Ok
 from kindlm.suite import Cassette, Fault, SimulatedTool, ToolAnswer
 
-__all__ = ["compile_tool"]
-
 
 def compile_tool(config: ToolConfig, files: ReferencedFiles) -> SimulatedTool:
     """Return a tool; its file of a schema has been checked."""

@@ -9,8 +9,6 @@ from kindlm.config.raw import Raw, section
 from kindlm.config.schema import ComplianceConfig
 from kindlm.errors import Err, Ok
 
-__all__ = ["check_template", "template_of"]
-
 _PATH = ("compliance", "template")
 
 

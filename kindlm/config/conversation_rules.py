@@ -11,8 +11,6 @@ from kindlm.config.places import Path
 from kindlm.config.raw import Raw, expectations, items, section, texts
 from kindlm.errors import Ok
 
-__all__ = ["check_conversations"]
-
 
 def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report what has no meaning for commands, and comparisons that have nothing to compare."""

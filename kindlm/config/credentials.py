@@ -26,20 +26,6 @@ from kindlm.secrecy import (
 )
 from kindlm.suite import AgentTarget, Suite
 
-__all__ = [
-    "HIDDEN",
-    "address_secrets",
-    "credential_variables",
-    "given_variables",
-    "header_secrets",
-    "hide_credentials",
-    "hide_headers",
-    "hide_in_options",
-    "literal_secrets",
-    "variable_secrets",
-    "written_in",
-]
-
 HIDDEN = "[hidden]"
 """Stands for a credential in what is recorded."""
 

@@ -17,8 +17,6 @@ from kindlm.config.url_secrets import hide_in_urls
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.suggestions import hint_for, suggest
 
-__all__ = ["Diagnostic", "Reporter", "Severity"]
-
 Severity = Literal["error", "warning"]
 
 MAX_SHOWN = 200

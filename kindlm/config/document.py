@@ -19,8 +19,6 @@ from kindlm.config.nodes import Builder, Node, RefusedError
 from kindlm.config.places import Path, Position, Problem, SourceText
 from kindlm.config.syntax import explain_syntax
 
-__all__ = ["MAX_BYTES", "Document", "read_document", "read_documents", "read_text"]
-
 MAX_BYTES = 1024 * 1024
 
 # c-printable of YAML 1.2. U+FDD0 is left out too: it marks placeholders in rendered prompts (see

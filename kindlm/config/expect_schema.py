@@ -21,16 +21,6 @@ from kindlm.config.values import refuse
 from kindlm.personal_data import DEFAULT_PATTERNS
 from kindlm.section import Section
 
-__all__ = [
-    "CallCountConfig",
-    "DriftConfig",
-    "ExpectConfig",
-    "GuardrailsConfig",
-    "OutputConfig",
-    "ToolCallConfig",
-    "TrajectoryConfig",
-]
-
 MAX_PASSES = 20
 
 

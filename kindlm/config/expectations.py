@@ -33,8 +33,6 @@ from kindlm.config.values import plain_number
 from kindlm.errors import Ok, SourceLocation
 from kindlm.suite import Expectation
 
-__all__ = ["Placed", "compile_expectations", "unique_labels"]
-
 MAX_LABEL = 200
 
 Where = Callable[[Path], SourceLocation]

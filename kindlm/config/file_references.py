@@ -11,8 +11,6 @@ from kindlm.config.places import Path
 from kindlm.config.raw import Raw, expectations, items, section
 from kindlm.errors import Err, Ok, Result
 
-__all__ = ["SYSTEM_FILE_KEYS", "check_files", "report_file", "report_schema"]
-
 SYSTEM_FILE_KEYS = ("systemFile", "system_prompt_file")
 
 

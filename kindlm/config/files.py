@@ -15,8 +15,6 @@ from kindlm.config.json_schemas import parse_schema
 from kindlm.config.rows import RowFile, read_rows
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
-__all__ = ["ReferencedFiles", "safe_path"]
-
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
 

@@ -12,9 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-__all__ = ["DEFERRED_PREFIXES", "MARK", "bind", "bound_names", "counts_in", "insert",
-           "is_deferred", "names_in", "render"]  # fmt: skip
-
 MARK = "\ufdd0"
 
 DEFERRED_PREFIXES = ("env.", "serve.")

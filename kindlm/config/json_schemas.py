@@ -19,8 +19,6 @@ from kindlm.patterns import excess_of
 from kindlm.strict_json import parse_json
 from kindlm.suggestions import suggest
 
-__all__ = ["parse_schema", "schema_fault", "warn_of_misspelt"]
-
 # What says nothing by itself that a value could break, and stands in schemas nevertheless.
 _OTHER_WORDS = (
     *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary"),

@@ -21,8 +21,6 @@ from kindlm.config.validation import validate
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.suite import Suite
 
-__all__ = ["LoadedSuite", "load_suite", "read_bytes", "suite_identity"]
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedSuite:

@@ -16,8 +16,6 @@ import yaml
 from kindlm.config.places import Path, Problem, SourceText
 from kindlm.config.scalars import TAG_PREFIX, ScalarError, resolve_plain, resolve_tagged
 
-__all__ = ["Builder", "Node", "RefusedError"]
-
 MAX_DEPTH = 64
 MAX_NODES = 200_000
 MAX_CHARACTERS = 4 * 1024 * 1024

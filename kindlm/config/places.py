@@ -6,8 +6,6 @@ import re
 from bisect import bisect_right
 from dataclasses import dataclass
 
-__all__ = ["Path", "Position", "Problem", "SourceText", "dotted"]
-
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the document."""
 

@@ -23,8 +23,6 @@ from kindlm.config.validation import fit
 from kindlm.errors import Err, KindlmError
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary
 
-__all__ = ["EXPECT_KEYS", "Plugged"]
-
 EXPECT_KEYS = tuple(map(to_camel, ExpectConfig.model_fields))
 """kindlm's own keys of `expect`."""
 

@@ -11,8 +11,6 @@ from kindlm.config.raw import Raw, section
 from kindlm.errors import ErrorCode
 from kindlm.suggestions import hint_for
 
-__all__ = ["PROVIDER_TYPES", "check_providers"]
-
 PROVIDER_TYPES = ("openai", "anthropic", "ollama", "scripted")
 """Wire formats, and the names of the providers that speak them without saying so."""
 

@@ -12,7 +12,6 @@ from kindlm.errors import KindlmError
 if TYPE_CHECKING:
     from kindlm.plugins import Adapter, Check, Provider
 
-__all__ = ["json_schema", "schema_with_packages"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from kindlm.config.places import Path
 
-__all__ = ["Raw", "expectations", "items", "section", "texts", "walk"]
-
 Raw = Mapping[str, Any]
 
 

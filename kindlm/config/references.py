@@ -25,8 +25,6 @@ from kindlm.config.variables import check_rows
 from kindlm.errors import ErrorCode
 from kindlm.suggestions import hint_for
 
-__all__ = ["check_references"]
-
 
 def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report everything that refers to nothing, and every name that is there twice."""

@@ -6,8 +6,6 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, expectations, items, section
 
-__all__ = ["check_requirements"]
-
 
 def check_requirements(raw: Raw, reporter: Reporter) -> None:
     """Report sections and keys that are not there, and without which the tests cannot run.

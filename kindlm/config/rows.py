@@ -20,8 +20,6 @@ from kindlm.config.interpolation import DEFERRED_PREFIXES
 from kindlm.strict_json import parse_json
 from kindlm.wording import count
 
-__all__ = ["MAX_ROWS", "Row", "RowFile", "RowProblem", "read_rows"]
-
 MAX_ROWS = 100_000
 ID = "id"
 """The column that gives rows their names."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["ScalarError", "resolve_plain", "resolve_tagged"]
-
 TAG_PREFIX = "tag:yaml.org,2002:"
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})

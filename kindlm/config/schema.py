@@ -38,15 +38,6 @@ from kindlm.config.tool_schema import ToolConfig
 from kindlm.config.values import not_bool, refuse
 from kindlm.section import Section
 
-__all__ = [
-    "ComplianceConfig",
-    "GatesConfig",
-    "KindlmConfig",
-    "PromptConfig",
-    "TestConfig",
-    "TurnConfig",
-]
-
 MAX_TESTS = 1_000
 MAX_MODELS = 50
 

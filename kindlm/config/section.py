@@ -10,23 +10,6 @@ from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT, MAX_TIMEOUT_S
 from kindlm.config.values import check_pattern, check_url, integral, not_null
 from kindlm.section import Section
 
-__all__ = [
-    "EXTENSION",
-    "WHOLE",
-    "Concurrency",
-    "Count",
-    "Maybe",
-    "Milliseconds",
-    "Open",
-    "Pattern",
-    "Positive",
-    "Repeat",
-    "Score",
-    "Seconds",
-    "Text",
-    "Url",
-]
-
 T = TypeVar("T")
 
 

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from pydantic.alias_generators import to_snake
 
-__all__ = ["KINDLM_YAML", "PYTHON", "SCENARIO_YAML", "TOML", "Spelling"]
-
-
 _ALSO = {"adapter": "type", "endpoint": "url", "id": "name"}
 """What keys of agents are called where keys are in snake case."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import yaml
 
-__all__ = ["SyntaxExplanation", "explain_syntax"]
-
 
 @dataclass(frozen=True, slots=True)
 class SyntaxExplanation:

@@ -18,15 +18,6 @@ from kindlm.config.values import (
 )
 from kindlm.section import Section
 
-__all__ = [
-    "CommandLine",
-    "ModelConfig",
-    "PriceConfig",
-    "ProviderConfig",
-    "ReadyConfig",
-    "ServeConfig",
-]
-
 Command = Annotated[str, Field(min_length=1), BeforeValidator(check_command)]
 Words = Annotated[list[Text], Field(min_length=1)]
 CommandLine = Annotated[

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kindlm.config.schema import KindlmConfig, TestConfig
 
-__all__ = ["runs_on_models", "targets_of"]
-
 _COMMAND = "command"
 """The one target of a test with a command."""
 

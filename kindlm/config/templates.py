@@ -16,8 +16,6 @@ from kindlm.config.variables import check_variables
 from kindlm.errors import Ok
 from kindlm.suggestions import hint_for
 
-__all__ = ["all_templates", "check_deferred", "check_templates"]
-
 MAX_FILLED_IN = 500_000_000
 """How many characters the templates of a suite may come to with the variables of all tests."""
 

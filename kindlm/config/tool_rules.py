@@ -16,8 +16,6 @@ from kindlm.errors import Ok
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.suite import TOOL_PLACEHOLDER
 
-__all__ = ["check_tools"]
-
 _ABSENT = {"$absent": True}
 # What both OpenAI and Anthropic take.
 _USUAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")

@@ -9,8 +9,6 @@ from pydantic import Field
 from kindlm.config.section import EXTENSION, Count, Maybe, Text
 from kindlm.section import Section
 
-__all__ = ["CassetteConfig", "ToolAnswerConfig", "ToolConfig", "ToolReplyConfig"]
-
 
 class ToolReplyConfig(Section):
     """One answer of a simulated tool: `then`, or a `fault`."""

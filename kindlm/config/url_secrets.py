@@ -13,8 +13,6 @@ from urllib.parse import unquote, urlsplit
 
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary
 
-__all__ = ["dsn_secrets", "hide_in_urls", "is_url", "secret_parts", "url_secrets"]
-
 _SHORTEST = 8
 """Of a value in a query: `?sort_key=name` is no secret."""
 

@@ -18,8 +18,6 @@ from kindlm.config.values import TAGS
 from kindlm.suggestions import hint_for
 from kindlm.wording import printable
 
-__all__ = ["fit", "kind_of", "validate"]
-
 M = TypeVar("M", bound=BaseModel)
 
 _EXPECTED = {

@@ -15,24 +15,6 @@ from pydantic_core import PydanticCustomError
 from kindlm.config.url_secrets import secret_parts
 from kindlm.patterns import excess_of
 
-__all__ = [
-    "LIST",
-    "MAPPING",
-    "TAGS",
-    "TEXT",
-    "check_command",
-    "check_env_name",
-    "check_pattern",
-    "check_url",
-    "form_of",
-    "integral",
-    "is_url",
-    "not_bool",
-    "not_null",
-    "plain_number",
-    "refuse",
-]
-
 TEXT, LIST, MAPPING = "<text>", "<list>", "<mapping>"
 TAGS = frozenset({TEXT, LIST, MAPPING})
 """Names of union branches; they are in the places that pydantic reports, not in the file."""

@@ -13,8 +13,6 @@ from kindlm.config.raw import Raw, items, section
 from kindlm.config.rows import MAX_ROWS, Row, RowFile, RowProblem
 from kindlm.errors import Err, Ok
 
-__all__ = ["check_rows", "check_variables", "row_name"]
-
 MAX_SHOWN_ROWS = 10
 """Rows without a variable that are told one by one."""
 

@@ -49,8 +49,6 @@ from kindlm.transcript import (
     total_of,
 )
 
-__all__ = ["Finished", "callee", "end_unrun", "run_execution"]
-
 _log = FieldLog(__name__)
 
 _TAKEN_OUT = (

@@ -41,16 +41,6 @@ from kindlm.suite import ModelParams, ModelTarget, SimulatedTool, Suite
 from kindlm.transcript import Cost, Message, Role, ToolCall, Usage
 from kindlm_store.new_event import scrub
 
-__all__ = [
-    "BASE_DELAY_S",
-    "MAX_DELAY_S",
-    "MAX_RESENDS",
-    "Calls",
-    "definition_of",
-    "fingerprint",
-    "retry_delay",
-]
-
 T = TypeVar("T")
 
 BASE_DELAY_S = 0.5

@@ -14,8 +14,6 @@ from pydantic.alias_generators import to_snake
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.suite import Suite
 
-__all__ = ["in_words_of", "said_in_words_of"]
-
 _KEYS = (
     *("responsePath", "toolCallsPath", "assistantId", "oneShot", "inputKey", "graphConfig"),
     *("timeoutMs", "apiKeyEnv", "baseUrl"),

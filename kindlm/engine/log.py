@@ -12,8 +12,6 @@ from collections.abc import MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["FieldLog", "name_execution"]
-
 _EXECUTION: ContextVar[dict[str, str] | None] = ContextVar("execution", default=None)
 
 logging.getLogger("kindlm").addHandler(logging.NullHandler())

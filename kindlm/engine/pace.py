@@ -42,13 +42,6 @@ from kindlm.events import ProviderPaced
 from kindlm.ports import Clock, Quota
 from kindlm.suite import AgentTarget, ProviderSettings
 
-__all__ = [
-    "MAX_RETRY_AFTER_S",
-    "Callee",
-    "Pace",
-    "Turn",
-]
-
 START_WINDOW = 6
 GROWTH_IN_SLOW_START, GROWTH_AT_A_RATE, GROWTH_AFTER_SPURIOUS = 1 / 4, 1 / 2, 1.0
 BACKOFF_FACTOR = 0.5

@@ -31,8 +31,6 @@ from kindlm.ports import (
 from kindlm.suite import AgentTarget, Price, ProviderSettings, Suite
 from kindlm.transcript import Usage
 
-__all__ = ["USED_UP", "Limits", "OneForEach", "Ports", "Run"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -20,8 +20,6 @@ from kindlm.engine.log import FieldLog
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.suite import Service
 
-__all__ = ["start_services"]
-
 _log = FieldLog(__name__)
 
 _TRIES = 5

@@ -26,15 +26,6 @@ from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind
 from kindlm.wording import listed, shown
 
-__all__ = [
-    "MissingValueError",
-    "SimulatedAnswer",
-    "SimulatedTools",
-    "as_text",
-    "fill",
-    "state_matches",
-]
-
 _Problems: TypeAlias = tuple[ToolProblem, ...]
 
 _NOTHING: Mapping[str, Any] = {}

@@ -23,17 +23,6 @@ from kindlm.money import exceeds
 from kindlm.ports import Clock
 from kindlm.transcript import Cost
 
-__all__ = [
-    "Budget",
-    "Deadline",
-    "Permit",
-    "Permits",
-    "Stop",
-    "SystemClock",
-    "cut_off",
-    "leaving_nothing",
-]
-
 T = TypeVar("T")
 
 _GRACE_S = 2.0

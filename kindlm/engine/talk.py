@@ -44,8 +44,6 @@ from kindlm.transcript import (
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 
-__all__ = ["AgentTalk", "HeldTalk", "ModelTalk", "Talk", "first_messages"]
-
 _log = FieldLog(__name__)
 
 _LOGGED_CHARACTERS = 2000

@@ -11,8 +11,6 @@ from kindlm.events import AgentToolUse, Payload, ToolCalled, ToolSimulated
 from kindlm.ports import AnsweredCall, Clock
 from kindlm.transcript import ToolCall, ToolUse, storable_json
 
-__all__ = ["Tools"]
-
 
 class Tools:
     """Answers tool calls of a model or an agent, and numbers them from 0 as they were made.

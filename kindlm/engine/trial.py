@@ -23,9 +23,6 @@ from kindlm.ports import CheckContext, Checker, Clock, ModelReply, Question
 from kindlm.suite import Expectation, Script
 from kindlm.transcript import Message, Role, Step
 
-__all__ = ["ScriptedTrial"]
-
-
 _NUMBER = "score"
 """The kind of numbers that a script records: they decide nothing, and are compared."""
 

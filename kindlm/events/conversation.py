@@ -20,8 +20,6 @@ from kindlm.events.execution import ExecutionStarted
 from kindlm.transcript import Role, ToolUse, Transcript
 from kindlm_store.new_event import scrub
 
-__all__ = ["Conversation"]
-
 
 @dataclass(eq=False)
 class Conversation:

@@ -20,8 +20,6 @@ from kindlm.formats.foreign_results import (
     ForeignTest,
 )
 
-__all__ = ["is_evalview", "read_evalview"]
-
 _VERSION = 1
 _MOST_RESULTS = 10_000
 

@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-__all__ = ["Amount", "Count", "ForeignModel", "Share", "utc"]
-
 _MOST = 2**53
 
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ForeignCall", "ForeignExecution", "ForeignResults", "ForeignTest"]
-
 
 @dataclass(frozen=True, slots=True)
 class ForeignCall:

@@ -17,8 +17,6 @@ from kindlm.formats.foreign_fields import Amount, Count, ForeignModel, Share, ut
 from kindlm.formats.foreign_results import ForeignExecution, ForeignResults, ForeignTest
 from kindlm.wording import count
 
-__all__ = ["is_baseline", "read_baseline"]
-
 _VERSION = "1"
 _MOST_REPEATS = 1_000
 _LONGEST_NAME = 10_000

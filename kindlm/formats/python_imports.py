@@ -17,8 +17,6 @@ from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["ImportReader", "import_root"]
-
 _LOOKED_AT = 1 << 20
 """Bytes of a file that are read."""
 

@@ -20,8 +20,6 @@ from typing import Literal
 
 from kindlm.suggestions import suggest
 
-__all__ = ["SUFFIXES", "FrontEnd", "has_name", "looks_like_tests", "recognised"]
-
 FrontEnd = Literal["kindlm", "evalview", "scenario"]
 
 SUFFIXES = (".yaml", ".yml", ".toml", ".py")

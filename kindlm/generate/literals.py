@@ -11,19 +11,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 
-__all__ = [
-    "WIDTH",
-    "docstring_lines",
-    "is_name",
-    "keyed",
-    "one_line",
-    "python_literal",
-    "python_parts",
-    "slug",
-    "spoken",
-    "width_of",
-]
-
 WIDTH = 88
 """Columns of a line, as formatters of Python count them by default."""
 

@@ -11,22 +11,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 
-__all__ = [
-    "CATEGORIES",
-    "TOOL_USE",
-    "Form",
-    "Generated",
-    "Order",
-    "PlannedScenario",
-    "PlannedTurn",
-    "PlannedUser",
-    "WrittenFile",
-    "in_turn",
-    "parse_categories",
-    "shares",
-    "wanted",
-]
-
 TOOL_USE = "tool-use"
 """The category of scenarios that need a tool."""
 

@@ -10,16 +10,6 @@ from typing import Any
 from kindlm.generate.literals import is_name, one_line
 from kindlm.model_answers import object_in, objects_member, text_member, texts_member
 
-__all__ = [
-    "AgentProfile",
-    "Exchange",
-    "KnownTool",
-    "Sources",
-    "names_tool",
-    "plain_profile",
-    "read_profile",
-]
-
 _MADE = re.compile(r"[_.\-\d]|[a-z][A-Z]")
 """What names of tools have and words do not: `lookup_order`, `lookupOrder`, `orders.find`."""
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from kindlm.generate.literals import WIDTH, docstring_lines, python_literal, python_parts, width_of
 from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
 
-__all__ = ["python_text"]
-
 _INDENT = "    "
 _RIGHT = "# What a right answer does: a judge gives it points."
 _WRONG = "# What it must not do: a judge says of each rule whether it is kept."

@@ -20,13 +20,6 @@ from kindlm.generate.plan import CATEGORIES
 from kindlm.generate.profile import AgentProfile, Sources, plain_profile
 from kindlm.ports import Purpose, Question, ResponseSchema
 
-__all__ = [
-    "in_calls",
-    "plan_question",
-    "plan_tokens",
-    "profile_question",
-]
-
 PROFILE_TOKENS = 2_000
 """Tokens that a profile may have."""
 

@@ -11,8 +11,6 @@ from kindlm.generate.plan import TOOL_USE, PlannedScenario, PlannedTurn, Planned
 from kindlm.model_answers import object_in, objects_member, text_member, texts_member
 from kindlm.wording import shown
 
-__all__ = ["ReadPlan", "read_plan"]
-
 _LONGEST_TITLE = 100
 _LONGEST_RULE = 500
 _LONGEST_TONE = 60

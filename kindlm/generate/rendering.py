@@ -21,15 +21,6 @@ from kindlm.generate.yaml_form import yaml_text
 from kindlm.scenarios.configuration_files import load_configuration
 from kindlm.scenarios.load import Surroundings, load_scenarios
 
-__all__ = [
-    "RenderedFile",
-    "check_folder",
-    "problems_of",
-    "profile_text",
-    "rendered",
-    "write_file",
-]
-
 
 def free_name(stem: str, suffix: str, taken: Collection[str], folder: Path, *, force: bool) -> str:
     """Return the first name that is free: `stem.suffix`, else with a number.

@@ -30,14 +30,6 @@ from kindlm.suite import AgentTarget, Case, Prompt, Script, Suite
 from kindlm.transcript import FinishReason, Step
 from kindlm.wording import count, shown
 
-__all__ = [
-    "PROBES",
-    "GenerationScript",
-    "generation_suite",
-    "not_written",
-    "with_script",
-]
-
 _NAME = "kindlm gen"
 ANSWER_MS = 300_000
 """How long an answer of the model may take, and of an agent that has no limit of its own."""

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from kindlm.generate.literals import keyed
 from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
 
-__all__ = ["yaml_text"]
-
 _ORIGIN = "# Written by `kindlm gen` from a plan that a model made; it is yours to edit."
 
 

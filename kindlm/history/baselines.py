@@ -14,17 +14,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.queries import value_of
 from kindlm.plan import Execution
 
-__all__ = [
-    "Baseline",
-    "BaselineChecks",
-    "RecordedBaselines",
-    "find_baseline",
-    "last_change",
-    "list_baselines",
-    "no_baseline",
-    "output_of",
-]
-
 _LIST = """
 SELECT b.*, b."by" AS set_by, b.at AS set_at, a.run IS NOT NULL AS active,
        EXISTS (SELECT 1 FROM runs r WHERE r.id = b.run) AS here

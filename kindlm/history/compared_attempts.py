@@ -14,8 +14,6 @@ from enum import StrEnum
 from kindlm.history.queries import among
 from kindlm.history.rows import AttemptView
 
-__all__ = ["Attempts", "attempts_to_compare"]
-
 _RETRIED_IN = """
 SELECT EXISTS (SELECT 1 FROM executions e
                  JOIN retried_attempts r ON r.execution = e.id

@@ -11,8 +11,6 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Paid", "paid_for_execution", "paid_for_runs", "paid_for_test"]
-
 _PAID = """
 SELECT r.id, r.mode,
        sum(CASE WHEN c.purpose = 'test' THEN c.cost_usd END) AS agents_usd,

@@ -16,17 +16,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.queries import among
 from kindlm.history.runs import Run, RunFilter, options_of, runs, state_of
 
-__all__ = [
-    "Group",
-    "GroupName",
-    "Shard",
-    "ShardRun",
-    "as_one_run",
-    "find_group",
-    "read_shard",
-    "shards_of",
-]
-
 _T = TypeVar("_T", bound=Hashable)
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from kindlm.strict_json import parse_json
 
-__all__ = ["read_arguments", "read_json"]
-
 _MAX_DEPTH = 200
 
 

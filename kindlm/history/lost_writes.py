@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["lost_writes"]
-
 _HEADER = struct.Struct(">II I4x 8s8x")
 """Of the log: its magic number, the version, the bytes of a page, the salts."""
 

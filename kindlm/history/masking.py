@@ -19,8 +19,6 @@ from kindlm.history.json_text import read_json
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, ToolCallView
 from kindlm.projections.views import GONE
 
-__all__ = ["Mask", "mask_of", "masked", "shown_note", "source_text"]
-
 _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")
 _EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")
 """The beginning and the end of a match, as checks let them be seen."""

@@ -8,8 +8,6 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.projections import PROJECTIONS
 from kindlm_store.project import problem_of, read_states
 
-__all__ = ["are_outdated", "read_model_problem"]
-
 
 def are_outdated(db: sqlite3.Connection) -> bool:
     """Tell whether opening the history for writing would update its tables to this version."""

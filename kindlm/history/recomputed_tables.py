@@ -21,8 +21,6 @@ from kindlm_store import (
     recomputed,
 )
 
-__all__ = ["changed_tables"]
-
 _JOURNALS = ("run.labelled", "run.sealed", "review.recorded", "baseline.set", "baseline.removed")
 """What is told of a run in other streams than its own."""
 

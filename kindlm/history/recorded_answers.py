@@ -22,20 +22,6 @@ from kindlm.plan import Execution
 from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose
 from kindlm_store import REDACTED
 
-__all__ = [
-    "CachedAnswers",
-    "Calls",
-    "Place",
-    "RecordedAnswers",
-    "RecordedCall",
-    "RescoredAnswers",
-    "answer_facts",
-    "earlier_runs",
-    "not_found",
-    "read_calls",
-    "runs_related_to",
-]
-
 # The calls of executions of some runs, those of the first run first; each step by an index. A
 # conversation that is looked at again was held in another run. A replayed run fails where the last
 # try failed, and knows the last attempt only.

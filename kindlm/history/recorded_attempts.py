@@ -36,15 +36,6 @@ from kindlm.plan import Execution
 from kindlm.ports import HeldConversation, Purpose
 from kindlm.transcript import Message, Role, Transcript
 
-__all__ = [
-    "PurgedError",
-    "RecordedAttempt",
-    "RecordedTranscripts",
-    "read_messages",
-    "recorded_executions",
-    "transcript_of",
-]
-
 # The events of one attempt, by the index over subjects; every run has events of that subject.
 _EVENTS = """
 SELECT type, data FROM event_log

@@ -15,19 +15,6 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import mean_interval, wilson_interval
 from kindlm.history.statistics.tables import Counts
 
-__all__ = [
-    "Flakiness",
-    "RepeatStatistics",
-    "ScoreStatistics",
-    "TwoVerdicts",
-    "differing_verdicts",
-    "flakiness",
-    "pass_at",
-    "pass_hat",
-    "repeat_statistics",
-    "verdicts_of",
-]
-
 _SCORES = """
 SELECT a.score
   FROM executions e

@@ -31,8 +31,6 @@ from kindlm.ports import Agent, AgentReply, AgentRequest, Asked, ModelReply, Pur
 from kindlm.transcript import Message, Role
 from kindlm.wording import count, shown
 
-__all__ = ["ReplayedAnswers", "ReplayedRun", "agent_reply"]
-
 
 class ReplayedRun:
     """A run whose answers are given again; `db` is a read-only connection."""

@@ -13,8 +13,6 @@ from kindlm.stored_form import bounded
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wording import shown
 
-__all__ = ["differences", "is_as_recorded", "text_difference"]
-
 # What stands in a suite until values of the environment are put in. They are not recorded as such.
 _DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
 

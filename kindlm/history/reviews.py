@@ -23,17 +23,6 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import Outcome, Status
 
-__all__ = [
-    "SUBSTANTIAL",
-    "Agreement",
-    "JudgedCriterion",
-    "PeopleAndJudges",
-    "ReviewedExecution",
-    "Trust",
-    "compare_reviews",
-    "reviewed_executions",
-]
-
 SUBSTANTIAL = 0.6
 """The kappa from which agreement is called substantial.
 

@@ -25,26 +25,6 @@ from kindlm.history.verdict import (
 from kindlm.outcome import Outcome, Status
 from kindlm.suite import ScoreLimits
 
-__all__ = [
-    "AssertionView",
-    "AttemptView",
-    "CallView",
-    "ExecutionView",
-    "GateThen",
-    "Repeat",
-    "ReviewView",
-    "Reviewed",
-    "SuiteView",
-    "Summary",
-    "TestView",
-    "ToolCallView",
-    "assertion_of",
-    "counts_of",
-    "execution_of",
-    "scores_of",
-    "test_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SuiteView:

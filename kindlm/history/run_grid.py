@@ -18,8 +18,6 @@ from kindlm.history.run_view import RunView
 from kindlm.history.verdict import test_status
 from kindlm.outcome import Status
 
-__all__ = ["Grid", "GridCell", "GridExecution", "GridRow", "read_grid"]
-
 # What was paid for an execution: all its attempts, judges included.
 _COLUMNS = """
        e.id, e.suite, e.test, e.target, e.repeat, e.status, e.latency_ms,

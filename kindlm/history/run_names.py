@@ -23,16 +23,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.groups import Group, GroupName, find_group, shards_of
 from kindlm.history.runs import Run, RunFilter, runs
 
-__all__ = [
-    "Revision",
-    "find_pair",
-    "find_run",
-    "find_run_or_group",
-    "find_sides",
-    "latest_finished",
-    "run_before",
-]
-
 Revision: TypeAlias = Callable[[str], str | None]
 """Returns the full commit that a git revision names; None if there is no git, or no such name."""
 

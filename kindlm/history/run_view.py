@@ -49,8 +49,6 @@ from kindlm.history.verdict import (
 )
 from kindlm.suite import Gate
 
-__all__ = ["RunView"]
-
 
 class RunView:
     """Reads a run from the read models, or a group of shards as one run.

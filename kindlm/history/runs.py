@@ -17,20 +17,6 @@ from kindlm.history.verdict import StatusCounts
 from kindlm.projections.views import RUN_LABEL
 from kindlm_store import is_held
 
-__all__ = [
-    "STATUSES",
-    "Run",
-    "RunFigures",
-    "RunFilter",
-    "choices",
-    "options_of",
-    "read_figures",
-    "runner_of",
-    "runs",
-    "state_of",
-    "status_of",
-]
-
 STATUSES = ("passed", "failed", "interrupted", "aborted", "not ended")
 """The values of `RunFilter.status`: the verdict as it was reported, or how the run stands."""
 

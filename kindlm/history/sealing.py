@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping
 from kindlm_store import RecordedEvent
 from kindlm_store.erasing import Erasure, Erasures
 
-__all__ = ["PURGES", "SEALED_HEADS"]
-
-
 SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
     "run.sealed": lambda event: {f"run/{event.data['run']}": event.data["head"]}
 }

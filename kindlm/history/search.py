@@ -29,20 +29,6 @@ from kindlm.history.queries import value_of
 from kindlm.history.run_view import RunView
 from kindlm_store import LockHeldError, StreamLock
 
-__all__ = [
-    "Finding",
-    "Findings",
-    "Kind",
-    "Progress",
-    "TooLongError",
-    "catch_up",
-    "find_texts",
-    "index_file",
-    "is_damage",
-    "progress_of",
-    "remove_index",
-]
-
 
 class Kind(Enum):
     """What a text was in the conversation; a column of the index."""

@@ -34,15 +34,6 @@ from kindlm.history.statistics.pass_rates import BLOCK
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts
 
-__all__ = [
-    "AddedRepeats",
-    "Suspect",
-    "read_added",
-    "share_out",
-    "share_out_both",
-    "suspects",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class AddedRepeats:

@@ -12,8 +12,6 @@ from kindlm.history.recorded_attempts import PurgedError, read_messages
 from kindlm.history.runs import RunFilter, options_of, runs, state_of
 from kindlm.transcript import Role
 
-__all__ = ["SourceRun", "SourceSuite", "SourceTest", "live_runs", "read_source"]
-
 _SUITES = """
 SELECT id, project, name, path FROM suites
  WHERE run = :run AND error_code IS NULL AND (:name IS NULL OR name = :name)

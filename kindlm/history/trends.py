@@ -17,8 +17,6 @@ from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import is_flaky
 from kindlm.outcome import Status
 
-__all__ = ["Trend", "TrendPoint", "failing_tests", "find_tests", "read_trend"]
-
 _SHORT = 8
 
 _NOT_COUNTED = frozenset({"rescored", "replayed", "settled"})

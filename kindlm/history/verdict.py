@@ -19,21 +19,6 @@ from kindlm.money import exceeds
 from kindlm.outcome import Status
 from kindlm.suite import Gate, ScoreLimits
 
-__all__ = [
-    "GateResult",
-    "LimitedScores",
-    "StatusCounts",
-    "SuiteMetrics",
-    "count_tests",
-    "evaluate_gates",
-    "is_flaky",
-    "rate_decides",
-    "read_numbers",
-    "suite_metrics",
-    "suite_passes",
-    "test_status",
-]
-
 _TOLERANCE = 1e-9
 """Rates are quotients of small integers; they may differ from a threshold by rounding alone."""
 

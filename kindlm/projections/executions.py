@@ -8,8 +8,6 @@ from __future__ import annotations
 from kindlm.projections.runs import COLUMNS
 from kindlm_store import Projection, on
 
-__all__ = ["ASSERTIONS", "EXECUTIONS", "PROVIDER_CALLS", "TOOL_CALLS"]
-
 # What an attempt came to, in both tables, and where its last event tells.
 _OUTCOME = """
         output_ref TEXT REFERENCES contents (ref), error_code TEXT, error_number INTEGER,

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from kindlm_store.project import Fold, Projection, on
 
-__all__ = ["BASELINES", "COLUMNS", "GATES", "REVIEWS", "RUNS", "SUITES"]
-
 _RUN = "iif(stream GLOB 'run/*', substr(stream, 5), stream)"
 _ABOUT = "iif(subject GLOB '[0-9]*.[0-9]*', {}, NULL)"
 _DOT = "instr(subject, '.')"

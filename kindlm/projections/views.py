@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from kindlm_store import Projection
 
-__all__ = ["ERASED", "GONE", "RUN_LABEL", "VIEWS", "WITHHELD"]
-
 RUN_LABEL = "CASE WHEN l.run IS NULL THEN r.label ELSE l.label END"
 """SQL: what the run `r` is called, with `run_labels` joined to it as `l`."""
 

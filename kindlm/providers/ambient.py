@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-__all__ = ["header_names"]
-
 
 def header_names(environ: Mapping[str, str], variable: str) -> Iterator[str]:
     """Return the names of the headers that an SDK takes from a variable of `name: value` lines."""

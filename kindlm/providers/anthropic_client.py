@@ -17,7 +17,6 @@ from kindlm.suite import ProviderSettings
 if TYPE_CHECKING:
     import anthropic
 
-__all__ = ["anthropic_client"]
 
 _BASE_URL = "https://api.anthropic.com"
 _NO_KEY = "unused"

@@ -21,8 +21,6 @@ from kindlm.providers.wire import (
 from kindlm.strict_json import parse_json
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 
-__all__ = ["WIRE", "decode", "encode"]
-
 _FINISH_REASONS = {
     "end_turn": FinishReason.STOP,
     "stop_sequence": FinishReason.STOP,

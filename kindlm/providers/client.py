@@ -25,16 +25,6 @@ from kindlm.providers.wire import UnreadableReply, Wire, WireRequest, error_mess
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
 
-__all__ = [
-    "MAX_BODY_BYTES",
-    "AnswerTooLong",
-    "HttpAnswer",
-    "NoAnswer",
-    "Transport",
-    "WireClient",
-    "refused_parameters",
-]
-
 WRITTEN_AS = {
     "temperature": "temperature",
     "top_p": "topP",

@@ -22,11 +22,6 @@ from kindlm.providers.registry import check_settings
 from kindlm.suite import ProviderSettings, Suite
 from kindlm.transcript import Usage
 
-__all__ = [
-    "find_embedder",
-    "may_embed",
-]
-
 LOCAL_MODEL_VARIABLE = "KINDLM_EMBEDDING_MODEL"
 _INSTALL = "Install it: pip install 'kindlm[embeddings]'"
 

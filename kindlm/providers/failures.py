@@ -23,18 +23,6 @@ from kindlm.strict_json import parse_json
 from kindlm.unreachable import unreachable_reason
 from kindlm_store import Redactor
 
-__all__ = [
-    "Endpoint",
-    "missing_key",
-    "of_network",
-    "of_refusal",
-    "of_refused_default",
-    "of_reply",
-    "of_status",
-    "of_timeout",
-    "unusable_key",
-]
-
 _QUOTED_CHARACTERS = 200
 _TITLES = {"openai": "OpenAI", "anthropic": "Anthropic", "ollama": "Ollama"}
 # As the providers' own SDKs have it: a lock that timed out (409) is worth another try.

@@ -10,8 +10,6 @@ from kindlm.errors import Err, Ok, Result
 from kindlm.ports import ModelClient, ModelReply, ModelRequest
 from kindlm.suite import ProviderSettings
 
-__all__ = ["client_of_package"]
-
 _log = logging.getLogger(__name__)
 
 

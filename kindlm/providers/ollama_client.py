@@ -37,15 +37,6 @@ from kindlm.providers.wire_embedder import EmbeddingWire, WireEmbedder
 from kindlm.suite import ModelParams, ProviderSettings
 from kindlm.transcript import FinishReason, Message, Role, Usage
 
-__all__ = [
-    "WIRE",
-    "decode",
-    "encode",
-    "host_url",
-    "ollama_client",
-    "ollama_embedder",
-]
-
 _PORT = 11434
 
 

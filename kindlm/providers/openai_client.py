@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import openai
     from openai._types import Headers
 
-__all__ = ["openai_client", "openai_embedder"]
 
 _BASE_URL = "https://api.openai.com/v1"
 _NO_KEY = "unused"

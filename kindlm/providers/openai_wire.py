@@ -30,14 +30,6 @@ from kindlm.providers.wire import (
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 
-__all__ = [
-    "WIRE",
-    "allows_strict",
-    "decode",
-    "encode",
-    "is_reasoning_model",
-]
-
 _VALUE_KEYWORDS = frozenset(
     {"$comment", "$schema", "const", "description", "enum", "exclusiveMaximum", "title", "type"}
     | {"exclusiveMinimum", "format", "maxItems", "maximum", "minItems", "minimum", "multipleOf"}

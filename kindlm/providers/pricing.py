@@ -20,7 +20,6 @@ from kindlm.transcript import Cost, CostSource, Usage
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
-__all__ = ["PriceTable", "matching_name"]
 
 _VERSION = re.compile(r"[-@:](?:\d{4}-\d{2}-\d{2}|\d{8}|\d{6}|\d{3,4}|latest)", re.ASCII)
 _MILLION = 1_000_000

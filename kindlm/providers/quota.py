@@ -19,8 +19,6 @@ from typing import Literal
 
 from kindlm.ports import Quota
 
-__all__ = ["quotas"]
-
 _Kind = Literal["requests", "tokens"]
 
 # What is limited, and where its headers say `remaining`, `limit` and `reset`.

@@ -16,8 +16,6 @@ from kindlm.ports import ModelClient
 from kindlm.providers.failures import missing_key, unusable_key
 from kindlm.suite import ProviderSettings
 
-__all__ = ["check_settings", "make_client"]
-
 Maker: TypeAlias = Callable[[ProviderSettings, str | None, Mapping[str, str]], ModelClient]
 
 _MAKERS = {

@@ -25,7 +25,6 @@ from yarl import URL
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["FormCache", "RequestForm", "form_cache", "form_of"]
 
 _LENGTH = "content-length"
 _HOST = "{host}"

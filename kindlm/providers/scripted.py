@@ -24,8 +24,6 @@ from kindlm.ports import ModelReply, ModelRequest
 from kindlm.suite import ProviderSettings
 from kindlm.transcript import FinishReason, Role, ToolCall, Usage
 
-__all__ = ["ScriptedClient", "scripted_client"]
-
 _ERRORS = {
     "rate_limit": (ErrorCode.PROVIDER_RATE_LIMIT, 429, True),
     "timeout": (ErrorCode.PROVIDER_TIMEOUT, None, True),

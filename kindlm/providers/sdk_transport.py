@@ -37,7 +37,6 @@ from kindlm.providers.request_form import FormCache, RequestForm, form_of
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AsyncSdk", "Sdk", "SdkTransport"]
 
 _UNREACHABLE = (UnicodeError, aiohttp.ClientError, httpx.DecodingError, OSError)
 """What is raised when no answer comes, beside the errors of the SDKs and their HTTP libraries.

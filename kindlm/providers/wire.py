@@ -14,19 +14,6 @@ from typing import Any
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.transcript import FinishReason, ToolCall, Usage
 
-__all__ = [
-    "Draft",
-    "UnreadableReply",
-    "Wire",
-    "WireReply",
-    "WireRequest",
-    "compact_json",
-    "error_message",
-    "function_calls",
-    "token_count",
-    "tool_parameters",
-]
-
 _MOST_TOKENS = 2**53
 
 

@@ -19,8 +19,6 @@ from kindlm.providers.wire import UnreadableReply, error_message, token_count
 from kindlm.strict_json import parse_json
 from kindlm.transcript import Usage
 
-__all__ = ["EmbeddingWire", "WireEmbedder"]
-
 _OK = 200
 
 

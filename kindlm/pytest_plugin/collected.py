@@ -27,17 +27,6 @@ from kindlm.scenarios.script import FunctionScript
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import Suite
 
-__all__ = [
-    "Collected",
-    "Test",
-    "YamlFile",
-    "YamlItem",
-    "collect",
-    "holds_scenarios",
-    "test_of",
-    "trial_argument",
-]
-
 
 def holds_scenarios(file: Path) -> bool:
     """Tell whether a file is YAML with scenarios."""

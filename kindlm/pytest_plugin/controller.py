@@ -20,8 +20,6 @@ from kindlm.recording.log import new_run_id, open_log
 from kindlm.recording.run_events import end_dealt
 from kindlm_store import StoreError
 
-__all__ = ["Controller"]
-
 
 class Controller:
     """The hooks of the process that controls workers; without workers it does nothing."""

@@ -14,8 +14,6 @@ from kindlm.outcome import Outcome, Status
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
 from kindlm.reports.untrusted import visible
 
-__all__ = ["failure_report", "told_error"]
-
 _MOST = 2000
 """Characters of a text that are shown of one check; the history has all of it."""
 

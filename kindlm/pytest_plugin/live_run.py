@@ -35,12 +35,6 @@ from kindlm.recording.unwritten import keep_unwritten
 from kindlm.suite import Case, Script
 from kindlm_store import EventLog, WriteFailedError
 
-__all__ = [
-    "LiveRun",
-    "Ran",
-    "told_failure",
-]
-
 
 class Cuttable:
     """Runs a script until it is cut short, as a timeout of pytest does; see `suite.Script`."""

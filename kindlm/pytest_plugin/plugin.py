@@ -6,8 +6,6 @@ import pytest
 
 from kindlm.scenarios.api import spec_of
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
-
 _HINT = "a scenario of kindlm: run pytest --kindlm, or kindlm test"
 
 

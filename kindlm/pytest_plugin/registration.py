@@ -12,8 +12,6 @@ from kindlm.pytest_plugin.controller import Controller
 from kindlm.pytest_plugin.request import read_options
 from kindlm.pytest_plugin.scenario_items import Objections, ScenarioItems
 
-__all__ = ["register"]
-
 
 def register(config: pytest.Config) -> None:
     """Register what runs scenarios here, and what looks after workers if there are any."""

@@ -19,8 +19,6 @@ from kindlm.pytest_plugin.collected import Collected
 from kindlm.recording.project import find_project
 from kindlm.recording.request import RunRequest
 
-__all__ = ["Asked", "read_options"]
-
 _MOST_REPEATS = 100
 
 

@@ -37,11 +37,6 @@ from kindlm.scenarios.api import spec_of
 from kindlm.suite import Case
 from kindlm.wording import count
 
-__all__ = [
-    "Objections",
-    "ScenarioItems",
-]
-
 _MOST = 3
 
 

@@ -24,13 +24,6 @@ from kindlm.reports.untrusted import visible
 from kindlm.wording import count
 from kindlm_store import StoreError
 
-__all__ = [
-    "tell_problems",
-    "tell_recorded",
-    "tell_run",
-    "write_configured_reports",
-]
-
 
 def flaky_tests(name: str, asked: Asked) -> list[str]:
     """Return the names of the tests of a run or group that passed, but not all of their attempts.

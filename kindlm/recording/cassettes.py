@@ -14,8 +14,6 @@ from kindlm.plan import PlannedSuite
 from kindlm.suite import Case, RecordedAnswer, SimulatedTool, Suite
 from kindlm.wording import count, shown
 
-__all__ = ["with_recorded_answers"]
-
 # A run that executed nothing of the suite, since it crashed before or was about other tests, stands
 # for nothing. Its label may be that of an earlier run which does.
 _RUN = """

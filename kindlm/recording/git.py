@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kindlm.events import GitState
 
-__all__ = ["ci_service", "commit_of", "folder_in_repository", "git_state", "remote_name"]
 
 _CI = {
     "GITHUB_ACTIONS": "github",

@@ -8,18 +8,6 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = [
-    "EventId",
-    "HashText",
-    "LineError",
-    "LineModel",
-    "StreamName",
-    "checked",
-    "json_line",
-    "numbered_lines",
-    "require_format",
-]
-
 _LONGEST_LINE = 256 * 1024 * 1024
 """Bytes; the largest text of an event is far below, however it is escaped."""
 

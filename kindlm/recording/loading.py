@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from kindlm.formats.evalview import EvalviewConfigs
     from kindlm.scenarios.load import Surroundings as ScenarioSurroundings
 
-__all__ = ["Loaded", "default_paths", "load_paths"]
 
 _DEFAULT_FILE = "kindlm.yaml"
 

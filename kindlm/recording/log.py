@@ -9,8 +9,6 @@ from pathlib import Path
 from kindlm.projections import PROJECTIONS
 from kindlm_store import EventLog, Redactor
 
-__all__ = ["new_journal", "new_run_id", "open_log"]
-
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 _ID_LENGTH = 8
 

@@ -22,8 +22,6 @@ from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.suite import Suite
 from kindlm_store import Text
 
-__all__ = ["PersonalData", "patterns_of"]
-
 _TEXT_S = 2.0
 """Seconds for all patterns on one text; a text that takes longer is not recorded."""
 

@@ -14,18 +14,6 @@ from kindlm.recording.git import remote_name
 from kindlm.scenarios.environment import put_in, unset_in
 from kindlm.scenarios.tool_table import names_kindlm
 
-__all__ = [
-    "Project",
-    "configuration_file",
-    "configured_tests",
-    "find_project",
-    "project_name",
-    "regression_threshold",
-    "report_files",
-    "run_environment",
-    "tests_folder",
-]
-
 _ENDINGS = {"junit": "xml", "markdown": "md", "terminal": "txt"}
 """The ending of a report's file, where it is not the name of its format."""
 

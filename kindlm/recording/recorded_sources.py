@@ -21,8 +21,6 @@ from kindlm.providers.embedders import find_embedder
 from kindlm.recording.request import Derived, RunRequest
 from kindlm.suite import Suite
 
-__all__ = ["embedder", "recorded_sources"]
-
 
 def recorded_sources(
     request: RunRequest, run: str, db: sqlite3.Connection

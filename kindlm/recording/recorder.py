@@ -17,8 +17,6 @@ from kindlm.plan import PlannedSuite
 from kindlm.recording.personal_data import PersonalData, patterns_of
 from kindlm_store import Append, EventLog, NewEvent, Ticket
 
-__all__ = ["RunRecorder"]
-
 
 @dataclass(slots=True)
 class _Outbox:

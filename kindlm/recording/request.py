@@ -16,16 +16,6 @@ from kindlm.events import RunOptions
 from kindlm.plan import Places, Plan, Selection
 from kindlm.suite import Suite
 
-__all__ = [
-    "Derived",
-    "Driven",
-    "Lacking",
-    "RunRequest",
-    "Settling",
-    "SkippedSuite",
-    "Watcher",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SkippedSuite:

@@ -31,15 +31,6 @@ from kindlm.recording.run_events import planned_tests
 from kindlm.recording.serving import Served
 from kindlm_store import is_held, unreadable_wal
 
-__all__ = [
-    "Unfinished",
-    "find_unfinished",
-    "lost_suite",
-    "read_earlier",
-    "read_unfinished",
-    "resumed",
-]
-
 _UNFINISHED = """
 SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
  ORDER BY started_at DESC, id

@@ -40,7 +40,6 @@ from kindlm_store import Append, EventLog, HeadOf, StreamLock
 if TYPE_CHECKING:
     from kindlm.recording.serving import Served
 
-__all__ = ["end_dealt", "finish_run", "planned_tests", "run_resumed", "session_started"]
 
 _USUAL_CONFIDENCE = 0.95
 

@@ -20,14 +20,6 @@ from kindlm_store import Redactor
 if TYPE_CHECKING:
     from kindlm.suite import Suite
 
-__all__ = [
-    "redactor",
-    "remember_secrets",
-    "secret_values",
-    "short_secrets",
-    "suite_secrets",
-]
-
 
 def _vocabulary() -> set[str]:
     """Return the words that events are made of: no value among them protects anything."""

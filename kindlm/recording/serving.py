@@ -19,8 +19,6 @@ from kindlm.recording.request import Derived, RunRequest, SkippedSuite
 from kindlm.suite import Service, Suite
 from kindlm.wording import shown
 
-__all__ = ["Served", "Tell", "serve_suites", "unsandboxed"]
-
 T = TypeVar("T")
 
 Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]

@@ -37,8 +37,6 @@ from kindlm.suite import AgentTarget, Command, Suite
 from kindlm.wording import shown
 from kindlm_store import EventLog, Redactor, StreamLock
 
-__all__ = ["run_session"]
-
 
 async def run_session(
     request: RunRequest, run: str, log: EventLog, watcher: Watcher, stop: Stop

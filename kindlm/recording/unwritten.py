@@ -47,18 +47,6 @@ from kindlm_store import (
     Text,
 )
 
-__all__ = [
-    "COULD_NOT_BE_WRITTEN",
-    "FORMAT",
-    "StreamEnd",
-    "Unwritten",
-    "find_unwritten",
-    "import_command",
-    "keep_unwritten",
-    "read_unwritten",
-    "write_unwritten",
-]
-
 FORMAT = "kindlm-unwritten-events"
 VERSION = 1
 

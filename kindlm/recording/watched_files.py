@@ -23,8 +23,6 @@ from kindlm.recording.loading import Loaded
 from kindlm.recording.project import configuration_file
 from kindlm.suite import Suite
 
-__all__ = ["Stamps", "WatchedFiles", "changed", "watched_files"]
-
 _MAX_TREE_FILES = 5_000
 """Files of one tree that are looked at; those after them, by name, are not watched."""
 

@@ -22,11 +22,6 @@ from kindlm.reports.terminal_page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-__all__ = [
-    "agreement_json",
-    "write_agreement",
-]
-
 
 def agreement_json(found: PeopleAndJudges) -> str:
     """Return what people and judges say of the same executions, as JSON."""

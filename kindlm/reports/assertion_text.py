@@ -9,8 +9,6 @@ from kindlm.history.rows import AssertionView
 from kindlm.reports.figures import score, score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
 
-__all__ = ["assertion_fields", "assertion_name", "json_shown", "place"]
-
 
 def assertion_name(assertion: AssertionView) -> str:
     """Return the kind and the label of an assertion, and whether it only advises."""

@@ -24,10 +24,6 @@ from kindlm.reports.terminal_page import Page, Part, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-__all__ = [
-    "render_execution",
-]
-
 _TEXT = 20_000
 _VALUE = 2_000
 _RAW = 50_000

@@ -6,8 +6,6 @@ from kindlm.history.costs import Paid
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 
-__all__ = ["comparison", "cost", "duration", "money", "percent", "score", "score_of_limit", "tally"]
-
 _MOST_DECIMALS = 6
 
 

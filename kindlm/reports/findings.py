@@ -10,8 +10,6 @@ from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestV
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 
-__all__ = ["FailedAssertion", "FailedExecution", "Findings", "findings_of", "retried_findings_of"]
-
 
 @dataclass(slots=True)
 class FailedAssertion:

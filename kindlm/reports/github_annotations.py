@@ -19,8 +19,6 @@ from kindlm.reports.findings import findings_of
 from kindlm.reports.unsettled import unsettled
 from kindlm.reports.untrusted import bounded, one_line, visible
 
-__all__ = ["Annotation", "annotations_of", "as_command"]
-
 _MOST = 10
 """GitHub shows so many errors of a step, and no more."""
 

@@ -9,8 +9,6 @@ from kindlm.reports.pages.document import render
 from kindlm.reports.pages.report_page import report_page
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["REPORT"]
-
 
 class _HtmlReport:
     name = "html"

@@ -39,12 +39,6 @@ from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.unsettled import unsettled
 
-__all__ = [
-    "REPORT",
-    "SCHEMA_VERSION",
-    "report_schema",
-]
-
 
 def verdicts_json(found: TwoVerdicts | None) -> dict[str, Any] | None:
     """Return both verdicts on a test, None where there is one."""

@@ -34,8 +34,6 @@ from kindlm.reports.verdict_text import show_command
 from kindlm.reports.xml_text import XmlWriter
 from kindlm.wording import count
 
-__all__ = ["REPORT"]
-
 _GATES = "Quality Gates"
 _SHARDS = "Shards"
 _RUN = "Run"

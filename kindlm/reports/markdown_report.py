@@ -41,8 +41,6 @@ from kindlm.reports.verdict_text import (
 )
 from kindlm.wording import count
 
-__all__ = ["REPORT"]
-
 _REASONS = 10
 _NOTES = 10
 _CHANGES = 10

@@ -10,8 +10,6 @@ import re
 
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["MOST_BYTES", "block", "cell", "code", "html_code", "plain"]
-
 MOST_BYTES = 55_000
 """A comment on GitHub holds 65,536 characters; others hold less."""
 

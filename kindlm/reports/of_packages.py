@@ -13,8 +13,6 @@ from kindlm.history.run_view import RunView
 from kindlm.reports.registry import Report, ReportOptions
 from kindlm.reports.untrusted import visible
 
-__all__ = ["report_of_package"]
-
 
 def report_of_package(name: str) -> Result[Report] | None:
     """Return a report of another package, None if no package has it."""

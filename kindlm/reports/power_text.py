@@ -5,8 +5,6 @@ from __future__ import annotations
 from kindlm.history.evidence.power import ComparisonPower
 from kindlm.wording import count
 
-__all__ = ["power_text"]
-
 
 def power_text(power: ComparisonPower) -> str:
     """Return what a comparison can confirm: `With 10 repeats in each run, kindlm confirms ...`."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from kindlm.reports.untrusted import Escapes
 
-__all__ = ["printed_json"]
-
 
 def printed_json(value: Any, *, indent: int | None = None) -> str:
     """Return a value as JSON without characters that change what is seen around them.

@@ -16,8 +16,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.run_view import RunView
 from kindlm.suggestions import suggest
 
-__all__ = ["Report", "ReportOptions", "find_report", "report_names"]
-
 _ALIASES = {"pretty": "terminal"}
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from kindlm.history.repeat_statistics import RepeatStatistics, ScoreStatistics
 from kindlm.reports.figures import percent
 
-__all__ = ["chances_text", "pass_rate_text", "points", "score_text"]
-
 
 def pass_rate_text(found: RepeatStatistics) -> str:
     """Return how often a test passes, with the interval of that."""

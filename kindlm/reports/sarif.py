@@ -24,12 +24,6 @@ from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import bounded, visible
 from kindlm.reports.verdict_text import show_command
 
-__all__ = [
-    "REPORT",
-    "RULES",
-    "Rule",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:

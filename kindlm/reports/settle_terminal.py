@@ -17,8 +17,6 @@ from kindlm.reports.terminal_page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = ["Settled", "counts_text", "write_planned", "write_settled"]
-
 _SIGNS: dict[Settlement | None, tuple[str, str]] = {
     Settlement.CONFIRMED: ("✗", "red"),
     Settlement.CLEARED: ("✓", "green"),

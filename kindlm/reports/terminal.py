@@ -36,10 +36,6 @@ from kindlm.reports.verdict_text import (
 )
 from kindlm.wording import count
 
-__all__ = [
-    "REPORT",
-]
-
 _TESTS = 100
 
 

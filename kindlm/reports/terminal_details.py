@@ -15,10 +15,6 @@ from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.reports.verdict_text import show_run
 from kindlm.wording import count
 
-__all__ = [
-    "write_details",
-]
-
 _EXECUTIONS = 500
 """So many are told; the others one by one, with `kindlm show`."""
 

@@ -15,10 +15,6 @@ from kindlm.reports.terminal_page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.reports.verdict_text import show_command, show_run
 
-__all__ = [
-    "write_failures",
-]
-
 _DETAILED_TESTS = 100
 """So many tests are told in detail; nobody reads more in a terminal."""
 

@@ -13,12 +13,6 @@ from rich.text import Text
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.registry import ReportOptions
 
-__all__ = [
-    "Page",
-    "Part",
-    "mark",
-]
-
 Part = str | tuple[str, str]
 """A piece of a line, with a style such as `bold red` or without."""
 

@@ -17,18 +17,6 @@ from kindlm.reports.terminal_page import Page, Part, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-__all__ = [
-    "told_otherwise",
-    "totals_of",
-    "write_gates",
-    "write_missing",
-    "write_skipped",
-    "write_then",
-    "write_tolerated",
-    "write_totals",
-    "write_warnings",
-]
-
 _NAMED_TESTS = 20
 _NAMED_MODELS = 5
 _WARNINGS = 5

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from kindlm.history.run_view import RunView
 from kindlm.wording import count
 
-__all__ = ["Unsettled", "unsettled"]
-
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:

@@ -11,8 +11,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-__all__ = ["Escapes", "bounded", "one_line", "visible"]
-
 _KEPT = frozenset("\n\t\u200c\u200d")
 """Line breaks and tabs are harmless; the joiners belong to scripts and to emoji."""
 

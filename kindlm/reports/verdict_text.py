@@ -14,18 +14,6 @@ from kindlm.reports.figures import comparison
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = [
-    "Verdict",
-    "describe_group",
-    "describe_shard",
-    "next_command",
-    "show_command",
-    "show_run",
-    "suite_verdict_of",
-    "verdict_of",
-]
-
-
 _FINISHED_BY = {
     "live": "kindlm test --resume {run}",
     "rescored": "kindlm rescore --resume {run}",

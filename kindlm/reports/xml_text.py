@@ -12,8 +12,6 @@ from xml.sax.xmlreader import AttributesImpl
 
 from kindlm.reports.untrusted import Escapes
 
-__all__ = ["XmlWriter", "escaped"]
-
 # What XML 1.0 has no way to write, not even as a character reference (section 2.2, Char), and the
 # controls and noncharacters that it discourages.
 _INVALID = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")

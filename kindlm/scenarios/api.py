@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from kindlm.bounds import MAX_REPEAT, MAX_TIMEOUT_S
 
-__all__ = ["ScenarioSpec", "scenario", "spec_of"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__kindlm_scenario__"

@@ -30,8 +30,6 @@ from kindlm.scenarios.stopping import RequirementFailed, raise_unless_of_a_test
 from kindlm.suite import Expectation
 from kindlm.wording import sentence, shown
 
-__all__ = ["Checks", "Desk", "verdict"]
-
 _MOST_SHOWN = 60
 _MOST = 50
 """How many places of an answer are told in which it does not fit."""

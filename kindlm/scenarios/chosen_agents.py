@@ -21,8 +21,6 @@ from kindlm.scenarios.configuration import AGENT, LoadedConfiguration, SandboxTa
 from kindlm.scenarios.finding import Scenario
 from kindlm.suite import AgentTarget
 
-__all__ = ["ChosenAgents", "choose_agents"]
-
 
 @dataclass(frozen=True, slots=True)
 class ChosenAgents:

@@ -22,13 +22,6 @@ from kindlm.scenarios.configuration import (
 from kindlm.scenarios.finding import Scenario
 from kindlm.suite import AgentTarget, Case, ModelTarget, Prompt, ProviderSettings, Suite
 
-__all__ = [
-    "JUDGE",
-    "SuiteIdentity",
-    "compile_scenarios",
-    "language_model",
-]
-
 JUDGE = "llm"
 """The id of the model that judges and simulates: that of `[llm]`."""
 

@@ -25,19 +25,6 @@ from kindlm.config.values import is_url
 from kindlm.scenarios.environment import deferred, put_in, unset_in
 from kindlm.suggestions import suggest
 
-__all__ = [
-    "AGENT",
-    "PROVIDERS",
-    "LlmTable",
-    "LoadedConfiguration",
-    "ProjectConfiguration",
-    "SandboxTable",
-    "agent_config",
-    "own_agent",
-    "provider_fault",
-    "read_configuration",
-]
-
 AGENT = "agent"
 """What the agent under test is called where it has no name."""
 

@@ -19,8 +19,6 @@ from kindlm.scenarios.configuration import (
 )
 from kindlm.scenarios.tool_table import names_kindlm
 
-__all__ = ["load_configuration"]
-
 _IN_PYPROJECT = ("tool", "kindlm")
 
 

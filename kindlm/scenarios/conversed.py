@@ -13,8 +13,6 @@ from kindlm.scenarios.reply import Reply
 from kindlm.scenarios.simulated_user import Asking, Exchange, Move, SimulatedUser
 from kindlm.scenarios.stopping import SimulationError
 
-__all__ = ["Conversed", "Lines", "Stop", "Talk", "converse"]
-
 Ending = Literal["goal", "limit", "stop"]
 
 Lines = Sequence[str | Message | None]

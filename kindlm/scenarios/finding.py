@@ -20,8 +20,6 @@ from kindlm.scenarios.preparation import prepared_by_marks, prepares
 from kindlm.scenarios.script import FunctionScript
 from kindlm.suite import Script
 
-__all__ = ["FoundScenarios", "Scenario", "find_scenarios"]
-
 _WITH_PYTEST = ": run pytest --kindlm"
 
 

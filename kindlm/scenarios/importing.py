@@ -19,9 +19,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.formats.python_imports import import_root
 from kindlm.guard import guard
 
-__all__ = ["SkippedFile", "import_file"]
-
-
 _brought: dict[Path, set[str]] = {}
 """The modules that test files brought along from their folders: they are read anew with them."""
 

@@ -17,8 +17,6 @@ from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
 from kindlm.suggestions import suggest
 from kindlm.wording import shown
 
-__all__ = ["discover_pack"]
-
 _GROUP = "kindlm.packs"
 
 

@@ -24,18 +24,6 @@ from kindlm.outcome import CheckResult, Outcome
 from kindlm.scenarios.reply import Reply
 from kindlm.suite import Expectation
 
-__all__ = [
-    "Pending",
-    "Verdict",
-    "asked_for",
-    "factuality_of",
-    "guardrails_of",
-    "holds",
-    "judgement_of",
-    "sentiment_of",
-    "verdict_of",
-]
-
 V = TypeVar("V")
 
 

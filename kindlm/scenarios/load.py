@@ -17,8 +17,6 @@ from kindlm.scenarios.importing import SkippedFile, import_file
 from kindlm.scenarios.preparation import prepared_by_conftest
 from kindlm.scenarios.yaml_form import read_scenarios
 
-__all__ = ["Surroundings", "compiled_suite", "load_scenarios"]
-
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:

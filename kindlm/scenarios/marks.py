@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["is_skipped", "marks_named", "marks_of", "open_condition"]
-
 
 def marks_of(owner: Any) -> list[Any]:
     """Return the marks that a function, a class with those it comes from, or a module has."""

@@ -11,8 +11,6 @@ from typing import TypeAlias
 
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 
-__all__ = ["namesakes", "written_scenarios"]
-
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition: TypeAlias = _Function | ast.ClassDef
 

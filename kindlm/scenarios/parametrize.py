@@ -15,8 +15,6 @@ from typing import Any
 
 from kindlm.scenarios.marks import marks_named
 
-__all__ = ["Arguments", "Parameters", "arguments_of", "is_trial"]
-
 _LONG = 100
 """Of longer texts pytest 9.1 makes no names, see `parametrize_long_str_id_strategy` there."""
 

@@ -11,8 +11,6 @@ from typing import TypeAlias
 
 from kindlm.errors import SourceLocation
 
-__all__ = ["Place", "asked_at", "failed_at", "shown_at", "user_trace"]
-
 Place: TypeAlias = Callable[[], SourceLocation]
 """Tells where the test is that asks for something."""
 

@@ -14,8 +14,6 @@ from typing import Any
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.scenarios.marks import marks_named
 
-__all__ = ["prepared_by_conftest", "prepared_by_marks", "prepares"]
-
 _OF_MODULES = (
     "setup_module",
     "setUpModule",

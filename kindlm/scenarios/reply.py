@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from kindlm.transcript import Step, ToolCall, Usage
 from kindlm_store import REDACTED
 
-__all__ = ["Reply"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:

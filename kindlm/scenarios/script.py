@@ -26,9 +26,6 @@ from kindlm.scenarios.trial import SyncTrial, Trial
 from kindlm.suite import Expectation
 from kindlm.wording import shown
 
-__all__ = ["FunctionScript", "record_nothing_checked"]
-
-
 _HOW_TO_CHECK = (
     ': an `assert` that holds leaves no trace. Write t.require(condition, "why"), or t.check(reply)'
 )

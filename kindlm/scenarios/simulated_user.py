@@ -20,8 +20,6 @@ from kindlm.scenarios.persona import Persona
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 
-__all__ = ["Asking", "Exchange", "Move", "SimulatedUser"]
-
 _TRIES = 2
 _MOST_TOKENS = 1_000
 

@@ -6,14 +6,6 @@ import asyncio
 
 from kindlm.errors import KindlmError
 
-__all__ = [
-    "AgentError",
-    "RequirementFailed",
-    "SimulationError",
-    "TrialOver",
-    "raise_unless_of_a_test",
-]
-
 
 class RequirementFailed(Exception):  # noqa: N818 - no error of the test
     """Something that `t.require` asked for does not hold: the scenario ends here."""

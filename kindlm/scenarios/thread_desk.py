@@ -15,8 +15,6 @@ from kindlm.ports import ModelReply, Question, Stage
 from kindlm.scenarios.stopping import TrialOver
 from kindlm.suite import Expectation
 
-__all__ = ["ThreadDesk", "at_once"]
-
 T = TypeVar("T")
 
 

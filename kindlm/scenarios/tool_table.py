@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["names_kindlm"]
-
 _TABLE = re.compile(
     r"""^[ \t]*(?:\[{1,2}[ \t]*)?["']?tool["']?[ \t]*\.[ \t]*["']?kindlm["']?[ \t]*[].=]""",
     re.MULTILINE,

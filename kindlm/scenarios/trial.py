@@ -36,8 +36,6 @@ from kindlm.scenarios.unawaited import Begun
 from kindlm.scenarios.under_test import AgentInThread, AgentUnderTest, SyncAgentUnderTest
 from kindlm.suite import Expectation
 
-__all__ = ["SyncTrial", "Trial"]
-
 
 class _Checking:
     """What trials of all kinds have: checks, requirements and scores."""

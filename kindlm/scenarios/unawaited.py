@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from kindlm.errors import SourceLocation
 
-__all__ = ["Begun"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from kindlm.scenarios.stopping import AgentError
 from kindlm.scenarios.thread_desk import ThreadDesk
 from kindlm.scenarios.unawaited import Begun
 
-__all__ = ["AgentInThread", "AgentUnderTest", "SyncAgentUnderTest"]
-
 
 class AgentUnderTest:
     """The agent that a scenario talks to; every trial has a conversation of its own."""

@@ -34,8 +34,6 @@ from kindlm.scenarios.yaml_schema import (
     spelt_out,
 )
 
-__all__ = ["ReadScenarios", "read_scenarios"]
-
 
 @dataclass(frozen=True, slots=True)
 class ReadScenarios:

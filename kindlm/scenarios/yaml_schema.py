@@ -10,8 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from kindlm.config.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Text
 from kindlm.config.values import check_pattern
 
-__all__ = ["CHECKS", "ChecksConfig", "PersonaConfig", "ScenarioConfig", "TurnConfig", "spelt_out"]
-
 Limit = Annotated[float, Field(ge=0)]
 Whole = Annotated[int, Field(ge=0), WHOLE]
 

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from kindlm.testing.conversation import Asks
     from kindlm.testing.script import Encoding, OddText, Tells
 
-__all__ = [
-    "PLENTY",
-    "Allowance",
-    "Limit",
-    "SlidingWindow",
-    "TokenBucket",
-]
 
 WINDOW_S = 60.0
 

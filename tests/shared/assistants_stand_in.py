@@ -13,8 +13,6 @@ from typing import Any
 
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
 
-__all__ = ["AssistantsApp", "AssistantsRequest", "ScriptedRun"]
-
 Json = Mapping[str, Any]
 
 

@@ -8,8 +8,6 @@ from recorded_history import History, Make, RunWriter
 
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 
-__all__ = ["compared", "passes", "record_run"]
-
 
 def passes(pattern: str) -> list[dict[str, Any]]:
     """Return the repeats of a test: `+` passed, `-` failed a check, `!` ended with an error."""

@@ -19,8 +19,6 @@ from typing import Any
 
 from aiohttp import web
 
-__all__ = ["DaytonaServer", "daytona_server"]
-
 STDOUT, STDERR = b"\x01\x01\x01", b"\x02\x02\x02"
 CHUNK = 32_768
 

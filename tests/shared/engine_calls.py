@@ -13,8 +13,6 @@ from kindlm.plan import make_plan
 from kindlm.ports import Clock
 from kindlm.suite import Case, Prompt
 
-__all__ = ["make_calls"]
-
 
 class _NothingRecorded:
     def about(self, subject: str) -> _NothingRecorded:

@@ -11,8 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Answer", "handler_of", "handler_of_the_example", "serving"]
-
 Answer = Callable[[dict[str, Any], Mapping[str, str]], dict[str, Any]]
 """Makes the answer to the body and the headers of a request; names of headers are lower case."""
 

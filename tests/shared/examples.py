@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from hypothesis import settings
 
-__all__ = ["drawn", "examples"]
-
 _ALL: Final = bool(os.environ.get("KINDLM_ALL_EXAMPLES"))
 _SHARE, _LEAST = 4, 10
 

@@ -19,8 +19,6 @@ from kindlm.history.evidence.values import CheckKey, CheckPair, RunEvidence, Sid
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 
-__all__ = ["AGENTS", "DEPENDENCES", "Dependence", "Rates", "drawn_pair", "share_of_failures"]
-
 Rates: TypeAlias = NDArray[np.float64]
 """The pass rates of checks: a row for each test, a column for each check."""
 

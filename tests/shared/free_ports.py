@@ -7,8 +7,6 @@ import socket
 from itertools import islice
 from typing import Final
 
-__all__ = ["free_ports"]
-
 _GIVEN_TO_NOBODY: Final = range(20_000, 32_000)
 """Below what Linux (32768 on) and macOS (49152 on) give to those who ask for any port."""
 

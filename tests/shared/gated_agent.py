@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-__all__ = ["GatedAgent", "serve_gated_agent"]
-
 
 @dataclass
 class GatedAgent:

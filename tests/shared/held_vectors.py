@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from vector_cases import Departure, safely
 
-__all__ = ["VECTORS", "Held", "held", "loaded"]
-
 VECTORS: Final = Path(__file__).parents[1] / "vectors"
 
 

@@ -20,8 +20,6 @@ from kindlm import plugins
 from kindlm.cli.app import run
 from kindlm.guard import guard
 
-__all__ = ["run_inside"]
-
 
 def run_inside(
     arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]

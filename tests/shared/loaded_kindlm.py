@@ -31,8 +31,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self, TextIO
 
-__all__ = ["Started", "run", "start"]
-
 _LOADED: Final = tuple(
     f"kindlm.{name}"
     for name in ("agents", "checks", "cli", "config", "formats", "history", "providers", "reports")

@@ -14,18 +14,6 @@ from workspace import Workspace, until
 
 from kindlm.testing import LoopbackServer
 
-__all__ = [
-    "SCRIPT",
-    "Silent",
-    "asked",
-    "comparable",
-    "events_of",
-    "hold",
-    "order",
-    "serve_orders",
-    "write_orders",
-]
-
 SCRIPT = {
     "rules": [{"name": "answer", "when": {}, "reply": {"text": "delivered: {{user}}"}}],
     "judge": {"default": 0.9},

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import re
 
-__all__ = ["HOSTILE", "assert_harmless", "one_line", "text_of"]
-
 HOSTILE = "</div><script>alert(1)</script>\u202e\x1b]0;x\x07<svg onload=alert(2)>"
 
 

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-__all__ = ["assert_ended", "is_written", "started_pids", "time_passes_after"]
-
 _PASSING_S = 10_000.0
 
 

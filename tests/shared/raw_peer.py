@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Peer", "Received", "http_answer", "open_peer"]
-
 
 @dataclass
 class Received:

@@ -39,8 +39,6 @@ from kindlm.suite import Gate
 from kindlm.transcript import CostSource, FinishReason, Message, Role, ToolCall
 from kindlm_store import Append, EventLog, HeadOf, NewEvent
 
-__all__ = ["History", "Make", "RunWriter"]
-
 _ABOUT = {"duration_ms", "line", "turn", "advisory"}
 """What is said of a check beside its result."""
 

@@ -11,11 +11,6 @@ from typing import Any, Final
 
 from vector_cases import Departure
 
-__all__ = [
-    "AGENTS", "CHECKS", "COMMANDS", "COMPARED", "DEPARTURES", "FOUND", "GENERATED", "LABELS",
-    "NO_TREES", "REPORTS", "TITLES", "TRIALS", "is_twice",
-]  # fmt: skip
-
 Case = dict[str, Any]
 
 _ASKED_AGAIN: Final = (

@@ -13,8 +13,6 @@ import pytest
 
 from kindlm.cli.app import run
 
-__all__ = ["copied", "good_and_rude", "held_against", "lost_checks", "rows"]
-
 
 def copied(example: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Go into a copy of an example, with nothing set that changes how it behaves."""

@@ -6,8 +6,6 @@ import pytest
 
 from kindlm.cli.app import run
 
-__all__ = ["ONE", "told_by_test"]
-
 ONE = """from kindlm import Trial, scenario
 
 @scenario("Refund flow", tags={"money"})

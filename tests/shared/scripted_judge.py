@@ -10,8 +10,6 @@ from typing import Any
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import ModelReply, Question
 
-__all__ = ["Judge"]
-
 
 class Judge:
     """Gives some answers in turn, and keeps what it was asked; what is no text is sent as JSON."""

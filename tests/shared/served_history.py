@@ -13,8 +13,6 @@ import uvicorn
 from kindlm.browse.descriptions import START_PAGE
 from kindlm.browse.server import make_datasette
 
-__all__ = ["served"]
-
 
 @contextmanager
 def served(database: Path) -> Iterator[str]:

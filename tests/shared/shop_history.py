@@ -12,8 +12,6 @@ from workspace import Workspace
 
 from kindlm.testing import LoopbackServer
 
-__all__ = ["Shop", "record_shop"]
-
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "support-agent"
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["mounted"]
-
 
 @contextmanager
 def mounted(folder: Path, size: str) -> Iterator[Path]:

@@ -6,8 +6,6 @@ from typing import Any
 
 from kindlm.suite import Case, Suite
 
-__all__ = ["make_suite"]
-
 
 def make_suite(*cases: Case, **fields: Any) -> Suite:
     """Return a suite of these cases; what matters to a test is in `fields`."""

@@ -14,22 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-__all__ = [
-    "FILES",
-    "OURS",
-    "Departure",
-    "NoCounterpart",
-    "Tracked",
-    "UnknownInput",
-    "cases_of",
-    "departing",
-    "folder",
-    "is_ours",
-    "known",
-    "safely",
-    "unknown",
-]
-
 Case = dict[str, Any]
 
 OURS: Final = Path(__file__).parents[1] / "vectors" / "data"

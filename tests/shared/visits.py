@@ -11,8 +11,6 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import ConsoleMessage, Page, Request, Response
 
-__all__ = ["Visit", "find_chromium"]
-
 _SCHEMES = ("light", "dark")
 _WIDTHS = {"wide": 1280, "narrow": 360}
 

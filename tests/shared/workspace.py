@@ -19,8 +19,6 @@ import pytest
 import yaml
 from loaded_kindlm import Started
 
-__all__ = ["KEY", "Workspace", "interrupt", "new_workspace", "signal_twice", "until"]
-
 KEY = "sk-e2e-7f3a9c51d2e84b06"
 
 

@@ -9,8 +9,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, VerboseOption
 
-__all__ = ["backup_command"]
-
 
 def backup_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.")],

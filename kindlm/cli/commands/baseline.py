@@ -8,8 +8,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
 
-__all__ = ["baseline_app"]
-
 baseline_app = typer.Typer(
     help="Choose the recorded run that later ones are compared with.",
     invoke_without_command=True,

@@ -8,8 +8,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, VerboseOption
 
-__all__ = ["browse_command"]
-
 
 def browse_command(
     port: Annotated[

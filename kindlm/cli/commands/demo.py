@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["demo_command"]
-
 
 def demo_command(
     folder: Annotated[

@@ -9,8 +9,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, DiffFormat, FailOnOption, VerboseOption
 
-__all__ = ["diff_command"]
-
 _NAMES = (
     "A run's id or its beginning, a label, a group of shards, latest, latest~N, previous, baseline,"
     " or git:REV."

@@ -9,8 +9,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
 
-__all__ = ["export_command"]
-
 
 def export_command(
     run: RunArgument = "latest",

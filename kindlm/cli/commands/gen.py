@@ -12,8 +12,6 @@ from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.garbage import put_off
 
-__all__ = ["gen_command"]
-
 
 class FileFormat(StrEnum):
     """What files are written in."""

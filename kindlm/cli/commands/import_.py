@@ -9,8 +9,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, VerboseOption
 
-__all__ = ["import_command"]
-
 
 def import_command(
     file: Annotated[

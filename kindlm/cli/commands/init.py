@@ -10,8 +10,6 @@ import typer
 
 from kindlm.cli.options import VerboseOption
 
-__all__ = ["Template", "init_command"]
-
 
 class Template(StrEnum):
     """What there is to start from: a folder of `kindlm/cli/templates` each."""

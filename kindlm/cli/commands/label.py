@@ -8,8 +8,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
 
-__all__ = ["label_command"]
-
 
 def label_command(
     run: RunArgument,

@@ -9,8 +9,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, VerboseOption
 
-__all__ = ["merge_command"]
-
 
 def merge_command(
     files: Annotated[

@@ -8,8 +8,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, VerboseOption
 
-__all__ = ["purge_command"]
-
 
 def purge_command(
     run: Annotated[

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kindlm.cli.options import DatabaseOption, VerboseOption
 
-__all__ = ["rebuild_command"]
-
 
 def rebuild_command(db: DatabaseOption = None, verbose: VerboseOption = False) -> None:
     """Compute all tables anew from the recorded events."""

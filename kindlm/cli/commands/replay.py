@@ -31,8 +31,6 @@ from kindlm.cli.options import (
 )
 from kindlm.garbage import put_off
 
-__all__ = ["replay_command"]
-
 
 class Judges(StrEnum):
     """Who answers the questions to judges."""

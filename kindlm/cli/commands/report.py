@@ -9,8 +9,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
 
-__all__ = ["report_command"]
-
 
 def report_command(
     run: RunOrGroupArgument = "latest",

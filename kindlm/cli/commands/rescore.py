@@ -22,8 +22,6 @@ from kindlm.cli.options import (
 )
 from kindlm.garbage import put_off
 
-__all__ = ["rescore_command"]
-
 
 def rescore_command(
     run: Annotated[

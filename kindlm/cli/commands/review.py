@@ -9,8 +9,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
 
-__all__ = ["review_command"]
-
 
 class _Verdict(StrEnum):
     PASS = "pass"  # noqa: S105 - a verdict

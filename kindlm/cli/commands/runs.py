@@ -8,8 +8,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
 
-__all__ = ["runs_command"]
-
 
 def runs_command(
     test: Annotated[

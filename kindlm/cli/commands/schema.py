@@ -9,8 +9,6 @@ import typer
 
 from kindlm.cli.options import VerboseOption
 
-__all__ = ["schema_command"]
-
 
 def schema_command(
     output: Annotated[

@@ -17,8 +17,6 @@ from kindlm.cli.options import (
 )
 from kindlm.garbage import put_off
 
-__all__ = ["settle_command"]
-
 _NAMES = "A run's id or its beginning, a label, latest, latest~N, previous, baseline, or git:REV."
 
 

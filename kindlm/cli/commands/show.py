@@ -8,8 +8,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
 
-__all__ = ["show_command"]
-
 
 def show_command(
     run: RunOrGroupArgument = "latest",

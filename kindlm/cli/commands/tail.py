@@ -6,8 +6,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
 
-__all__ = ["tail_command"]
-
 
 def tail_command(
     run: RunArgument = "latest", db: DatabaseOption = None, verbose: VerboseOption = False

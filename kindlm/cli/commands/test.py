@@ -32,8 +32,6 @@ from kindlm.cli.options import (
 )
 from kindlm.garbage import put_off
 
-__all__ = ["test_command"]
-
 
 def test_command(
     context: typer.Context,

@@ -9,8 +9,6 @@ import typer
 
 from kindlm.cli.options import ListFormat, StrictOption, VerboseOption
 
-__all__ = ["validate_command"]
-
 
 def validate_command(
     paths: Annotated[

@@ -8,8 +8,6 @@ import typer
 
 from kindlm.cli.options import DatabaseOption, VerboseOption
 
-__all__ = ["verify_command"]
-
 
 def verify_command(
     run: Annotated[

@@ -13,8 +13,6 @@ from kindlm.config.interpolation import names_in
 from kindlm.config.places import Path
 from kindlm.config.schema import KindlmConfig
 
-__all__ = ["warn_of_commands"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Interpreter:

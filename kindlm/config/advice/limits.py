@@ -16,8 +16,6 @@ from kindlm.config.targets import targets_of
 from kindlm.config.values import plain_number
 from kindlm.errors import Ok
 
-__all__ = ["warn_of_limits"]
-
 _COUNTING = {
     "schema_failures_max": ("schema", "no test has a `schemaFile`"),
     "pii_failures_max": ("pii", "no test checks `guardrails.pii`"),

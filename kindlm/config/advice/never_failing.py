@@ -13,8 +13,6 @@ from kindlm.config.expect_schema import (
 )
 from kindlm.config.places import Path
 
-__all__ = ["holds_always", "never_failing"]
-
 _EMPTY = "every text holds the empty one"
 _NOTHING = "it looks for no pattern"
 _ANY_NUMBER = "any number of calls will do"

@@ -14,8 +14,6 @@ from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.templates import all_templates
 from kindlm.suite import TOOL_PLACEHOLDER
 
-__all__ = ["warn_of_placeholders"]
-
 _NEARLY = re.compile(r"\{\{([ \t]*[\w.-]{1,60}[ \t]*)\}\}|\$\{((?:env|serve)\.[\w.]+)\}")
 _EXACT = re.compile(r"\{\{[\w.]+\}\}")
 _ANY = re.compile(r"\{\{[^{}\n]{1,60}\}\}")

@@ -10,8 +10,6 @@ from kindlm.config.schema import KindlmConfig
 from kindlm.config.targets import targets_of
 from kindlm.wording import count
 
-__all__ = ["warn_of_requests"]
-
 _OPENAI_URL = "https://api.openai.com/v1"
 _TAKES_PREFILL = frozenset({"anthropic", "ollama"})
 

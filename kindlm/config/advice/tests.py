@@ -19,8 +19,6 @@ from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig
 from kindlm.matching import matches
 from kindlm.suggestions import hint_for
 
-__all__ = ["expect_sections", "warn_of_tests"]
-
 _IN_A_BODY = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 # Each answer is compared with so many before it: a file may hold tens of thousands.
 _COMPARED = 100

@@ -10,8 +10,6 @@ from kindlm.config.places import Path
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.targets import targets_of
 
-__all__ = ["warn_of_unused"]
-
 
 def warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     """Report prompts, models, agents and providers that nothing refers to."""

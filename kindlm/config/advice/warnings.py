@@ -15,8 +15,6 @@ from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, items
 from kindlm.config.schema import KindlmConfig
 
-__all__ = ["warn"]
-
 
 def warn(config: KindlmConfig, raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report what has no effect, checks nothing, or cannot be meant.

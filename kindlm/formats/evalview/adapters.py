@@ -7,16 +7,6 @@ from typing import Any
 
 from kindlm.formats.evalview.schema import AdapterConfig
 
-__all__ = [
-    "AGENT_ADAPTERS",
-    "MODEL_ADAPTERS",
-    "NEEDS_NO_ENDPOINT",
-    "SIMULATES_TOOLS",
-    "UNSERVED",
-    "USUAL_MODELS",
-    "options",
-]
-
 AGENT_ADAPTERS = {
     "http": "http",
     "langgraph": "langgraph",

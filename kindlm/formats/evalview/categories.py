@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["BUILT_IN", "tools_of"]
-
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "file_read": (
         "bash", "text_editor", "read_file", "read", "view", "cat", "view_file",

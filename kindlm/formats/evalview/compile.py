@@ -23,8 +23,6 @@ from kindlm.formats.evalview.targets import JUDGE, ModelTargets, adapter_of, com
 from kindlm.formats.evalview.tools import compile_tools, told_tools
 from kindlm.suite import Case, Price, Prompt, ScoreLimits, Service, Suite
 
-__all__ = ["CheckedCase", "FolderIdentity", "compile_folder"]
-
 _TIMEOUT_MS = 120_000
 """Time for one answer where nothing is written, as in EvalView."""
 

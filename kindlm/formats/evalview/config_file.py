@@ -24,8 +24,6 @@ from kindlm.formats.evalview.rules import check_project
 from kindlm.formats.evalview.services import check_serve
 from kindlm.formats.evalview.variables import expand, has_all
 
-__all__ = ["EvalviewConfigs", "LoadedConfig", "load_config", "project_folder"]
-
 _FOLDER = ".evalview"
 _NAMES = ("config.yaml", "config.yml", "config.toml")
 

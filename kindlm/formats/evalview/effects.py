@@ -11,8 +11,6 @@ from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.schema import CaseConfig
 from kindlm.formats.evalview.targets import adapter_of
 
-__all__ = ["warn_of_no_effect"]
-
 _OF_AGENTS = (
     *("timeout", "headers", "verbose", "streaming", "mode"),
     *("assistant_id", "input_key", "graph_config"),

@@ -40,8 +40,6 @@ from kindlm.formats.evalview.expected_schema import (
 from kindlm.formats.evalview.schema import CaseConfig, ChecksConfig
 from kindlm.suite import Expectation
 
-__all__ = ["SEQUENCE_MODES", "SEVERITIES", "ScoreRules", "compile_expectations"]
-
 SEQUENCE_MODES = (SequenceMode.SUBSEQUENCE, SequenceMode.EXACT, SequenceMode.UNORDERED)
 """How a sequence of tools is compared; the first one is the default, also of unknown modes."""
 

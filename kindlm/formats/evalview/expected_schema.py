@@ -12,21 +12,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from kindlm.config.values import refuse
 
-__all__ = [
-    "Boolean",
-    "EvalviewSection",
-    "ExpectedConfig",
-    "HallucinationConfig",
-    "MetricConfig",
-    "Number",
-    "OutputConfig",
-    "Positive",
-    "SafetyConfig",
-    "Share",
-    "lowered",
-    "no_bool",
-]
-
 
 class EvalviewSection(BaseModel):
     """A mapping of the file. Only strings are strings; numbers and booleans may be written so."""

@@ -24,8 +24,6 @@ from kindlm.formats.evalview.schema import CaseConfig
 from kindlm.formats.evalview.services import check_ports_of_case, compile_services
 from kindlm.formats.evalview.variables import expand, has_all
 
-__all__ = ["Surroundings", "load_folder"]
-
 _MOST_CASES = 1_000
 
 

@@ -11,8 +11,6 @@ from kindlm.config.values import refuse
 from kindlm.formats.evalview.expected_schema import Boolean, EvalviewSection, Number, Positive
 from kindlm.formats.evalview.schema import HeadersConfig, ScoreWeights
 
-__all__ = ["PACE", "JudgeConfig", "ProjectConfig"]
-
 PACE = ("base_delay", "max_delay", "exponential", "jitter")
 """What EvalView lets users set of `retry`, and kindlm finds out by itself."""
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from kindlm.config.document import Document, read_documents
 from kindlm.formats.evalview.toml_document import read_toml
 
-__all__ = ["TOML_SUFFIX", "cases_of", "read_file"]
-
 TOML_SUFFIX = ".toml"
 
 

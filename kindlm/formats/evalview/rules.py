@@ -30,8 +30,6 @@ from kindlm.formats.evalview.targets import adapter_of, endpoint_of, model_of, n
 from kindlm.suggestions import hint_for, suggest
 from kindlm.wording import shown
 
-__all__ = ["check_case", "check_project", "weights_of"]
-
 _TOLERANCE = 0.001
 _SERVED = (*AGENT_ADAPTERS, *MODEL_ADAPTERS)
 

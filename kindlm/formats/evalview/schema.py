@@ -24,19 +24,6 @@ from kindlm.formats.evalview.expected_schema import (
 )
 from kindlm.wording import shown
 
-__all__ = [
-    "AdapterConfig",
-    "CaseConfig",
-    "ChecksConfig",
-    "HeadersConfig",
-    "MocksConfig",
-    "ScoreWeights",
-    "ThresholdsConfig",
-    "ToolDefinitionConfig",
-    "ToolMock",
-    "TurnConfig",
-]
-
 _HEADER = regex.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 # Not all that `str.isprintable` refuses: emoji are joined by formats, and spaces may be wide.

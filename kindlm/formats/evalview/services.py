@@ -19,8 +19,6 @@ from kindlm.config.templates import check_deferred
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suite import Service
 
-__all__ = ["check_ports_of_case", "check_serve", "compile_services"]
-
 _ADDRESSES = ("endpoint", "headers", "adapter_config")
 
 

@@ -17,17 +17,6 @@ from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
 from kindlm.formats.evalview.schema import AdapterConfig, CaseConfig
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
 
-__all__ = [
-    "JUDGE",
-    "ModelTargets",
-    "adapter_of",
-    "as_written",
-    "compile_agent",
-    "endpoint_of",
-    "model_of",
-    "named_model_of",
-]
-
 _USUAL_ADAPTER = "http"
 
 JUDGE = "judge"

@@ -18,8 +18,6 @@ from kindlm.config.document import Document, read_text
 from kindlm.config.nodes import MAX_DEPTH, Node
 from kindlm.config.places import Path, Problem, SourceText
 
-__all__ = ["read_toml"]
-
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _KEY = rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*"

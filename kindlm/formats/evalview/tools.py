@@ -8,8 +8,6 @@ from typing import Any
 from kindlm.formats.evalview.schema import CaseConfig, ToolDefinitionConfig, ToolMock
 from kindlm.suite import SimulatedTool, ToolAnswer
 
-__all__ = ["compile_tools", "told_tools"]
-
 
 def compile_tools(case: CaseConfig) -> tuple[SimulatedTool, ...]:
     """Return the tools that a case defines, and those that it answers for."""

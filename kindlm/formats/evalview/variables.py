@@ -17,8 +17,6 @@ from kindlm.config.interpolation import MARK
 from kindlm.config.places import Path
 from kindlm.config.raw import texts, walk
 
-__all__ = ["expand", "has_all", "variables_in"]
-
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{\{env\.(\w+)\}\}")
 

@@ -20,8 +20,6 @@ from typing import Any, TypeVar
 from kindlm.history.diff.samples import Sample, read_checks
 from kindlm.matching import canonical
 
-__all__ = ["BehaviourChange", "compare_behaviour", "usual"]
-
 T = TypeVar("T", bound=Hashable)
 
 

@@ -15,16 +15,6 @@ from typing import Any, Final, NamedTuple
 from kindlm.alignment import Bounds, in_sequence
 from kindlm.matching import Reason, equal, mismatches
 
-__all__ = [
-    "ABSENT",
-    "Call",
-    "CallChange",
-    "CallEdit",
-    "ChangedValue",
-    "compare_arguments",
-    "diff_calls",
-]
-
 _MOST_COMPARED = 300
 """Of longer sequences, so many calls are compared: the work grows with their product."""
 

@@ -16,16 +16,6 @@ from kindlm.history.evidence.values import CheckKey
 from kindlm.history.queries import among
 from kindlm.matching import equal
 
-__all__ = [
-    "Suite",
-    "SuiteConfig",
-    "compare_configs",
-    "is_other_demand",
-    "parts_of_test",
-    "read_suites",
-    "unread_tests",
-]
-
 _SUITES = """
 SELECT id, ordinal, project, name, config_hash, config_ref, error_code IS NOT NULL AS broken,
        baseline_run, unread

@@ -26,8 +26,6 @@ from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import AssertionView, AttemptView
 from kindlm.history.run_view import RunView
 
-__all__ = ["CheckChange", "TestDetails", "read_details"]
-
 _MOST_SEQUENCES = 6
 
 _Place: TypeAlias = str | int

@@ -16,15 +16,6 @@ from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, test_status
 from kindlm.outcome import Outcome, Status
 
-__all__ = [
-    "Figure",
-    "ModelChange",
-    "compare_figures",
-    "compare_models",
-    "pair_checks",
-    "side_of",
-]
-
 _ROUNDING = 1e-9
 
 _WITHOUT_CODE = (Outcome.FAILED, Outcome.INCONCLUSIVE)

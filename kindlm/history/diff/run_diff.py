@@ -43,8 +43,6 @@ from kindlm.history.json_text import read_json
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added
 
-__all__ = ["DiffOptions", "RunDiff", "compare_runs"]
-
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:

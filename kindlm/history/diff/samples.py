@@ -26,20 +26,6 @@ from kindlm.history.queries import among
 from kindlm.outcome import Status
 from kindlm.suite import ScoreLimits
 
-__all__ = [
-    "SCORED",
-    "USERS",
-    "CallRef",
-    "Failure",
-    "PlannedSamples",
-    "Sample",
-    "checks_made",
-    "independent_samples",
-    "read_checks",
-    "read_samples",
-    "turns_of",
-]
-
 SCORED = ("judge", "score", "weighted_score")
 """Kinds of assertions whose mean score may regress: criteria of judges, and weighted scores."""
 

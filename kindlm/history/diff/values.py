@@ -11,8 +11,6 @@ from kindlm.history.evidence.values import Change, Side, Strength, TestEvidence,
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
 
-__all__ = ["Kind", "QualifiedName", "TestDiff"]
-
 
 class QualifiedName(NamedTuple):
     """What identifies a test in all runs."""

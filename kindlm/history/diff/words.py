@@ -13,8 +13,6 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Edit", "Segment", "WordDiff", "diff_words"]
-
 _WORDS = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _MOST_CHARACTERS = 20_000
 _MOST_WORDS = 5_000

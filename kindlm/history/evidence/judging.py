@@ -43,8 +43,6 @@ from kindlm.history.statistics.pass_rates import Looks, confirmed_drops, repeats
 from kindlm.history.statistics.sequential import Settlement, settlements
 from kindlm.history.statistics.tables import discrete_discoveries, score_drop, score_repeats_needed
 
-__all__ = ["compared_rates", "judge_pair", "settle"]
-
 REGRESSION_THRESHOLD = 0.05
 """How far the mean of a score may fall, unless the project says so."""
 

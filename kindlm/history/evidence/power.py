@@ -28,15 +28,6 @@ from kindlm.history.statistics.pass_rates import (
 from kindlm.history.statistics.sequential import large_drop, together
 from kindlm.history.statistics.tables import Counts
 
-__all__ = [
-    "ComparisonPower",
-    "chance_to_settle",
-    "comparison_power",
-    "power",
-    "power_of_baseline",
-    "power_of_pairs",
-]
-
 OFTEN = 0.8
 """A drop counts as found if 4 of 5 comparisons confirm it."""
 

@@ -15,21 +15,6 @@ from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
 
-__all__ = [
-    "MOST_ADDED",
-    "Change",
-    "CheckKey",
-    "CheckPair",
-    "FailOn",
-    "Key",
-    "RunEvidence",
-    "Side",
-    "Strength",
-    "TestEvidence",
-    "TestPair",
-    "Verdict",
-]
-
 MOST_ADDED = 50
 """Repeats that may be added to a test of AFTER; not decided by then, it stays undecided."""
 

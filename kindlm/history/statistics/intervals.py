@@ -7,12 +7,6 @@ from functools import lru_cache
 from math import atan, cos, fsum, hypot, pi, sin, sqrt
 from statistics import NormalDist, fmean
 
-__all__ = [
-    "mean_interval",
-    "rate_difference_interval",
-    "wilson_interval",
-]
-
 _LEVEL = 0.95
 _Z_95 = 1.959963984540054
 """The standard normal distribution lies between -z and z in 95 of 100 cases."""

@@ -19,8 +19,6 @@ from kindlm.history.statistics.tables import (
     passes_before,
 )
 
-__all__ = ["PairedComparison", "compare_paired"]
-
 _EXACT_STEPS = 1 << 18
 """So many products are formed to count a distribution; larger ones are as good as normal."""
 

@@ -32,21 +32,6 @@ from kindlm.history.statistics.tables import (
     fisher_mid_p,
 )
 
-__all__ = [
-    "BLOCK",
-    "Design",
-    "Kinds",
-    "Looks",
-    "binomial",
-    "confirmed_drops",
-    "crossings",
-    "expected_by_chance",
-    "kinds_of",
-    "pass_rate_drop",
-    "repeats_needed",
-    "worst_chance",
-]
-
 _GRID = 64
 """The worst rate is looked for in steps of 1/64, then in finer ones around the best."""
 

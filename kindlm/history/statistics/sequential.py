@@ -18,8 +18,6 @@ from kindlm.history.statistics.pass_rates import (
 )
 from kindlm.history.statistics.tables import Counts, pooled
 
-__all__ = ["Settlement", "large_drop", "settlements", "together"]
-
 _DROP = 0.3
 """The drop of the pass rate that a cleared test may still hide in one of ten cases."""
 

@@ -16,20 +16,6 @@ from math import ceil, comb
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
-__all__ = [
-    "Counts",
-    "DiscreteP",
-    "convolved",
-    "discrete_discoveries",
-    "even_chances",
-    "fisher_drop",
-    "fisher_mid_p",
-    "passes_before",
-    "pooled",
-    "score_drop",
-    "score_repeats_needed",
-]
-
 _EXACT_SCORES = 60
 """Up to so many scores on both sides together, all ways to deal them out are counted."""
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-__all__ = ["ARTICLES", "articles_for"]
-
 
 @dataclass(frozen=True, slots=True)
 class Article:

@@ -14,8 +14,6 @@ from kindlm.reports.compliance.rendering import render
 from kindlm.reports.compliance.template_process import TemplateFailedError, render_apart
 from kindlm.reports.markdown_text import code, plain
 
-__all__ = ["SEPARATOR", "Document", "write_document"]
-
 SEPARATOR = "\n---\n"
 """Between what the hash covers and the hash."""
 

@@ -29,8 +29,6 @@ from kindlm.reports.verdict_text import (
 )
 from kindlm_store.verify import verify_file
 
-__all__ = ["read_facts", "template_of"]
-
 _CONFIG = """
 SELECT c.body, c.salt FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?
 """

@@ -11,8 +11,6 @@ from kindlm.history.verdict import GateResult
 from kindlm.reports.figures import comparison
 from kindlm.reports.sarif import RULES
 
-__all__ = ["read_checks", "read_gates"]
-
 # What only advises decides nothing, and what was skipped was not looked at.
 _CHECKS = """
 SELECT a.kind, count(*) AS checks, sum(a.outcome = 'failed') AS failed,

@@ -16,8 +16,6 @@ from kindlm.projections.views import RUN_LABEL
 from kindlm.reports.diff.text import headline_of
 from kindlm.reports.verdict_text import suite_verdict_of
 
-__all__ = ["read_baseline", "read_history"]
-
 _MOST = 10
 
 _FINISHED = """

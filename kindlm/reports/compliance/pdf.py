@@ -17,7 +17,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
 
-__all__ = ["pdf_of", "require_pdf"]
 
 _FONTS = (
     "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",

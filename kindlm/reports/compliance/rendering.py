@@ -19,8 +19,6 @@ from kindlm.reports.compliance.articles import articles_for
 from kindlm.reports.markdown_text import cell, plain
 from kindlm.reports.untrusted import visible
 
-__all__ = ["TooLongError", "render"]
-
 _EXACT = re.compile(r"sha256:[0-9a-f]{64}|[0-9TZ:. +-]+", re.ASCII)
 _BREAKS = re.compile(r"\s*\n\s*")
 _NO_WIDTH = "\u200b"

@@ -10,8 +10,6 @@ from kindlm.reports.compliance.document import Document, write_document
 from kindlm.reports.compliance.facts import read_facts, template_of
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["REPORT", "document_of"]
-
 
 def document_of(view: RunView, suite: str, options: ReportOptions) -> Document:
     """Return the document of one suite of a run, by the suite's id."""

@@ -8,8 +8,6 @@ from kindlm.history.queries import among
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 
-__all__ = ["read_reviews"]
-
 _MOST = 200
 
 _FROM = """

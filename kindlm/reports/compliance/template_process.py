@@ -13,8 +13,6 @@ from typing import Any
 
 from kindlm.reports.compliance.template_limits import LIMITS, Limits
 
-__all__ = ["TemplateFailedError", "environ_of_templates", "render_apart"]
-
 # `-P` and this order: nothing of the folder that happens to be the current one is imported.
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "

@@ -14,8 +14,6 @@ from contextlib import suppress
 from kindlm.reports.compliance.rendering import TooLongError, render
 from kindlm.reports.compliance.template_limits import Limits
 
-__all__ = ["main"]
-
 _MIB = 1024 * 1024
 _PLACE = re.compile(r" at 0x[0-9a-fA-F]+")
 

@@ -10,8 +10,6 @@ from kindlm.reports.pages.document import render
 from kindlm.reports.pages.links import NoLinks
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["write_diff"]
-
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     """Write the page; it has no options."""

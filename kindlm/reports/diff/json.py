@@ -22,8 +22,6 @@ from kindlm.reports.diff.text import headline_of, next_step, notes_of
 from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
 
-__all__ = ["SCHEMA_VERSION", "check_evidence", "diff_schema", "write_diff"]
-
 SCHEMA_VERSION = 1
 
 _WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.ERASED, Kind.OTHER_WORDS, Kind.NOT_RUN)

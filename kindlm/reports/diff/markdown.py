@@ -42,8 +42,6 @@ from kindlm.reports.markdown_text import MOST_BYTES, block, cell, code, html_cod
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line
 
-__all__ = ["SIGNS", "changes_table", "write_diff"]
-
 _ROWS = 50
 _TOLD = 40
 _CONFIG = 30

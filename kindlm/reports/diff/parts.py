@@ -16,21 +16,6 @@ from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line, visible
 
-__all__ = [
-    "call_aside",
-    "change_text",
-    "check_name",
-    "check_text",
-    "checks_to_tell",
-    "config_texts",
-    "excerpt",
-    "marked",
-    "measures",
-    "p_value",
-    "points",
-    "sequence_text",
-]
-
 _CONTEXT = 60
 """So many characters of a text that stayed are shown beside what changed."""
 

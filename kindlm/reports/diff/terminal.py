@@ -40,8 +40,6 @@ from kindlm.reports.terminal_page import Page, Part
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-__all__ = ["write_diff"]
-
 _TOLD = 20
 """So many tests are told in full; nobody reads more in a terminal."""
 

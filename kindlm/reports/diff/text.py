@@ -26,28 +26,6 @@ from kindlm.reports.untrusted import one_line
 from kindlm.reports.verdict_text import next_command, show_command, show_run
 from kindlm.wording import count
 
-__all__ = [
-    "LOOKS",
-    "Headline",
-    "Look",
-    "NextStep",
-    "attempts_text",
-    "completing_command",
-    "fail_on_text",
-    "figure_rows",
-    "headline_of",
-    "lacking_text",
-    "needs_text",
-    "next_step",
-    "not_comparable_text",
-    "notes_of",
-    "outcome_text",
-    "rate_text",
-    "run_text",
-    "scope_text",
-    "status_text",
-]
-
 
 class Headline(NamedTuple):
     """The verdict: a word in capitals, what decided it, and whether that is good or bad."""

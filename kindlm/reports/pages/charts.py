@@ -14,8 +14,6 @@ from markupsafe import Markup
 
 from kindlm.reports.figures import duration
 
-__all__ = ["Bar", "Point", "trend", "waterfall"]
-
 _WIDTH = 720
 _HEIGHT = 120
 _MARGIN = 10

@@ -10,8 +10,6 @@ from typing import Any
 from kindlm.history.masking import Mask
 from kindlm.history.rows import CallView, ToolCallView
 
-__all__ = ["Attempt", "Called", "Said", "ToolUse", "attempts_of", "highlighted", "pretty"]
-
 
 @dataclass(frozen=True, slots=True)
 class Said:

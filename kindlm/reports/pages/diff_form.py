@@ -9,8 +9,6 @@ from kindlm.errors import KindlmError
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.reports.pages.document import Document
 
-__all__ = ["DiffForm", "diff_choice_page", "read_diff_form"]
-
 _OFFERED = 100
 
 

@@ -36,8 +36,6 @@ from kindlm.reports.diff.text import (
 from kindlm.reports.pages.diff_form import DiffForm
 from kindlm.reports.pages.document import Document
 
-__all__ = ["diff_page"]
-
 _TOLD = 200
 _LISTED = 1_000
 _TEXT = 6_000

@@ -22,8 +22,6 @@ from kindlm.reports.pages.links import Links
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-__all__ = ["Document", "policy", "render", "render_fragment", "render_part"]
-
 _TEXT = 6_000
 """So many characters of a text are shown where nothing else is said."""
 

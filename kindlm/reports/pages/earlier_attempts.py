@@ -9,8 +9,6 @@ from kindlm.history.masking import Mask, masked
 from kindlm.history.rows import AssertionView, AttemptView
 from kindlm.reports.pages.evidence import excerpts_of
 
-__all__ = ["EarlierAttempt", "earlier_attempts"]
-
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempt:

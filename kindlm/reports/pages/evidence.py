@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from kindlm.history.masking import Mask, source_text
 from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
 
-__all__ = ["excerpts_of"]
-
 _EXCERPTS = 10
 _CONTEXT = 60
 

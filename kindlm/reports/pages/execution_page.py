@@ -23,8 +23,6 @@ from kindlm.reports.pages.evidence import excerpts_of
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = ["STATUS_MOODS", "execution_page"]
-
 STATUS_MOODS = {"passed": "good", "failed": "bad", "errored": "bad", "skipped": "soft"}
 """What the status of an execution, or an outcome, means to a reader."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Links", "NoLinks"]
-
 
 class Links(Protocol):
     """Returns where something is shown, as a URL; None if this page can't lead there."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kindlm.reports.pages.document import Document
 
-__all__ = ["notice_page"]
-
 
 def notice_page(title: str, message: str, hint: str | None = None) -> Document:
     """Return the page; `message` and `hint` are untrusted texts."""

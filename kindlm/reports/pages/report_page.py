@@ -25,8 +25,6 @@ from kindlm.reports.pages.links import Links, NoLinks
 from kindlm.reports.pages.run_page import SIGNS, STATUS_MOODS, run_document
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["report_page"]
-
 _BYTES = 1_700_000
 """From so many bytes on, executions are only named: the file has to open quickly."""
 

@@ -24,8 +24,6 @@ from kindlm.reports.pages.document import Document
 from kindlm.reports.pages.links import Links
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["RUN_MOODS", "page_number", "runs_page"]
-
 _LISTED = 50
 
 RUN_MOODS = {

@@ -14,8 +14,6 @@ from kindlm.reports.pages.document import Document
 from kindlm.reports.pages.execution_page import STATUS_MOODS
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["SearchIndex", "search_page"]
-
 _LISTED = 20
 _MOST_DIGITS = 15
 

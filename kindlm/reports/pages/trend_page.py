@@ -19,8 +19,6 @@ from kindlm.reports.repeats_text import points as points_of_100
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-__all__ = ["trend_page"]
-
 _RUNS = 50
 _SMALL = 360
 _COMMIT = 8
