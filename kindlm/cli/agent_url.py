@@ -5,10 +5,10 @@ from __future__ import annotations
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import read_document
-from kindlm.config.spelling import TOML
-from kindlm.config.url_secrets import secret_parts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.scenarios.configuration import agent_config
+from kindlm.spelling import TOML
+from kindlm.url_secrets import secret_parts
 
 
 def agent_at(url: str) -> Result[AgentConfig]:

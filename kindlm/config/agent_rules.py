@@ -9,9 +9,9 @@ from pydantic_core import PydanticCustomError
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, items
-from kindlm.config.values import check_url
 from kindlm.errors import ErrorCode
 from kindlm.suggestions import hint_for
+from kindlm.values import check_url
 
 OPTIONS = {
     "crewai": ("headers",),

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
-from kindlm.config.section import Maybe, Milliseconds, Open, Text
 from kindlm.config.target_schema import CommandLine
+from kindlm.section import Maybe, Milliseconds, Open, Text
 
 _WITHOUT_ENDPOINT = [
     {

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from kindlm.config.credentials import hide_headers, hide_in_options
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.section import Open
+from kindlm.section import Open
 
 HASH_LENGTH = 12
 

@@ -16,7 +16,6 @@ from typing import Any
 from kindlm.checks.of_packages import CheckOfPackage
 from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.config.raw import items, section, texts
-from kindlm.config.url_secrets import dsn_secrets, is_url, secret_parts, url_secrets
 from kindlm.secrecy import (
     SHORTEST_SECRET,
     is_credential_name,
@@ -25,6 +24,7 @@ from kindlm.secrecy import (
     may_name_a_service,
 )
 from kindlm.suite import AgentTarget, Suite
+from kindlm.url_secrets import dsn_secrets, is_url, secret_parts, url_secrets
 
 HIDDEN = "[hidden]"
 """Stands for a credential in what is recorded."""

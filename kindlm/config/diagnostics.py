@@ -12,10 +12,10 @@ from typing import Any, Literal
 from kindlm.config.document import Document
 from kindlm.config.places import Path, Position, dotted
 from kindlm.config.rows import RowProblem
-from kindlm.config.spelling import KINDLM_YAML, Spelling
-from kindlm.config.url_secrets import hide_in_urls
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.spelling import KINDLM_YAML, Spelling
 from kindlm.suggestions import hint_for, suggest
+from kindlm.url_secrets import hide_in_urls
 
 Severity = Literal["error", "warning"]
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from kindlm.config.section import (
+from kindlm.personal_data import DEFAULT_PATTERNS
+from kindlm.section import (
     EXTENSION,
     WHOLE,
     Count,
@@ -15,11 +16,10 @@ from kindlm.config.section import (
     Pattern,
     Positive,
     Score,
+    Section,
     Text,
 )
-from kindlm.config.values import refuse
-from kindlm.personal_data import DEFAULT_PATTERNS
-from kindlm.section import Section
+from kindlm.values import refuse
 
 MAX_PASSES = 20
 

@@ -29,9 +29,9 @@ from kindlm.config.expect_schema import (
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.places import Path
 from kindlm.config.schema import TestConfig
-from kindlm.config.values import plain_number
 from kindlm.errors import Ok, SourceLocation
 from kindlm.suite import Expectation
+from kindlm.values import plain_number
 
 MAX_LABEL = 200
 

@@ -13,7 +13,15 @@ from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, model_val
 
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.expect_schema import ExpectConfig
-from kindlm.config.section import (
+from kindlm.config.target_schema import (
+    CommandLine,
+    ModelConfig,
+    PriceConfig,
+    ProviderConfig,
+    ServeConfig,
+)
+from kindlm.config.tool_schema import ToolConfig
+from kindlm.section import (
     EXTENSION,
     WHOLE,
     Concurrency,
@@ -24,19 +32,11 @@ from kindlm.config.section import (
     Positive,
     Repeat,
     Score,
+    Section,
     Text,
     Url,
 )
-from kindlm.config.target_schema import (
-    CommandLine,
-    ModelConfig,
-    PriceConfig,
-    ProviderConfig,
-    ServeConfig,
-)
-from kindlm.config.tool_schema import ToolConfig
-from kindlm.config.values import not_bool, refuse
-from kindlm.section import Section
+from kindlm.values import not_bool, refuse
 
 MAX_TESTS = 1_000
 MAX_MODELS = 50

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from kindlm.config.section import EXTENSION, WHOLE, Maybe, Open, Score, Text, Url
-from kindlm.config.values import (
+from kindlm.section import EXTENSION, WHOLE, Maybe, Open, Score, Section, Text, Url
+from kindlm.values import (
     LIST,
     MAPPING,
     TEXT,
@@ -16,7 +16,6 @@ from kindlm.config.values import (
     form_of,
     refuse,
 )
-from kindlm.section import Section
 
 Command = Annotated[str, Field(min_length=1), BeforeValidator(check_command)]
 Words = Annotated[list[Text], Field(min_length=1)]

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kindlm.config.section import EXTENSION, Count, Maybe, Text
-from kindlm.section import Section
+from kindlm.section import EXTENSION, Count, Maybe, Section, Text
 
 
 class ToolReplyConfig(Section):

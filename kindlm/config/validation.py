@@ -14,8 +14,8 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.places import Path, dotted
 from kindlm.config.scalars import ScalarError, resolve_plain
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.values import TAGS
 from kindlm.suggestions import hint_for
+from kindlm.values import TAGS
 from kindlm.wording import printable
 
 M = TypeVar("M", bound=BaseModel)

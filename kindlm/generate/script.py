@@ -12,7 +12,6 @@ from typing import TypeVar
 from kindlm.config.canonical import config_hash, resolved
 from kindlm.config.credentials import hide_headers, hide_in_options
 from kindlm.config.load import suite_identity
-from kindlm.config.url_secrets import hide_in_urls
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentProfiled, ScenarioGenerated
 from kindlm.fencing import new_token
@@ -28,6 +27,7 @@ from kindlm.scenarios.compile import JUDGE, language_model
 from kindlm.scenarios.configuration import LlmTable
 from kindlm.suite import AgentTarget, Case, Prompt, Script, Suite
 from kindlm.transcript import FinishReason, Step
+from kindlm.url_secrets import hide_in_urls
 from kindlm.wording import count, shown
 
 _NAME = "kindlm gen"

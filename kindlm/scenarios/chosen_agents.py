@@ -14,11 +14,11 @@ from kindlm.config.credentials import header_secrets
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import read_document
 from kindlm.config.raw import section
-from kindlm.config.spelling import PYTHON, SCENARIO_YAML
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.scenarios.compile import compiled_agent
 from kindlm.scenarios.configuration import AGENT, LoadedConfiguration, SandboxTable, own_agent
 from kindlm.scenarios.finding import Scenario
+from kindlm.spelling import PYTHON, SCENARIO_YAML
 from kindlm.suite import AgentTarget
 
 

@@ -18,12 +18,12 @@ from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document
 from kindlm.config.interpolation import insert
 from kindlm.config.raw import section, texts
-from kindlm.config.section import Maybe, Score, Seconds, Text, Url
-from kindlm.config.spelling import TOML
 from kindlm.config.validation import fit
-from kindlm.config.values import is_url
 from kindlm.scenarios.environment import deferred, put_in, unset_in
+from kindlm.section import Maybe, Score, Seconds, Text, Url
+from kindlm.spelling import TOML
 from kindlm.suggestions import suggest
+from kindlm.values import is_url
 
 AGENT = "agent"
 """What the agent under test is called where it has no name."""

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from kindlm.config.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Text
-from kindlm.config.values import check_pattern
+from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Text
+from kindlm.values import check_pattern
 
 Limit = Annotated[float, Field(ge=0)]
 Whole = Annotated[int, Field(ge=0), WHOLE]

@@ -13,8 +13,8 @@ from kindlm.config.files import ReferencedFiles
 from kindlm.config.places import Path
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
 from kindlm.config.targets import targets_of
-from kindlm.config.values import plain_number
 from kindlm.errors import Ok
+from kindlm.values import plain_number
 
 _COUNTING = {
     "schema_failures_max": ("schema", "no test has a `schemaFile`"),

@@ -28,7 +28,6 @@ from kindlm.checks.tools import (
 from kindlm.checks.weighted_score import Scored, WeightedScore, Weights
 from kindlm.config.expectations import Placed, unique_labels
 from kindlm.config.places import Path
-from kindlm.config.values import plain_number
 from kindlm.errors import SourceLocation
 from kindlm.formats.evalview.categories import tools_of
 from kindlm.formats.evalview.expected_schema import (
@@ -39,6 +38,7 @@ from kindlm.formats.evalview.expected_schema import (
 )
 from kindlm.formats.evalview.schema import CaseConfig, ChecksConfig
 from kindlm.suite import Expectation
+from kindlm.values import plain_number
 
 SEQUENCE_MODES = (SequenceMode.SUBSEQUENCE, SequenceMode.EXACT, SequenceMode.UNORDERED)
 """How a sequence of tools is compared; the first one is the default, also of unknown modes."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from kindlm.config.values import refuse
+from kindlm.values import refuse
 
 
 class EvalviewSection(BaseModel):

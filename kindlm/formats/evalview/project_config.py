@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from kindlm.config.target_schema import ServeConfig
-from kindlm.config.values import refuse
 from kindlm.formats.evalview.expected_schema import Boolean, EvalviewSection, Number, Positive
 from kindlm.formats.evalview.schema import HeadersConfig, ScoreWeights
+from kindlm.values import refuse
 
 PACE = ("base_delay", "max_delay", "exponential", "jitter")
 """What EvalView lets users set of `retry`, and kindlm finds out by itself."""

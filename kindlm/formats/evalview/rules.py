@@ -13,7 +13,6 @@ from kindlm.checks.weighted_score import Weights
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.config.places import Path
-from kindlm.config.values import check_pattern, check_url
 from kindlm.errors import ErrorCode
 from kindlm.formats.evalview.adapters import (
     AGENT_ADAPTERS,
@@ -28,6 +27,7 @@ from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.schema import CaseConfig
 from kindlm.formats.evalview.targets import adapter_of, endpoint_of, model_of, named_model_of
 from kindlm.suggestions import hint_for, suggest
+from kindlm.values import check_pattern, check_url
 from kindlm.wording import shown
 
 _TOLERANCE = 0.001

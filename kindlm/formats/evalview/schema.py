@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import regex
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from kindlm.config.values import refuse
 from kindlm.formats.evalview.expected_schema import (
     Boolean,
     EvalviewSection,
@@ -22,6 +21,7 @@ from kindlm.formats.evalview.expected_schema import (
     lowered,
     no_bool,
 )
+from kindlm.values import refuse
 from kindlm.wording import shown
 
 _HEADER = regex.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import regex
 from pydantic_core import PydanticCustomError
 
-from kindlm.config.url_secrets import secret_parts
 from kindlm.patterns import excess_of
+from kindlm.url_secrets import secret_parts
 
 TEXT, LIST, MAPPING = "<text>", "<list>", "<mapping>"
 TAGS = frozenset({TEXT, LIST, MAPPING})
