@@ -16,7 +16,7 @@ from kindlm.errors import Ok
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal import REPORT
+from kindlm.reports.terminal.report import REPORT
 
 _GROUP = "nightly-42"
 _TESTS = ("refund", "greeting", "track-order", "cancel-order")

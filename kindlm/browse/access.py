@@ -1,17 +1,10 @@
-"""Which databases of a Datasette are histories of kindlm, and who may read them.
-
-A process can read on in a file that was deleted, moved or replaced. Its pages would show an old
-state, so nothing is served of a history that is no longer where it was.
-"""
+"""Which databases of a Datasette are histories of kindlm, and who may read them."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import closing
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasette.utils import tilde_decode  # type: ignore[import-untyped]
@@ -78,38 +71,3 @@ def _is_history(path: str) -> bool:
             return True
     except (OpenError, sqlite3.Error):
         return False
-
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
-
-
-def only_while_there(database: Path, app: App) -> App:
-    """Return an ASGI application that answers as long as the file is the one that it is now."""
-    opened = _identity(database)
-    said = f"{database} was moved, deleted or replaced. Start kindlm browse again.\n"
-    refusal = said.encode("utf-8", "backslashreplace")
-
-    async def answered(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or _identity(database) == opened:
-            await app(scope, receive, send)
-            return
-        headers = [
-            (b"content-type", b"text/plain; charset=utf-8"),
-            (b"cache-control", b"no-store"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
-        await send({"type": "http.response.start", "status": 503, "headers": headers})
-        await send({"type": "http.response.body", "body": refusal})
-
-    return answered
-
-
-def _identity(database: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(database)  # noqa: PTH116 - asked for with each request
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

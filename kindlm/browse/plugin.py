@@ -1,27 +1,225 @@
 """The Datasette plugin: pages of the history, and the ways to them from tables and menus.
 
 It is silent where no database is a history. Only what Datasette 0.65 and 1.0 both have is used.
+
+`guarded` makes answers about a history safe on their way out; those about other databases stay.
+kindlm's own pages need none of it: they are safe already, and have a stricter policy. For
+Datasette's own pages there are two means:
+
+- A content security policy. What agents said is escaped on these pages. Should something not be,
+  its script would not run, and nothing could be sent elsewhere. Datasette's own scripts get a
+  nonce where a template is compiled: in its source, which never holds data.
+- Texts with everything written out that is not meant to be read. A value can be in many places of
+  a page (a cell, a link, a facet, the title), so the whole page is rewritten.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
+import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from datasette import hookimpl  # type: ignore[import-untyped]
 from jinja2 import Environment
+from jinja2.ext import Extension
 from markupsafe import Markup, escape
 
 from kindlm.browse import routes
-from kindlm.browse.access import histories, is_history, may_read
-from kindlm.browse.addresses import Addresses
+from kindlm.browse.access import histories, is_about_history, is_history, may_read
 from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, metadata_of, tell
-from kindlm.browse.guarding import App, Nonces, guarded
+from kindlm.browse.routes import PREFIX, Addresses
+from kindlm.reports.untrusted import Escapes, visible
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
+
+_HANDLERS = ("openColumnChooser()",)
+"""What attributes of templates of Datasette 1.0 call; handlers can not be given a nonce."""
+
+_SCRIPT = re.compile(r"<script(?=[\s>])", re.IGNORECASE)
+
+_nonce: ContextVar[str | None] = ContextVar("kindlm_nonce", default=None)
+
+
+@contextmanager
+def page_nonce() -> Iterator[str]:
+    """Give the scripts of the page that is made meanwhile a new nonce, which nobody can guess."""
+    nonce = secrets.token_urlsafe(16)
+    # Plugins can ask Datasette for another page while they make one.
+    before = _nonce.set(nonce)
+    try:
+        yield nonce
+    finally:
+        _nonce.reset(before)
+
+
+def page_policy(nonce: str) -> str:
+    """Return a content security policy under which Datasette's pages work.
+
+    Their styles are inline; images are their own, or written into the styles.
+    """
+    scripts = " ".join([f"'nonce-{nonce}'", "'unsafe-hashes'", *map(_hash, _HANDLERS)])
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {scripts}",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data:",
+            "connect-src 'self'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        ]
+    )
+
+
+class Nonces(Extension):
+    """Gives each script of a template the nonce of the page, on pages that have one."""
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        environment.globals["kindlm_nonce"] = _attribute
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        """Return the source of a template with a place for the nonce in each script."""
+        del name, filename
+        return _SCRIPT.sub(r"\g<0>{{ kindlm_nonce() }}", source)
+
+
+def _attribute() -> Markup:
+    nonce = _nonce.get()
+    return Markup("") if nonce is None else Markup(' nonce="{}"').format(nonce)
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+# Values are escaped in pages: `<` and `>` are those of tags. What a form sends back, and what runs,
+# stays as it is. Styles hold names of columns, which narrow screens show.
+_PART = re.compile(
+    r"(?P<style><style\b.*?</style\s*>)"
+    r"|(?P<kept><!--.*?-->|<(?P<name>script|textarea)\b.*?</(?P=name)\s*>|<[^>]*>)"
+    r"|(?P<text>[^<]+)",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def visible_page(page: str) -> str:
+    r"""Return an HTML document in whose texts controls, direction marks and the like are shown."""
+    return _PART.sub(_visible, page)
+
+
+def _visible(found: re.Match[str]) -> str:
+    if found["style"] is not None:
+        return _IN_STYLES.written(found["style"])
+    return visible(found["text"]) if found["text"] is not None else found[0]
+
+
+def _in_a_style(char: str) -> str:
+    # In a string of CSS a backslash stands for itself when there are two.
+    return f"\\{visible(char)}"
+
+
+_IN_STYLES = Escapes(_in_a_style)
+
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
+
+_POLICY = b"content-security-policy"
+
+_STYLE = "<style>body pre#sql-query { white-space: pre-wrap; overflow-wrap: anywhere; }</style>"
+"""Datasette breaks no line of a query, and the page is as wide then as the longest of them."""
+
+
+def guarded(datasette: Datasette, app: App) -> App:
+    """Return an ASGI application whose answers about histories are safe to look at."""
+
+    async def answered(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] not in _METHODS:
+            # Datasette has no answer to these but an error of its own.
+            allowed = [(b"allow", ", ".join(sorted(_METHODS)).encode("ascii"))]
+            await send({"type": "http.response.start", "status": 405, "headers": allowed})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        if scope["type"] == "http" and _is_concerned(datasette, scope["path"]):
+            with page_nonce() as nonce:
+                await app(scope, receive, _Answer(page_policy(nonce), send).take)
+            return
+        await app(scope, receive, send)
+
+    return answered
+
+
+def _is_concerned(datasette: Datasette, path: str) -> bool:
+    base = datasette.setting("base_url")
+    path = "/" + path.removeprefix(base).lstrip("/")
+    if path == PREFIX or path.startswith(f"{PREFIX}/"):
+        return False
+    return is_about_history(datasette, path.split("/", 2)[1].partition(".")[0])
+
+
+class _Answer:
+    """An answer on its way out. A page is held back until it is complete."""
+
+    def __init__(self, policy: str, send: Send) -> None:
+        self._policy = policy
+        self._send = send
+        self._start: Message | None = None
+        self._body = b""
+
+    async def take(self, message: Message) -> None:
+        """Take a part of the answer, and send what can be sent."""
+        if message["type"] == "http.response.start":
+            headers = _with(list(message.get("headers", [])), b"x-content-type-options", b"nosniff")
+            message = {**message, "headers": headers}
+            if _is_page(headers):
+                self._start = message
+                return
+        elif self._start is not None:
+            self._body += message.get("body", b"")
+            if message.get("more_body", False):
+                return
+            await self._send({**self._start, "headers": self._headers(self._start["headers"])})
+            message = {"type": "http.response.body", "body": self._body}
+        await self._send(message)
+
+    def _headers(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Make the page safe and return its headers. A policy that it has already is kept."""
+        headers = _with(headers, _POLICY, self._policy.encode("ascii"))
+        if _value(headers, b"content-encoding") is None:
+            page = visible_page(self._body.decode("utf-8", "replace"))
+            self._body = page.replace("<head>", f"<head>{_STYLE}", 1).encode()
+            if self._body and _value(headers, b"content-length") is not None:
+                headers = [header for header in headers if header[0].lower() != b"content-length"]
+                headers.append((b"content-length", str(len(self._body)).encode("ascii")))
+        return headers
+
+
+def _is_page(headers: list[tuple[bytes, bytes]]) -> bool:
+    return (_value(headers, b"content-type") or b"").lower().startswith(b"text/html")
+
+
+def _value(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    return next((value for found, value in headers if found.lower() == name), None)
+
+
+def _with(
+    headers: list[tuple[bytes, bytes]], name: bytes, value: bytes
+) -> list[tuple[bytes, bytes]]:
+    return headers if _value(headers, name) is not None else [*headers, (name, value)]
 
 
 _ADDRESS = re.compile(r"\s*https?://")

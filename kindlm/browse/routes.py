@@ -1,8 +1,9 @@
-"""The pages that the plugin serves: each is asked of the history, and made by `kindlm.reports`.
+"""The pages that the plugin serves, and their addresses.
 
 A page is a function from the history and what was asked to a `Document`, or None if there is no
-such thing. It runs in a thread of Datasette's, on a connection that only reads. An error is a
-page, too, which says why. The search page brings the search index up to date in a thread.
+such thing. `kindlm.reports` makes the documents. A page runs in a thread of Datasette's, on a
+connection that only reads. An error is a page, too, which says why. The search page brings the
+search index up to date in a thread.
 """
 
 from __future__ import annotations
@@ -15,25 +16,75 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
-from datasette.utils import tilde_decode  # type: ignore[import-untyped]
+from datasette.utils import tilde_decode, tilde_encode  # type: ignore[import-untyped]
 from datasette.utils.asgi import Response  # type: ignore[import-untyped]
 
 from kindlm.browse.access import histories, is_history, may_read
-from kindlm.browse.addresses import PREFIX, Addresses
 from kindlm.browse.descriptions import regression_threshold
 from kindlm.errors import Err
 from kindlm.history.read_models import read_model_problem
 from kindlm.history.run_names import find_sides
 from kindlm.history.search import Progress, catch_up, is_damage, progress_of, remove_index
-from kindlm.reports.pages.document import Document, policy, render, render_part
-from kindlm.reports.pages.links import Links, NoLinks
-from kindlm.reports.pages.notice_page import notice_page
+from kindlm.reports.pages.document import (
+    Document,
+    Links,
+    NoLinks,
+    notice_page,
+    policy,
+    render,
+    render_part,
+)
 from kindlm_store import OpenError, open_reader
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
     from datasette.utils.asgi import Request
+
+PREFIX = "/-/kindlm"
+
+
+class Addresses:
+    """Where the pages of a history are served; implements `kindlm.reports.pages.document.Links`."""
+
+    def __init__(self, datasette: Datasette, database: str) -> None:
+        self._datasette = datasette
+        self._database = database
+
+    def runs(self) -> str:
+        """Return where all runs are listed."""
+        return self._page("runs")
+
+    def run(self, run: str) -> str:
+        """Return where a run is shown, by its id."""
+        return self._page("run", run)
+
+    def execution(self, execution: str) -> str:
+        """Return where an execution is shown, by its id."""
+        return self._page("execution", execution)
+
+    def diff(self, before: str, after: str) -> str:
+        """Return where two runs are compared, by their ids."""
+        return self._page("diff", before=before, after=after)
+
+    def test(self, project: str, suite: str, name: str, target: str) -> str:
+        """Return where a test is shown over time."""
+        return self._page("test", project=project, suite=suite, name=name, target=target)
+
+    def search(self) -> str:
+        """Return where texts are searched."""
+        return self._page("search")
+
+    def tables(self) -> str:
+        """Return where the tables themselves are shown."""
+        address: str = self._datasette.urls.database(self._database)
+        return str(address)
+
+    def _page(self, *parts: str, **query: str) -> str:
+        path = "/".join(tilde_encode(part) for part in (self._database, *parts))
+        asked = f"?{urlencode(query)}" if query else ""
+        return str(self._datasette.urls.path(f"{PREFIX}/{path}{asked}"))
 
 
 _WAIT_S = 0.3
@@ -151,8 +202,7 @@ def _execution(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document |
 
 def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answer:
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-    from kindlm.reports.pages.diff_form import diff_choice_page, read_diff_form
-    from kindlm.reports.pages.diff_page import diff_page
+    from kindlm.reports.diff.html import diff_choice_page, diff_page, read_diff_form
 
     before, after = asked.query.get("before", ""), asked.query.get("after", "")
     # No repository is looked into: commits are found where they were recorded.

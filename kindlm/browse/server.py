@@ -1,4 +1,10 @@
-"""Serving the history with Datasette, in this process, until it is told to stop."""
+"""Serving the history with Datasette, in this process, until it is told to stop.
+
+A web site can let its own name point to 127.0.0.1 once its page is open ("DNS rebinding"), and a
+browser then takes what is served here for a part of that site. Requests that browsers send on its
+behalf still carry its name: `only_for` refuses them. A process can read on in a file that was
+deleted, moved or replaced, and would show an old state: `only_while_there` refuses that.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +13,84 @@ import os
 import signal
 import socket
 import sqlite3
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from kindlm.browse.access import only_while_there
 from kindlm.browse.descriptions import DATABASE, configured
-from kindlm.browse.hosts import only_for
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+_REFUSAL = b"This server answers to localhost, 127.0.0.1 and [::1] only.\n"
+
+
+def answers_to(host: str, names: Collection[str]) -> bool:
+    """Tell whether a `Host` is one of some names, at whatever port; letters of either case."""
+    name, colon, port = host.rpartition(":")
+    if not colon or "]" in port:
+        name, port = host, ""
+    return name.lower() in names and (not port or (port.isascii() and port.isdigit()))
+
+
+def only_for(names: Collection[str], app: App) -> App:
+    """Return an ASGI application that refuses requests to other names."""
+
+    async def guarded(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan" and not answers_to(_host(scope), names):
+            # Misdirected Request: what it asks for is not served here.
+            headers = [(b"content-type", b"text/plain"), (b"cache-control", b"no-store")]
+            await send({"type": "http.response.start", "status": 421, "headers": headers})
+            await send({"type": "http.response.body", "body": _REFUSAL})
+            return
+        await app(scope, receive, send)
+
+    return guarded
+
+
+def _host(scope: Message) -> str:
+    found = [value for name, value in scope["headers"] if name == b"host"]
+    # None, or two of which each could be meant.
+    return str(found[0].decode("latin-1")) if len(found) == 1 else ""
+
+
+def only_while_there(database: Path, app: App) -> App:
+    """Return an ASGI application that answers as long as the file is the one that it is now."""
+    opened = _identity(database)
+    said = f"{database} was moved, deleted or replaced. Start kindlm browse again.\n"
+    refusal = said.encode("utf-8", "backslashreplace")
+
+    async def answered(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or _identity(database) == opened:
+            await app(scope, receive, send)
+            return
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        await send({"type": "http.response.body", "body": refusal})
+
+    return answered
+
+
+def _identity(database: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(database)  # noqa: PTH116 - asked for with each request
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 _USUAL_PORT = 8001

@@ -41,10 +41,9 @@ from kindlm.reports.diff.text import (
     not_comparable_text,
 )
 from kindlm.reports.figures import percent
-from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal_page import Page, Part
-from kindlm.reports.untrusted import one_line
+from kindlm.reports.terminal.page import Page, Part
+from kindlm.reports.untrusted import one_line, printed_json
 
 _SIGNS: dict[Change, Part] = {
     Change.REGRESSED: ("✗", "red"),

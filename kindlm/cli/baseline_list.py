@@ -7,8 +7,7 @@ from datetime import datetime
 
 from kindlm.cli.table import aligned
 from kindlm.history.baselines import Baseline
-from kindlm.reports.printed_json import printed_json
-from kindlm.reports.untrusted import one_line
+from kindlm.reports.untrusted import one_line, printed_json
 
 _HEADER = ("", "SUITE", "LABEL", "RUN", "SET", "BY", "PROJECT")
 

@@ -28,7 +28,7 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.log import new_journal
 from kindlm.recording.project import find_project
-from kindlm.reports.power_text import power_text
+from kindlm.reports.figures import power_text
 from kindlm.wording import count
 from kindlm_store import EventLog, NewEvent
 

@@ -9,12 +9,11 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from kindlm.browse.descriptions import INSTANCE, START_PAGE, described, merged, settings
-from kindlm.browse.hosts import LOOPBACK_NAMES
-from kindlm.browse.server import listen, make_datasette, serve
+from kindlm.browse.server import LOOPBACK_NAMES, listen, make_datasette, serve
 from kindlm.cli.console import note, warn
 from kindlm.cli.history import existing_history, open_history, or_fail, project_here
 from kindlm.recording.project import regression_threshold
-from kindlm.reports.printed_json import printed_json
+from kindlm.reports.untrusted import printed_json
 
 
 def print_metadata(database: Path | None) -> None:

@@ -23,7 +23,7 @@ from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 from kindlm.history.evidence.power import power_of_pairs
 from kindlm.history.run_names import find_sides
 from kindlm.recording.project import regression_threshold
-from kindlm.reports.power_text import power_text
+from kindlm.reports.figures import power_text
 from kindlm.reports.registry import ReportOptions
 
 

@@ -12,10 +12,9 @@ from kindlm.history.evidence.power import comparison_power
 from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedCase, PlannedSuite
 from kindlm.providers.pricing import PriceTable
-from kindlm.reports.figures import money
-from kindlm.reports.power_text import power_text
+from kindlm.reports.figures import money, power_text
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal_page import Page
+from kindlm.reports.terminal.page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 

@@ -19,8 +19,7 @@ from kindlm.config.compile_targets import compile_agent
 from kindlm.config.interpolation import insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import RunOptions
-from kindlm.generate.literals import spoken
-from kindlm.generate.plan import Form, Generated, Order, parse_categories
+from kindlm.generate.plan import Form, Generated, Order, parse_categories, spoken
 from kindlm.generate.rendering import check_folder
 from kindlm.generate.script import GenerationScript, generation_suite, not_written, with_script
 from kindlm.history.run_view import RunView

@@ -20,7 +20,7 @@ from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.log import new_journal
-from kindlm.reports.agreement import agreement_json, write_agreement
+from kindlm.reports.terminal.agreement import agreement_json, write_agreement
 
 
 def record_review(

@@ -15,8 +15,7 @@ from kindlm.cli.table import aligned
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
 from kindlm.reports.figures import money
-from kindlm.reports.printed_json import printed_json
-from kindlm.reports.untrusted import one_line
+from kindlm.reports.untrusted import one_line, printed_json
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

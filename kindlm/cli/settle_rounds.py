@@ -20,7 +20,7 @@ from kindlm.history.settling import (
     suspects,
 )
 from kindlm.plan import Plan, plan_repeats
-from kindlm.reports.settle_terminal import counts_text
+from kindlm.reports.terminal.settling import counts_text
 from kindlm.wording import count
 
 AT_A_TIME = 5

@@ -34,7 +34,7 @@ from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.resumption import read_unfinished
 from kindlm.reports.diff.parts import check_name
 from kindlm.reports.diff.text import not_comparable_text
-from kindlm.reports.settle_terminal import Settled, write_planned, write_settled
+from kindlm.reports.terminal.settling import Settled, write_planned, write_settled
 from kindlm_store import LockHeldError, StreamLock
 
 _WORTH_IT = 10

@@ -18,10 +18,10 @@ from kindlm.history.rows import AttemptView, ExecutionView
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
+from kindlm.reports.facts import verdict_of
 from kindlm.reports.figures import duration, money
-from kindlm.reports.terminal_page import Page, Part, mark
+from kindlm.reports.terminal.page import Page, Part, mark
 from kindlm.reports.untrusted import one_line
-from kindlm.reports.verdict_text import verdict_of
 
 _LOOK_EVERY_S = 0.25
 _MESSAGE_LIMIT = 160

@@ -11,9 +11,8 @@ from kindlm.cli.sparkline import sparkline
 from kindlm.cli.table import aligned
 from kindlm.history.trends import Trend, TrendPoint
 from kindlm.reports.figures import duration, money, percent, score
-from kindlm.reports.printed_json import printed_json
-from kindlm.reports.repeats_text import points as points_of_100
-from kindlm.reports.untrusted import one_line
+from kindlm.reports.figures import points as points_of_100
+from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.wording import count
 
 _HEADER = (

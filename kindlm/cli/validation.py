@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kindlm.config import Diagnostic
 from kindlm.recording.loading import Loaded
-from kindlm.reports.printed_json import printed_json
+from kindlm.reports.untrusted import printed_json
 from kindlm.wording import count
 
 

@@ -1,15 +1,21 @@
-"""What is asked of a generation, what is planned, and what came of it: values."""
+"""What is asked of a generation, what a model planned for it, and what came of it.
+
+`read_plan` reads the plan of a model: it leaves out what is unfit, and keeps the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.model_answers import object_in, objects_member, text_member, texts_member
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
+from kindlm.wording import shown
 
 TOOL_USE = "tool-use"
 """The category of scenarios that need a tool."""
@@ -155,3 +161,140 @@ class Generated:
     profile: Path
     files: tuple[WrittenFile, ...]
     left_out: tuple[str, ...]
+
+
+_LONGEST_TITLE = 100
+_LONGEST_RULE = 500
+_LONGEST_TONE = 60
+_LONGEST_MESSAGE = 4_000
+_MOST_TURNS = 8
+_MOST_RULES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """The scenarios of a plan that can be written, and why others can not."""
+
+    scenarios: tuple[PlannedScenario, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def titles(self) -> list[str]:
+        """What the scenarios are called."""
+        return [scenario.title for scenario in self.scenarios]
+
+
+def read_plan(
+    text: str,
+    categories: Collection[str],
+    tools: Collection[str],
+    before: ReadPlan = ReadPlan(),
+) -> ReadPlan:
+    """Read a model's answer.
+
+    Args:
+        text: the answer.
+        categories: those that were asked for.
+        tools: those that the agent has.
+        before: what was planned already; what is read is added to it.
+
+    Raises:
+        ValueError: it is no plan at all; says why.
+    """
+    scenarios, left_out = list(before.scenarios), list(before.left_out)
+    items = object_in(text).get("scenarios")
+    if not isinstance(items, list):
+        raise ValueError("its scenarios is no list")  # noqa: TRY004 - a wrong answer
+    for item in items:
+        if not isinstance(item, dict):
+            left_out.append(f"{shown(item, 60)}: it is no object")
+            continue
+        try:
+            scenario = _scenario(item, categories, tools)
+        except ValueError as error:
+            left_out.append(f"{shown(str(item.get('title', '')), 60)}: {error}")
+            continue
+        if any(each.title == scenario.title for each in scenarios):
+            left_out.append(f"{shown(scenario.title, 60)}: it is there twice")
+        else:
+            scenarios.append(scenario)
+    return ReadPlan(tuple(scenarios), tuple(left_out))
+
+
+def _scenario(
+    item: Mapping[str, Any], categories: Collection[str], tools: Collection[str]
+) -> PlannedScenario:
+    category = text_member(item, "category").strip().lower().replace("_", "-")
+    if category not in categories:
+        raise ValueError(f"this question was for none of category {shown(category, 60)}")
+    title = one_line(text_member(item, "title"), _LONGEST_TITLE)
+    if not title:
+        raise ValueError("its title is empty")
+    turns = tuple(_turn(each, tools) for each in objects_member(item, "turns"))
+    if not 1 <= len(turns) <= _MOST_TURNS:
+        raise ValueError(f"it has {len(turns)} messages")
+    if category == "multi-turn" and len(turns) == 1:
+        raise ValueError("it has one message only")
+    if category == TOOL_USE and not any(turn.tools for turn in turns):
+        raise ValueError("it needs no tool")
+    if not any(turn.is_checked for turn in turns):
+        raise ValueError("it says nothing about the answers")
+    why = one_line(text_member(item, "why"), _LONGEST_RULE)
+    return PlannedScenario(category, title, why or title, _user(item.get("user")), turns)
+
+
+def _user(item: Any) -> PlannedUser:
+    if not isinstance(item, dict):
+        raise ValueError("its user is no object")  # noqa: TRY004 - a wrong answer
+    role, tone, backstory = (
+        one_line(text_member(item, name), _LONGEST_RULE) for name in ("role", "tone", "backstory")
+    )
+    return PlannedUser(role or "user", tone or None, backstory or None)
+
+
+def _turn(item: Mapping[str, Any], tools: Collection[str]) -> PlannedTurn:
+    says = spoken(text_member(item, "says"), _LONGEST_MESSAGE)
+    if not says:
+        raise ValueError("a message of it is empty")
+    needed = tuple(dict.fromkeys(name.strip() for name in texts_member(item, "tools")))
+    unknown = next((name for name in needed if name not in tools), None)
+    if unknown is not None:
+        raise ValueError(f"the agent has no tool {shown(unknown, 60)}")
+    return PlannedTurn(
+        says,
+        _rules(item, "right"),
+        _rules(item, "wrong"),
+        one_line(text_member(item, "tone"), _LONGEST_TONE) or None,
+        needed,
+    )
+
+
+def _rules(item: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    rules = (one_line(text, _LONGEST_RULE) for text in texts_member(item, name)[:_MOST_RULES])
+    return tuple(dict.fromkeys(rule for rule in rules if rule))
+
+
+_SPACES = re.compile(r"\s+")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_LONGEST_NAME = 100
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return a text in one line of at most `limit` characters, with nothing that is not seen."""
+    beginning = text[: 4 * limit]
+    seen = "".join(char if char.isprintable() else " " for char in beginning)
+    return _cut(_SPACES.sub(" ", seen).strip(), limit)
+
+
+def spoken(text: str, limit: int) -> str:
+    """Return what a user says, as it is but for what no file and no agent can hold."""
+    return _cut(_UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1]), limit).strip()
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text can be the name of a tool: short, and nothing in it that is not seen."""
+    return 0 < len(text) <= _LONGEST_NAME and text.isprintable() and text == text.strip()
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

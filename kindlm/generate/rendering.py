@@ -13,11 +13,9 @@ from tempfile import TemporaryDirectory, TemporaryFile
 
 from kindlm.errors import Err
 from kindlm.formats.discovery import discover
-from kindlm.generate.literals import keyed, slug
+from kindlm.generate.forms import keyed, python_text, slug, yaml_text
 from kindlm.generate.plan import Order, PlannedScenario
-from kindlm.generate.profile import AgentProfile
-from kindlm.generate.python_form import python_text
-from kindlm.generate.yaml_form import yaml_text
+from kindlm.generate.questions import AgentProfile
 from kindlm.scenarios.configuration_files import load_configuration
 from kindlm.scenarios.load import Surroundings, load_scenarios
 

@@ -15,11 +15,28 @@ from kindlm.config.load import suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentProfiled, ScenarioGenerated
 from kindlm.fencing import new_token
-from kindlm.generate.literals import is_name, spoken
-from kindlm.generate.plan import TOOL_USE, Generated, Order, WrittenFile, in_turn, wanted
-from kindlm.generate.profile import AgentProfile, Exchange, Sources, plain_profile, read_profile
-from kindlm.generate.questions import in_calls, plan_question, profile_question
-from kindlm.generate.reading import ReadPlan, read_plan
+from kindlm.generate.plan import (
+    TOOL_USE,
+    Generated,
+    Order,
+    ReadPlan,
+    WrittenFile,
+    in_turn,
+    is_name,
+    read_plan,
+    spoken,
+    wanted,
+)
+from kindlm.generate.questions import (
+    AgentProfile,
+    Exchange,
+    Sources,
+    in_calls,
+    plain_profile,
+    plan_question,
+    profile_question,
+    read_profile,
+)
 from kindlm.generate.rendering import RenderedFile, problems_of, profile_text, rendered, write_file
 from kindlm.model_answers import why_unread
 from kindlm.ports import Question, Stage

@@ -1,10 +1,13 @@
-"""Numbers as people read them."""
+"""Numbers as people read them: times, money, rates, gates, and what repeats show."""
 
 from __future__ import annotations
 
 from kindlm.history.costs import Paid
+from kindlm.history.evidence.power import ComparisonPower
+from kindlm.history.repeat_statistics import RepeatStatistics, ScoreStatistics
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
+from kindlm.wording import count
 
 _MOST_DECIMALS = 6
 
@@ -120,3 +123,63 @@ def _value(gate: GateResult, number: float, decimals: int) -> str:
     if gate.name.endswith("Ms"):
         return f"{number:,.{0 if number == int(number) else decimals}f} ms"
     return f"{number:.{decimals}f}"
+
+
+def pass_rate_text(found: RepeatStatistics) -> str:
+    """Return how often a test passes, with the interval of that."""
+    low, high = (percent(end) for end in found.interval)
+    rate = percent(found.passed / found.n)
+    return f"{rate} of {found.n} passed ({found.confidence * 100:g} % interval {low} to {high})"
+
+
+def chances_text(found: RepeatStatistics) -> str:
+    """Return the chances of several tries, 2 of them and as many as there were."""
+    told = []
+    for k in dict.fromkeys((2, found.n)):
+        at, hat = percent(found.pass_at[k - 1]), percent(found.pass_hat[k - 1])
+        told.append(f"pass@{k} {at}, pass^{k} {hat}")
+    return ", ".join(told)
+
+
+def score_text(score: ScoreStatistics, confidence: float) -> str:
+    """Return the mean weighted score, its interval and how far the scores are apart, in points."""
+    text = f"mean {points(score.mean)} of {score.n}"
+    if score.interval is not None and score.std_dev is not None:
+        # Student's interval may reach beyond what a score can be.
+        low, high = points(max(0.0, score.interval[0])), points(min(1.0, score.interval[1]))
+        text += f" ({confidence * 100:g} % interval {low} to {high})"
+        text += f", standard deviation {points(score.std_dev)}"
+    return text
+
+
+def points(score: float) -> str:
+    """Return a score of 0 to 1 in points of 100."""
+    return f"{score * 100:.1f}".removesuffix(".0")
+
+
+def power_text(power: ComparisonPower) -> str:
+    """Return what a comparison can confirm: `With 10 repeats in each run, kindlm confirms ...`."""
+    if power.found is not None:
+        return f"With {_repeats(power)}, kindlm confirms {_drops(power, power.found)}."
+    text = f"With {_repeats(power)}, kindlm cannot tell a regression from bad luck"
+    more = power.enough
+    if more is None or more.found is None:
+        return f"{text}."
+    return f"{text}; with {_repeats(more)}, it confirms {_drops(more, more.found)}."
+
+
+def _repeats(power: ComparisonPower) -> str:
+    if power.before == power.after:
+        return f"{count(power.before, 'repeat')} in each run"
+    return f"{count(power.before, 'repeat')} before and {power.after:,} after"
+
+
+def _drops(power: ComparisonPower, found: float) -> str:
+    often = f"a drop from 100 % to {100 * found:.0f} % in 4 of 5 comparisons"
+    if found >= 0.7:
+        return often
+    return f"{often}, and to 70 % in {_share(power.thirty)}"
+
+
+def _share(chance: float) -> str:
+    return f"{int(100 * chance)} of 100" if chance >= 0.01 else "fewer than 1 of 100"

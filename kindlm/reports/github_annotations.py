@@ -13,10 +13,8 @@ from itertools import islice
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.assertion_text import assertion_name
+from kindlm.reports.facts import assertion_name, findings_of, unsettled
 from kindlm.reports.figures import comparison
-from kindlm.reports.findings import findings_of
-from kindlm.reports.unsettled import unsettled
 from kindlm.reports.untrusted import bounded, one_line, visible
 
 _MOST = 10

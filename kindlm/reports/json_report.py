@@ -35,9 +35,9 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
-from kindlm.reports.printed_json import printed_json
+from kindlm.reports.facts import unsettled
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.unsettled import unsettled
+from kindlm.reports.untrusted import printed_json
 
 
 def verdicts_json(found: TwoVerdicts | None) -> dict[str, Any] | None:

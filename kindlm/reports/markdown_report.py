@@ -17,28 +17,28 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import GateResult
 from kindlm.outcome import Status
-from kindlm.reports.assertion_text import assertion_fields, assertion_name, place
 from kindlm.reports.diff.markdown import SIGNS, changes_table
 from kindlm.reports.diff.text import headline_of, notes_of, run_text
-from kindlm.reports.figures import comparison, cost, duration, money, percent
-from kindlm.reports.findings import (
+from kindlm.reports.facts import (
     FailedAssertion,
     FailedExecution,
     Findings,
-    findings_of,
-    retried_findings_of,
-)
-from kindlm.reports.markdown_text import MOST_BYTES, cell, code, html_code, plain
-from kindlm.reports.registry import ReportOptions
-from kindlm.reports.untrusted import one_line
-from kindlm.reports.verdict_text import (
+    assertion_fields,
+    assertion_name,
     describe_group,
     describe_shard,
+    findings_of,
     next_command,
+    place,
+    retried_findings_of,
     show_command,
     show_run,
     verdict_of,
 )
+from kindlm.reports.figures import comparison, cost, duration, money, percent
+from kindlm.reports.markdown_text import MOST_BYTES, cell, code, html_code, plain
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
 _REASONS = 10

@@ -1,20 +1,28 @@
 """What a report is, and where reports are found: by the name of their module.
 
-The report `xyz` is `REPORT` in the module `xyz` or `xyz_report` of this package, or a class that
-another package registers. Nothing else names it, and only the one that is asked for is imported.
+The report `xyz` is `REPORT` in the module `xyz_report` of this package, or in the module `report`
+of its subpackage `xyz`; or it is a class that another package registers. Only the report that is
+asked for is imported.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import io
+import json
 import pkgutil
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from kindlm import reports
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.run_view import RunView
+from kindlm.reports.untrusted import visible
 from kindlm.suggestions import suggest
+
+if TYPE_CHECKING:
+    from kindlm import plugins
 
 _ALIASES = {"pretty": "terminal"}
 
@@ -57,34 +65,81 @@ class Report(Protocol):
 
 def find_report(name: str) -> Result[Report]:
     """Return the report of that name, or an error that says which there are."""
-    wanted = _ALIASES.get(name, name)
-    report = _load(wanted) or _load(f"{wanted}_report")
-    if report is not None and report.name == wanted:
-        return Ok(report)
-    from kindlm.reports.of_packages import report_of_package
+    from kindlm import plugins
 
-    return report_of_package(name) or Err(_unknown(name))
+    module = _own_reports().get(_ALIASES.get(name, name))
+    if module is not None:
+        return Ok(import_module(module).REPORT)
+    found = plugins.find(plugins.Report, name)
+    if found is None:
+        return Err(_unknown(name))
+    if isinstance(found, Err):
+        return found
+    return Ok(_ReportOfPackage(plugins.installed(plugins.Report.group)[name][0], found.value))
 
 
 def report_names() -> list[str]:
     """Return the names of all reports, those of other packages included."""
-    from kindlm.plugins import Report as ReportOfPackage
-    from kindlm.plugins import installed
+    from kindlm import plugins
 
-    package = importlib.import_module(__package__)
-    modules = (module.name for module in pkgutil.iter_modules(package.__path__))
-    own = {report.name for name in modules if (report := _load(name))}
-    return sorted(own | installed(ReportOfPackage.group).keys())
+    return sorted(_own_reports().keys() | plugins.installed(plugins.Report.group).keys())
 
 
-def _load(module: str) -> Report | None:
-    if not module.isidentifier():
+def _own_reports() -> dict[str, str]:
+    """Return the modules of kindlm's own reports by the names of the reports."""
+    found = {}
+    for module in pkgutil.iter_modules(reports.__path__, f"{reports.__name__}."):
+        name = module.name.rpartition(".")[2]
+        if name.endswith("_report"):
+            found[name.removesuffix("_report")] = module.name
+        elif module.ispkg and find_spec(f"{module.name}.report") is not None:
+            found[name] = f"{module.name}.report"
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportOfPackage:
+    """A report of another package, made from the document of the JSON report.
+
+    Unlike kindlm's own reports, it holds the whole run in memory.
+    """
+
+    plugin: plugins.Plugin
+    made_by: type[plugins.Report]
+
+    @property
+    def name(self) -> str:
+        return self.plugin.name
+
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
+        """Write what the package makes of the run."""
+        from kindlm import plugins
+        from kindlm.reports.json_report import REPORT
+
+        document = io.StringIO()
+        REPORT.write(view, document, options)
+        try:
+            rendered: Any = self.made_by().render(json.loads(document.getvalue()))
+        except plugins.CRASHES as error:
+            return plugins.crashed(self.plugin, "crashed", error)
+        if isinstance(rendered, str):
+            # A lone surrogate has no UTF-8, and escape sequences belong into no terminal.
+            text = rendered.encode("utf-8", "backslashreplace").decode()
+            out.write(visible(text) if out.isatty() else text)
+            return None
+        if not isinstance(rendered, bytes):
+            kind = type(rendered).__name__
+            hint = f"Update {self.plugin.package}, or report this to its authors"
+            return self._error(f"returned neither text nor bytes, but {kind}", hint)
+        if out.isatty() or not hasattr(out, "buffer"):
+            hint = f"Name a file: --reporter {self.name}=FILE"
+            return self._error("is not text, and cannot be printed", hint)
+        out.flush()
+        out.buffer.write(rendered)
         return None
-    path = f"{__package__}.{module}"
-    if importlib.util.find_spec(path) is None:
-        return None
-    report: Report | None = getattr(importlib.import_module(path), "REPORT", None)
-    return report
+
+    def _error(self, what: str, hint: str) -> KindlmError:
+        return KindlmError(ErrorCode.UNKNOWN_ERROR, f"{self.plugin} {what}", hint)
 
 
 def _unknown(name: str) -> KindlmError:

@@ -1,4 +1,4 @@
-"""Text that models, tools and agents wrote, made safe to print.
+"""Text that models, tools and agents wrote, made safe to print on a terminal, or in JSON.
 
 A reply can hold escape sequences that move the cursor, recolour the screen, retitle the window or
 fill the clipboard, and characters that change the order in which text is read or that nobody sees.
@@ -7,9 +7,11 @@ All of them are written out before they reach a terminal, and nothing is printed
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable
+from typing import Any
 
 _KEPT = frozenset("\n\t\u200c\u200d")
 """Line breaks and tabs are harmless; the joiners belong to scripts and to emoji."""
@@ -92,3 +94,21 @@ def bounded(text: str, characters: int, lines: int | None = None) -> str:
         return text
     noun = "character" if left_out == 1 else "characters"
     return f"{kept}… ({left_out:,} more {noun})"
+
+
+def printed_json(value: Any, *, indent: int | None = None) -> str:
+    """Return a value as JSON without characters that change what is seen around them.
+
+    Raises:
+        ValueError: It holds a number that is not finite, which JSON has no words for.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    # Outside of its strings JSON is ASCII, and of that only the line breaks of `indent` are met.
+    return _IN_JSON.written(text)
+
+
+def _escaped(char: str) -> str:
+    return json.dumps(char)[1:-1]
+
+
+_IN_JSON = Escapes(_escaped)

@@ -9,7 +9,7 @@ import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.outcome import Status
-from kindlm.reports.pages.conversation import highlighted
+from kindlm.reports.conversation import highlighted
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from planned_shop import RECORDED
 
-from kindlm.generate.plan import CATEGORIES, Order
-from kindlm.generate.reading import read_plan
+from kindlm.generate.plan import CATEGORIES, Order, read_plan
 from kindlm.generate.rendering import rendered
 
 PAGE = (Path(__file__).parents[2] / "docs" / "generate.md").read_text("utf-8")

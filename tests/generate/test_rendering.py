@@ -17,11 +17,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.generate.plan import CATEGORIES, Order, PlannedScenario, PlannedTurn, PlannedUser
-from kindlm.generate.profile import AgentProfile, KnownTool
-from kindlm.generate.reading import read_plan
+from kindlm.generate.forms import yaml_text
+from kindlm.generate.plan import (
+    CATEGORIES,
+    Order,
+    PlannedScenario,
+    PlannedTurn,
+    PlannedUser,
+    read_plan,
+)
+from kindlm.generate.questions import AgentProfile, KnownTool
 from kindlm.generate.rendering import problems_of, profile_text, rendered
-from kindlm.generate.yaml_form import yaml_text
 
 HOSTILE = [
     '"""',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kindlm.generate.profile import Exchange, Sources, names_tool
+from kindlm.generate.questions import Exchange, Sources, names_tool
 
 LISTED = "Helps customers of a shop find an order. Tools: lookup_order, issue_refund."
 

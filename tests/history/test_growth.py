@@ -19,7 +19,7 @@ from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import find_tests, read_trend
-from kindlm.reports.compliance.over_time import read_history
+from kindlm.reports.compliance.facts import read_history
 
 SHORT, LONG = 10, 40
 TESTS = 5

@@ -12,8 +12,8 @@ from kindlm.errors import Ok
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import StatusCounts
+from kindlm.reports.facts import totals_of
 from kindlm.reports.registry import ReportOptions, find_report
-from kindlm.reports.totals import totals_of
 from kindlm_store import StreamLock
 
 

@@ -11,7 +11,7 @@ from kindlm.history.evidence.values import Side, Strength, TestPair
 from kindlm.history.statistics.pass_rates import Design, Looks, kinds_of
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
-from kindlm.reports.power_text import power_text
+from kindlm.reports.figures import power_text
 
 _LEVEL = 0.025
 """That of the pass rates of all tests together."""

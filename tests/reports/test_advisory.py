@@ -12,7 +12,7 @@ from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import suite_metrics
 from kindlm.outcome import Status
-from kindlm.reports.findings import findings_of
+from kindlm.reports.facts import findings_of
 
 ADVICE = "says goodbye"
 

@@ -16,12 +16,11 @@ from pages import HOSTILE
 
 from kindlm.errors import Ok
 from kindlm.events import BaselineSet, ReviewRecorded, new_event
-from kindlm.reports.compliance.articles import ARTICLES
-from kindlm.reports.compliance.document import SEPARATOR, write_document
 from kindlm.reports.compliance.pdf import pdf_of
-from kindlm.reports.compliance.rendering import render
-from kindlm.reports.compliance.template_limits import Limits
+from kindlm.reports.compliance.rendering import ARTICLES, render
+from kindlm.reports.compliance.report import SEPARATOR, write_document
 from kindlm.reports.compliance.template_process import (
+    Limits,
     TemplateFailedError,
     environ_of_templates,
     render_apart,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kindlm.reports.xml_text import escaped
+from kindlm.reports.junit_report import escaped
 
 # What Maven Surefire and Jenkins tell of tests that were run again; GitLab passes over it.
 RERUN = ["flakyFailure", "flakyError", "rerunFailure", "rerunError"]

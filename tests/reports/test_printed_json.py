@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.reports.printed_json import printed_json
+from kindlm.reports.untrusted import printed_json
 
 TRICKS = "\x1b[31m \x7f \x85 \x9b31m \u061c\u200b\u200e\u2028\u2029\u202e\u2066\ufeff \U000e0041"
 

@@ -11,7 +11,7 @@ import pytest
 from recorded_history import History, Make, RunWriter
 
 from kindlm.checks.base import kinds
-from kindlm.reports.sarif import RULES
+from kindlm.reports.sarif_report import RULES
 
 EMAIL = "jane.roe@example.com"
 SHOWN = "ja****************om"

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.reports.printed_json import printed_json
-from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.reports.xml_text import escaped
+from kindlm.reports.junit_report import escaped
+from kindlm.reports.untrusted import bounded, one_line, printed_json, visible
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from vector_cases import Departure, known
 
 from kindlm.history.verdict import suite_metrics
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.findings import findings_of
+from kindlm.reports.facts import findings_of
 
 Vector = dict[str, Any]
 

@@ -27,11 +27,11 @@ def show_command(
     options = report_options(db, verbose=verbose)
     with open_view(db, run) as view:
         if execution is None:
-            from kindlm.reports.terminal import REPORT
+            from kindlm.reports.terminal.report import REPORT
 
             REPORT.write(view, sys.stdout, options)
             raise typer.Exit(exit_code(view))
-        from kindlm.reports.execution_text import render_execution
+        from kindlm.reports.terminal.execution import render_execution
 
         found = view.execution(execution)
         if found is None:

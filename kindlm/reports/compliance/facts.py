@@ -8,26 +8,216 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+from kindlm.history.baselines import find_baseline
+from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among
 from kindlm.history.recomputed_tables import changed_tables
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.history.statistics.intervals import wilson_interval
-from kindlm.reports.compliance.guardrails import read_checks, read_gates
-from kindlm.reports.compliance.over_time import read_baseline, read_history
-from kindlm.reports.compliance.reviews import read_reviews
-from kindlm.reports.totals import told_otherwise, totals_of
-from kindlm.reports.verdict_text import (
+from kindlm.history.verdict import GateResult
+from kindlm.projections.views import RUN_LABEL
+from kindlm.reports.diff.text import headline_of
+from kindlm.reports.facts import (
     describe_group,
     describe_shard,
     suite_verdict_of,
+    told_otherwise,
+    totals_of,
     verdict_of,
 )
+from kindlm.reports.figures import comparison
+from kindlm.reports.sarif_report import RULES
 from kindlm_store.verify import verify_file
+
+_MOST_RUNS = 10
+
+_FINISHED = """
+  FROM suites s
+  JOIN runs r ON r.id = s.run AND r.mode = 'live' AND r.ended = 'finished'
+  LEFT JOIN run_labels l ON l.run = r.id
+ WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
+"""
+
+# Which runs are listed is found first: only of them are the calls read. One more is, to tell what
+# changed in the oldest of them.
+_HISTORY = f"""
+WITH listed AS MATERIALIZED (
+  SELECT r.id, s.id AS suite, {RUN_LABEL} AS label, r.shard, r.group_id, r.started_at,
+         r.git_commit, r.git_dirty, s.config_hash
+  {_FINISHED}
+   ORDER BY r.started_at DESC, r.id
+   LIMIT {_MOST_RUNS + 1}
+)
+SELECT listed.*,
+       (SELECT group_concat(name, ', ') FROM (
+          SELECT DISTINCT coalesce(c.reported_model, c.model) AS name
+            FROM executions e JOIN provider_calls c ON c.execution = e.source
+           WHERE e.suite = listed.suite AND c.purpose = 'test' AND c.status = 'responded'
+           ORDER BY 1)) AS models
+  FROM listed
+ ORDER BY started_at DESC, id
+"""  # noqa: S608 (constants of this module)
+
+_COUNT_RUNS = f"SELECT count(*) {_FINISHED}"
+
+_BEGAN = "SELECT max(started_at) FROM runs WHERE id IN $ids"
+
+_PARTS = {"config_hash": "configuration", "models": "models", "git_commit": "code"}
+
+
+def read_baseline(
+    view: RunView, suite: SuiteView, regression_threshold: float | None
+) -> dict[str, Any] | None:
+    """Return how the suite stands beside the accepted run, None where none is set.
+
+    It is compared alone: whatever else the runs tested has no part in it.
+    """
+    project = suite.project or view.info.project
+    found = find_baseline(view.db, project, suite.name)
+    if found is None:
+        return None
+    facts = {"run": found.run, "label": found.label, "by": found.set_by, "at": found.set_at}
+    if found.run in view.runs:
+        return {**facts, "verdict": "this run is the baseline", "reasons": []}
+    if not found.here:
+        return {**facts, "verdict": "its run is not in this history", "reasons": []}
+    asked = DiffOptions(regression_threshold=regression_threshold, suite=suite.name)
+    headline = headline_of(compare_runs(view.db, found.run, view.group or view.id, asked))
+    return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
+
+
+def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
+    """Return the runs of the suite up to this one, the newest first, each with what changed.
+
+    And how many older ones there are. Of a run that several suites are in, only this one counts.
+    """
+    wanted = {
+        "project": suite.project or view.info.project,
+        "suite": suite.name,
+        # A group has shards that began after it did.
+        "until": view.db.execute(*among(_BEGAN, view.runs)).fetchone()[0],
+    }
+    rows = [dict(row) for row in view.db.execute(_HISTORY, wanted)]
+    total: int = view.db.execute(_COUNT_RUNS, wanted).fetchone()[0]
+    listed = [
+        {**row, **_result(view.db, row), "first": older is None, "changed": _changes(older, row)}
+        for row, older in zip_longest(rows[:_MOST_RUNS], rows[1 : _MOST_RUNS + 1])
+    ]
+    return listed, total - len(listed)
+
+
+def _result(db: sqlite3.Connection, row: Mapping[str, Any]) -> dict[str, Any]:
+    run = RunView(db, row["id"])
+    verdict = suite_verdict_of(run, run.suite(row["suite"]))
+    return {"passed": verdict.passed, "result": verdict.word}
+
+
+def _changes(older: Mapping[str, Any] | None, newer: Mapping[str, Any]) -> list[str]:
+    return [] if older is None else list(_changed(older, newer))
+
+
+def _changed(older: Mapping[str, Any], newer: Mapping[str, Any]) -> Iterable[str]:
+    yield from (name for key, name in _PARTS.items() if older[key] != newer[key])
+    if older["git_commit"] == newer["git_commit"] and (older["git_dirty"] or newer["git_dirty"]):
+        yield "perhaps code, of which not all was committed"
+
+
+# What only advises decides nothing, and what was skipped was not looked at.
+_CHECKS = """
+SELECT a.kind, count(*) AS checks, sum(a.outcome = 'failed') AS failed,
+       sum(a.outcome = 'inconclusive') AS inconclusive
+  FROM executions e
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE e.suite IN $ids AND NOT a.advisory AND a.outcome <> 'skipped'
+ GROUP BY a.kind
+ ORDER BY a.kind
+"""
+
+_TITLES = {kind: rule.title for kind, rule in RULES.items()} | {
+    "schema": "JSON that breaks its schema in the answer",
+    "output_schema": "JSON that breaks its schema in the answer",
+    "tool_strict": "A tool call that no answer was meant for, or that breaks the tool's schema",
+}
+"""What each kind of guardrail forbids."""
+
+_COUNTED = {
+    "schemaFailuresMax": ("schema",),
+    "piiFailuresMax": ("pii",),
+    "keywordFailuresMax": ("keywords_deny", "keywords_allow"),
+}
+"""The kinds of checks whose failures a gate counts."""
+
+
+def read_checks(db: sqlite3.Connection, suite: SuiteView) -> list[dict[str, Any]]:
+    """Return the checks of a suite by kind; `title` says of a guardrail what it forbids."""
+    rows = db.execute(*among(_CHECKS, suite.parts))
+    return [{**dict(row), "title": _TITLES.get(row["kind"])} for row in rows]
+
+
+def read_gates(suite: SuiteView, checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the gates of a suite; `measured` is false for those that had nothing to judge."""
+    made = {each["kind"] for each in checks}
+    return [
+        {
+            "name": gate.name,
+            "passed": gate.passed,
+            "measured": _is_measured(gate, made),
+            "actual": gate.actual,
+            "threshold": gate.threshold,
+            "shown": comparison(gate),
+            "message": gate.message,
+        }
+        for gate in suite.gates
+    ]
+
+
+def _is_measured(gate: GateResult, made: set[str]) -> bool:
+    counted = _COUNTED.get(gate.name)
+    return gate.actual is not None if counted is None else not made.isdisjoint(counted)
+
+
+_MOST = 200
+
+_FROM = """
+  FROM executions e
+  JOIN reviews v ON v.execution = e.source
+  LEFT JOIN shown_texts n ON n.ref = v.note_ref
+ WHERE e.suite IN $ids
+"""
+
+_REVIEWS = f"""
+SELECT e.id AS execution, e.test, e.target, e.repeat, e.status, v.passed, n.body AS note, v."by",
+       v.at
+  {_FROM}
+ ORDER BY v.at, v.event
+ LIMIT {_MOST}
+"""
+
+_COUNT = f"SELECT count(*) {_FROM}"
+
+
+def read_reviews(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
+    """Return what was said, the oldest first, and how much of it there is beyond that.
+
+    Personal data that was found in a conversation is unreadable in the notes on it, as it is in
+    other reports of the execution.
+    """
+    rows = [dict(row) for row in view.db.execute(*among(_REVIEWS, suite.parts))]
+    total: int = view.db.execute(*among(_COUNT, suite.parts)).fetchone()[0]
+    for row in rows:
+        row["passed"] = bool(row["passed"])
+        if row["note"] is not None:
+            execution = view.execution(row["execution"])
+            assert execution is not None
+            row["note"] = view.shown_note(execution, row["note"])
+    return rows, total - len(rows)
+
 
 _CONFIG = """
 SELECT c.body, c.salt FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?

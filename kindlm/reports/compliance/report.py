@@ -1,14 +1,92 @@
-"""The report `compliance`: a document for each suite of a run."""
+"""The report `compliance`: a document for each suite of a run, and the hash of each."""
 
 from __future__ import annotations
 
-from typing import TextIO
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, TextIO
 
-from kindlm.errors import KindlmError
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.run_view import RunView
-from kindlm.reports.compliance.document import Document, write_document
 from kindlm.reports.compliance.facts import read_facts, template_of
+from kindlm.reports.compliance.rendering import render
+from kindlm.reports.compliance.template_process import TemplateFailedError, render_apart
+from kindlm.reports.markdown_text import code, plain
 from kindlm.reports.registry import ReportOptions
+
+SEPARATOR = "\n---\n"
+"""Between what the hash covers and the hash."""
+
+_BLANKS = re.compile(r"\n{3,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The document of a suite; `problem` says what is wrong with its template, if it failed."""
+
+    text: str
+    problem: KindlmError | None = None
+
+
+def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -> Document:
+    """Return the document of a suite: Markdown, a separator, and the SHA-256 of what is above it.
+
+    A template of the user, its file and its text, has little time and memory, and reaches nothing
+    but the facts. One that fails says so in the document's place, so that a run is never lost for
+    its report. Where the tables that the facts were read from are not what the recorded events
+    give, the document begins with that, whatever the template says.
+    """
+    changed: Sequence[str] = facts.get("changed_tables", ())
+    if template is None:
+        return Document(_sealed(render(_own_template(), facts), changed))
+    file, source = template
+    try:
+        return Document(_sealed(render_apart(source, facts), changed))
+    except TemplateFailedError as error:
+        told = f"Its template {code(file)} failed: {plain(str(error))}."
+        return Document(
+            _sealed(f"# The report could not be written\n\n{told}\n", changed),
+            _failed(file, error),
+        )
+
+
+def _failed(file: str, error: TemplateFailedError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The template {file} of the compliance report failed: {error}.",
+        "The run is recorded, with this template. What one may do: docs/compliance.md. Mend it, and"
+        " run the tests again.",
+    )
+
+
+def _own_template() -> str:
+    return files(__package__).joinpath("templates/report.md").read_text("utf-8")
+
+
+def _sealed(text: str, changed: Sequence[str]) -> str:
+    """Return a text with the hash of it, which anybody can compute who has the file."""
+    content = _BLANKS.sub("\n\n", _warning(changed) + text).strip() + "\n"
+    digest = hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()
+    origin = (
+        "Made from tables that are NOT what the recorded events give."
+        if changed
+        else "Made from recorded events alone: the same history gives the same document."
+    )
+    return f"{content}{SEPARATOR}\nSHA-256 of all above the line: `{digest}`\n\n{origin}\n"
+
+
+def _warning(changed: Sequence[str]) -> str:
+    if not changed:
+        return ""
+    told = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in changed)
+    return (
+        "**NOT AS RECORDED.** The tables that this document was read from are not what the recorded"
+        " events give: it is no evidence. To compute them anew: `kindlm rebuild`; then make the"
+        f" document again.\n\n{told}\n"
+    )
 
 
 def document_of(view: RunView, suite: str, options: ReportOptions) -> Document:

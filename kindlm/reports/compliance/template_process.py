@@ -1,22 +1,47 @@
-"""A template of a user, rendered in a process of its own that can not take more than it may."""
+"""A template of a user, rendered in a process of its own that cannot take more than it may.
+
+The sandbox of Jinja keeps a template from reaching what it should not, not from counting to a
+billion. The limits of the operating system do, whatever the template finds to do.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from kindlm.reports.compliance.template_limits import LIMITS, Limits
+from kindlm.reports.compliance.rendering import TooLongError, render
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a process that renders a template.
+
+    `cpu_s` are seconds of processor time. `memory_mib` is what the process may have, also for
+    itself, where the operating system can limit that. `output_mib` is the size of the document.
+    After `deadline_s` seconds the process is ended, however little time of a processor it had.
+    """
+
+    cpu_s: int = 10
+    memory_mib: int = 512
+    output_mib: int = 16
+    deadline_s: float = 60
+
+
+LIMITS = Limits()
+
 
 # `-P` and this order: nothing of the folder that happens to be the current one is imported.
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from kindlm.reports.compliance.template_worker import main; main()"
+    "from kindlm.reports.compliance.template_process import main; main()"
 )
 _NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """What Python may need of our environment to start; no key of a provider is among it."""
@@ -70,3 +95,48 @@ def _how_it_ended(code: int, limits: Limits) -> str:
     if -code == getattr(signal, "SIGXCPU", None):
         return f"it takes more than {limits.cpu_s} seconds of processor time"
     return "its process ended before it was done, as it does without memory"
+
+
+_MIB = 1024 * 1024
+_PLACE = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def main() -> None:
+    """Read `[limits, template, facts]`, write `[text, null]` or `[null, what is wrong]`, as JSON.
+
+    The limit of time ends the process without an answer.
+    """
+    answer: list[str | None]
+    given, source, facts = json.load(sys.stdin)
+    limits = Limits(**given)
+    _keep_to(limits)
+    try:
+        answer = [render(source, facts, limits.output_mib * _MIB), None]
+    except TooLongError:
+        answer = [None, f"what it writes is longer than {limits.output_mib} MiB"]
+    except MemoryError:
+        answer = [None, f"it takes more than {limits.memory_mib} MiB of memory"]
+    except RecursionError:
+        answer = [None, "it calls itself too often, or nests too deeply"]
+    except Exception as error:  # noqa: BLE001 - expressions of a template raise anything
+        # Where something is in memory is another place each time.
+        answer = [None, _PLACE.sub("", str(error)).rstrip(".") or type(error).__name__]
+    json.dump(answer, sys.stdout)
+
+
+def _keep_to(limits: Limits) -> None:
+    """Ask the operating system for the limits; what it does not have, the deadline stands for."""
+    try:
+        import resource
+    except ImportError:
+        return
+    memory = limits.memory_mib * _MIB
+    wanted = {
+        resource.RLIMIT_CPU: (limits.cpu_s, limits.cpu_s + 1),
+        resource.RLIMIT_AS: (memory, memory),
+        resource.RLIMIT_CORE: (0, 0),
+    }
+    for limit, values in wanted.items():
+        # Less than that may be all we are allowed to ask for, and some systems have no such limit.
+        with suppress(OSError, ValueError):
+            resource.setrlimit(limit, values)

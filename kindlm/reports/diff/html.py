@@ -1,14 +1,159 @@
-"""The comparison of two runs as a page: one file that needs nothing else, and runs nothing."""
+"""The comparison of two runs as a page: what the command shows, folded where it is long.
+
+The page is served by `kindlm browse`, with a form that asks for another comparison, or written
+into one file that needs nothing else and runs nothing.
+"""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
+from kindlm.errors import KindlmError
+from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.reports.pages.diff_page import diff_page
-from kindlm.reports.pages.document import render
-from kindlm.reports.pages.links import NoLinks
+from kindlm.history.diff.values import Kind, TestDiff
+from kindlm.history.runs import Run, RunFilter, runs
+from kindlm.reports.diff.parts import (
+    call_aside,
+    change_text,
+    check_name,
+    check_text,
+    checks_to_tell,
+    excerpt,
+    measures,
+    sequence_text,
+)
+from kindlm.reports.diff.text import (
+    LOOKS,
+    Look,
+    fail_on_text,
+    figure_rows,
+    headline_of,
+    needs_text,
+    next_step,
+    notes_of,
+    outcome_text,
+    run_text,
+    scope_text,
+    status_text,
+)
+from kindlm.reports.pages.document import Document, NoLinks, render
 from kindlm.reports.registry import ReportOptions
+
+_OFFERED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DiffForm:
+    """What stands in the form, and the runs it offers."""
+
+    before: str
+    after: str
+    choices: tuple[Run, ...]
+
+
+def read_diff_form(
+    db: sqlite3.Connection, before: str, after: str, like: str | None = None
+) -> DiffForm:
+    """Return the form; it offers runs of the suites of the run `like`, or of all."""
+    return DiffForm(before, after, tuple(runs(db, RunFilter(like=like, limit=_OFFERED))))
+
+
+def diff_choice_page(form: DiffForm, problem: KindlmError) -> Document:
+    """Return the page of runs that can't be compared: why, and the form."""
+    return Document(
+        "diff_choice.html",
+        "Which runs are compared?",
+        {"form": form, "problem": problem},
+        styles=("runs",),
+    )
+
+
+_TOLD = 200
+_LISTED = 1_000
+_TEXT = 6_000
+
+_MOODS = {"red": "bad", "green": "good", "yellow": "unsure", "dim": "soft"}
+_VERDICTS = {True: "good", False: "bad", None: "unsure"}
+_SIGNS = {
+    CallEdit.SAME: ("=", "soft"),
+    CallEdit.ADDED: ("+", "good"),
+    CallEdit.REMOVED: ("-", "bad"),
+    CallEdit.ARGUMENTS: ("~", "unsure"),
+    CallEdit.MOVED: ("↕", "unsure"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Tests of one kind: some told in full, some only listed, and how many more there are."""
+
+    look: Look
+    mood: str
+    number: int
+    first: bool
+    told: Iterator[tuple[TestDiff, TestDetails]] | None
+    listed: Sequence[TestDiff]
+    more: int
+
+
+def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
+    """Return the page of a comparison; `form` asks for another one, where it is served."""
+    headline = headline_of(diff)
+    return Document(
+        "diff.html",
+        f"{headline.word}: {diff.before.id} → {diff.after.id}",
+        {
+            "diff": diff,
+            "form": form,
+            "headline": headline,
+            "mood": _VERDICTS[headline.good],
+            "runs": (run_text(diff.before), run_text(diff.after)),
+            "scope": scope_text(diff),
+            "asked": fail_on_text(diff),
+            "notes": list(notes_of(diff)),
+            "figures": figure_rows(diff),
+            "parts": _parts(diff),
+            "configs": diff.configs,
+            "step": next_step(diff),
+            "aside": call_aside,
+            "check_name": check_name,
+            "check_text": check_text,
+            "checks": checks_to_tell,
+            "edit_mood": lambda change: _SIGNS[change.edit][1],
+            "edit_sign": lambda change: _SIGNS[change.edit][0],
+            "excerpt": lambda words: excerpt(words, _TEXT),
+            "measures": measures,
+            "needs": needs_text,
+            "outcome": outcome_text,
+            "change_text": change_text,
+            "sequence": sequence_text,
+            "status": status_text,
+        },
+        styles=("runs",) if form else (),
+    )
+
+
+def _parts(diff: RunDiff) -> Iterator[_Part]:
+    told = 0
+    for number, (kind, tests) in enumerate(diff.kinds.items()):
+        look = LOOKS[kind]
+        full = () if look.listed else tests[: max(0, _TOLD - told)]
+        told += len(full)
+        listed = tests[len(full) : len(full) + _LISTED]
+        yield _Part(
+            look=look,
+            mood=_MOODS[look.style],
+            number=len(tests),
+            first=number == 0 and kind is not Kind.UNCHANGED,
+            told=((test, diff.details(test)) for test in full) if full else None,
+            listed=listed,
+            more=len(tests) - len(full) - len(listed),
+        )
 
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:

@@ -19,8 +19,8 @@ from kindlm.history.evidence.values import CheckPair, Side
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.reports.diff.text import headline_of, next_step, notes_of
-from kindlm.reports.printed_json import printed_json
 from kindlm.reports.registry import ReportOptions
+from kindlm.reports.untrusted import printed_json
 
 SCHEMA_VERSION = 1
 

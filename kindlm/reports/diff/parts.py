@@ -11,9 +11,9 @@ from kindlm.history.diff.samples import SCORED
 from kindlm.history.diff.values import TestDiff
 from kindlm.history.diff.words import Edit, Segment, WordDiff
 from kindlm.history.evidence.values import Strength
-from kindlm.reports.assertion_text import json_shown
+from kindlm.reports.facts import json_shown
 from kindlm.reports.figures import duration, money, percent, score
-from kindlm.reports.repeats_text import points as points_of_100
+from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.untrusted import one_line, visible
 
 _CONTEXT = 60

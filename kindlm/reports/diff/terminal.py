@@ -36,7 +36,7 @@ from kindlm.reports.diff.text import (
     status_text,
 )
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal_page import Page, Part
+from kindlm.reports.terminal.page import Page, Part
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 

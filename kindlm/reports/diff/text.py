@@ -20,10 +20,10 @@ from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.evidence.values import Change, FailOn, Side, Strength, Verdict
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff.parts import p_value, points
+from kindlm.reports.facts import next_command, show_command, show_run
 from kindlm.reports.figures import duration, money, percent, score
-from kindlm.reports.repeats_text import points as points_of_100
+from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.untrusted import one_line
-from kindlm.reports.verdict_text import next_command, show_command, show_run
 from kindlm.wording import count
 
 

@@ -1,7 +1,8 @@
 """A page as a document: one stream of HTML that needs nothing else.
 
 Everything shown is escaped by the template engine. The document's own policy lets nothing be loaded
-and no script run but those that belong to it, should anything ever slip through.
+and no script run but those that belong to it, should anything ever slip through. The same page is
+served and written into files: `Links` says where its links lead.
 """
 
 from __future__ import annotations
@@ -12,15 +13,83 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from kindlm.reports.figures import duration, money, percent, score
-from kindlm.reports.pages.links import Links
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
+
+
+class Links(Protocol):
+    """Returns where something is shown, as a URL; None if this page can't lead there."""
+
+    def runs(self) -> str | None:
+        """Return where all runs are listed."""
+        ...
+
+    def run(self, run: str) -> str | None:
+        """Return where a run is shown, by its id."""
+        ...
+
+    def execution(self, execution: str) -> str | None:
+        """Return where an execution is shown, by its id."""
+        ...
+
+    def diff(self, before: str, after: str) -> str | None:
+        """Return where two runs are compared, by their ids."""
+        ...
+
+    def test(self, project: str, suite: str, name: str, target: str) -> str | None:
+        """Return where a test is shown over time."""
+        ...
+
+    def search(self) -> str | None:
+        """Return where texts are searched."""
+        ...
+
+    def tables(self) -> str | None:
+        """Return where the tables themselves are shown."""
+        ...
+
+
+class NoLinks:
+    """The links of a file that shows one thing."""
+
+    def runs(self) -> str | None:
+        """Lead nowhere."""
+        return None
+
+    def run(self, run: str) -> str | None:
+        """Lead nowhere."""
+        del run
+        return None
+
+    def execution(self, execution: str) -> str | None:
+        """Lead nowhere."""
+        del execution
+        return None
+
+    def diff(self, before: str, after: str) -> str | None:
+        """Lead nowhere."""
+        del before, after
+        return None
+
+    def test(self, project: str, suite: str, name: str, target: str) -> str | None:
+        """Lead nowhere."""
+        del project, suite, name, target
+        return None
+
+    def search(self) -> str | None:
+        """Lead nowhere."""
+        return None
+
+    def tables(self) -> str | None:
+        """Lead nowhere."""
+        return None
+
 
 _TEXT = 6_000
 """So many characters of a text are shown where nothing else is said."""
@@ -132,3 +201,8 @@ def _text(text: str, characters: int = _TEXT) -> str:
 def _when(at: str) -> Markup:
     """Return a time of the log, UTC in ISO 8601, as people read it."""
     return Markup('<time datetime="{}">{} {} UTC</time>').format(at, at[:10], at[11:16])
+
+
+def notice_page(title: str, message: str, hint: str | None = None) -> Document:
+    """Return the page; `message` and `hint` are untrusted texts."""
+    return Document("notice.html", title, {"message": message, "hint": hint})

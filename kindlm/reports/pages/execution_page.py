@@ -13,13 +13,18 @@ from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import AssertionView, CallView, ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
-from kindlm.reports.assertion_text import assertion_fields, assertion_name
+from kindlm.reports.conversation import (
+    Called,
+    attempts_of,
+    earlier_attempts,
+    excerpts_of,
+    highlighted,
+    pretty,
+)
+from kindlm.reports.facts import assertion_fields, assertion_name
 from kindlm.reports.figures import cost, duration, money
 from kindlm.reports.pages.charts import Bar, waterfall
-from kindlm.reports.pages.conversation import Called, attempts_of, highlighted, pretty
 from kindlm.reports.pages.document import Document
-from kindlm.reports.pages.earlier_attempts import earlier_attempts
-from kindlm.reports.pages.evidence import excerpts_of
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 

@@ -10,16 +10,12 @@ from kindlm.history.groups import Group
 from kindlm.history.run_grid import read_grid
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.reports.figures import comparison
-from kindlm.reports.findings import findings_of
-from kindlm.reports.pages.document import Document
+from kindlm.reports.facts import describe_group, describe_shard, findings_of, totals_of, verdict_of
+from kindlm.reports.figures import comparison, points
+from kindlm.reports.pages.document import Document, notice_page
 from kindlm.reports.pages.execution_page import STATUS_MOODS
-from kindlm.reports.pages.notice_page import notice_page
 from kindlm.reports.pages.runs_page import RUN_MOODS, page_number
-from kindlm.reports.repeats_text import points
-from kindlm.reports.totals import totals_of
 from kindlm.reports.untrusted import one_line
-from kindlm.reports.verdict_text import describe_group, describe_shard, verdict_of
 
 __all__ = ["SIGNS", "STATUS_MOODS", "run_document", "run_page"]
 

@@ -20,8 +20,7 @@ from kindlm.history.runs import (
 )
 from kindlm.reports.figures import percent
 from kindlm.reports.pages.charts import Point, trend
-from kindlm.reports.pages.document import Document
-from kindlm.reports.pages.links import Links
+from kindlm.reports.pages.document import Document, Links
 from kindlm.reports.untrusted import one_line
 
 _LISTED = 50

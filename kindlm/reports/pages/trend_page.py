@@ -12,10 +12,9 @@ from kindlm.history.diff.values import QualifiedName
 from kindlm.history.trends import Trend, TrendPoint, read_trend
 from kindlm.outcome import Status
 from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.pages.charts import Point, trend
-from kindlm.reports.pages.document import Document
-from kindlm.reports.pages.links import Links
-from kindlm.reports.repeats_text import points as points_of_100
+from kindlm.reports.pages.document import Document, Links
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 

@@ -18,11 +18,10 @@ from kindlm import __version__
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
-from kindlm.reports.findings import FailedAssertion, findings_of
+from kindlm.reports.facts import FailedAssertion, findings_of, show_command
 from kindlm.reports.github_annotations import in_folder
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import bounded, visible
-from kindlm.reports.verdict_text import show_command
 
 
 @dataclass(frozen=True, slots=True)

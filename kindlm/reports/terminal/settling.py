@@ -13,7 +13,7 @@ from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.reports.figures import money
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal_page import Page
+from kindlm.reports.terminal.page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 

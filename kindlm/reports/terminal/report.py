@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TextIO
 
@@ -11,32 +12,27 @@ from rich.cells import cell_len, set_cell_size
 from kindlm.history.repeat_statistics import TwoVerdicts, differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
+from kindlm.history.verdict import GateResult
 from kindlm.outcome import Status
-from kindlm.reports.figures import duration, money, tally
-from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal_details import write_details
-from kindlm.reports.terminal_failures import write_failures
-from kindlm.reports.terminal_page import Page, mark
-from kindlm.reports.totals import (
-    write_gates,
-    write_missing,
-    write_skipped,
-    write_then,
-    write_tolerated,
-    write_totals,
-    write_warnings,
-)
-from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.reports.verdict_text import (
+from kindlm.reports.facts import (
     describe_group,
     describe_shard,
     next_command,
     show_run,
+    told_otherwise,
+    totals_of,
     verdict_of,
 )
+from kindlm.reports.figures import comparison, duration, money, tally
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.terminal.failures import write_details, write_failures
+from kindlm.reports.terminal.page import Page, Part, mark
+from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
 _TESTS = 100
+_NAMED_TESTS = 20
+_WARNINGS = 5
 
 
 def write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
@@ -90,12 +86,12 @@ class _TerminalReport:
         write_two_verdicts(view, page, verbose=options.verbose)
         if options.verbose:
             write_details(view, page)
-        write_gates(view, page)
-        write_tolerated(view, page)
-        write_skipped(view, page)
-        write_warnings(view, page)
-        write_missing(view, page)
-        write_totals(view, page)
+        _write_gates(view, page)
+        _write_tolerated(view, page)
+        _write_skipped(view, page)
+        _write_warnings(view, page)
+        _write_missing(view, page)
+        _write_totals(view, page)
         _write_end(view, page, options, listed=listed)
 
 
@@ -177,13 +173,120 @@ def _repeats(test: TestView) -> str:
     return f"{shown} flaky" if test.flaky else shown
 
 
+def _write_gates(view: RunView, page: Page) -> None:
+    """Write every gate with its value, its threshold and what it said."""
+    suites = [suite for suite in view.suites if suite.gates]
+    for suite in suites:
+        page.heading("Gates" if len(suites) == 1 else f"Gates of {one_line(suite.name)}")
+        width = max(len(gate.name) for gate in suite.gates)
+        for gate in suite.gates:
+            page.line(
+                _gate_mark(gate),
+                f" {gate.name.ljust(width)}  {comparison(gate)}",
+                (f"  {gate.message}", "dim"),
+                indent=2,
+                hang=4,
+            )
+
+
+def _write_tolerated(view: RunView, page: Page) -> None:
+    """Name the tests that failed and are tolerated, since a written pass rate was reached."""
+    for suite in view.suites:
+        if not (suite.tolerates and suite.tests.failed):
+            continue
+        gate = next(gate for gate in suite.gates if gate.name == "passRateMin")
+        tests = (test for test in view.tests(suite.id) if test.status is Status.FAILED)
+        page.heading(f"Failed, and tolerated by passRateMin {gate.threshold:g}")
+        _write_names(tests, suite.tests.failed, page)
+
+
+def _write_missing(view: RunView, page: Page) -> None:
+    """Say what a run that was stopped did not come to."""
+    if not view.missing or view.status == "running":
+        return
+    page.heading(f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}")
+    unfinished = list(islice(_untested(view), _NAMED_TESTS + 1))
+    if unfinished:
+        _write_names(unfinished[:_NAMED_TESTS], len(unfinished), page)
+
+
+def _write_skipped(view: RunView, page: Page) -> None:
+    """Say why executions were skipped that no test says to skip, and why assertions were."""
+    reasons, assertions = view.skip_reasons(), view.skipped_assertions()
+    if not reasons and not assertions:
+        return
+    page.heading("Skipped")
+    for suite, reason, number in reasons:
+        executions = count(number, "execution")
+        page.line(f"{executions} of {one_line(suite)}: {one_line(reason)}", indent=2, hang=2)
+    for suite, kind, message, number in assertions:
+        skipped = count(number, f"{one_line(kind)} assertion")
+        said = one_line(message or "[erased]")
+        page.line(f"{skipped} of {one_line(suite)}: {said}", indent=2, hang=2)
+
+
+def _write_warnings(view: RunView, page: Page) -> None:
+    """Write what executions were warned of that passed: of the others it stands beside them."""
+    warnings = view.warnings_of_passed()
+    if not warnings:
+        return
+    page.heading("Warnings")
+    for warning, number in warnings[:_WARNINGS]:
+        text = f" {count(number, 'execution')}: {visible(bounded(warning, 500, lines=5))}"
+        page.line(("!", "yellow"), text, indent=2, hang=2)
+    if len(warnings) > _WARNINGS:
+        page.line(f"… and {len(warnings) - _WARNINGS:,} more warnings", indent=2)
+
+
+def _write_then(view: RunView, page: Page) -> None:
+    """Say what users were told when the run ended, where today's rules say something else."""
+    if view.told_otherwise:
+        then = "passed" if view.info.passed else "failed"
+        page.line((f"When the run ended, it was told as {then}.", "yellow"), indent=2, hang=2)
+    for suite in view.suites:
+        for told in told_otherwise(view, suite):
+            page.line((told, "yellow"), indent=2)
+
+
+def _write_totals(view: RunView, page: Page) -> None:
+    """Write the run in numbers."""
+    page.heading("Totals")
+    page.fields(list(totals_of(view)), indent=2)
+
+
+def _gate_mark(gate: GateResult) -> Part:
+    if gate.warning:
+        return ("!", "yellow")
+    return mark(Status.PASSED if gate.passed else Status.FAILED)
+
+
+def _untested(view: RunView) -> Iterator[TestView]:
+    """Yield the tests of which nothing ended, of all those that were selected."""
+    for suite in view.suites:
+        for test in view.tests(suite.id):
+            unfinished = any(execution.status is None for execution in view.executions(test))
+            if not test.counts.total or unfinished:
+                yield test
+
+
+def _write_names(tests: Iterable[TestView], total: int, page: Page) -> None:
+    for test in islice(tests, _NAMED_TESTS):
+        counts = test.counts
+        repeats = f"  {counts.passed}/{counts.tested}" if counts.tested else ""
+        page.line(
+            f"{one_line(test.name)} · {one_line(test.target)}", (repeats, "dim"), indent=2, hang=2
+        )
+    if total > _NAMED_TESTS:
+        page.line("… and more", indent=2)
+
+
 def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: bool) -> None:
     verdict = verdict_of(view)
     page.blank()
     color = "bold green" if verdict.passed else "bold red"
     reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
     page.line((verdict.word, color), f": {reasons}", hang=2)
-    write_then(view, page)
+    _write_then(view, page)
     page.blank()
     if not listed:
         all_tests = f"{show_run(view)} --verbose"

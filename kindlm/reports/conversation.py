@@ -1,4 +1,4 @@
-"""A conversation as it is read: what was said, what was called and answered, try by try."""
+"""An execution to be read: what was said and called, try by try, and what its checks point at."""
 
 from __future__ import annotations
 
@@ -7,8 +7,64 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.history.masking import Mask
-from kindlm.history.rows import CallView, ToolCallView
+from kindlm.history.masking import Mask, masked, source_text
+from kindlm.history.rows import AssertionView, AttemptView, CallView, ExecutionView, ToolCallView
+
+_EXCERPTS = 10
+_CONTEXT = 60
+
+
+def excerpts_of(
+    assertion: AssertionView, execution: ExecutionView, tools: Sequence[ToolCallView], mask: Mask
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what an assertion points at: where that is, and the text before, of, and after it."""
+    for evidence in assertion.evidence[:_EXCERPTS]:
+        name = f" {evidence['name']}" if evidence.get("name") else ""
+        where = f"{evidence['source']} at {evidence['start']}{name}"
+        if evidence.get("excerpt") is not None:
+            yield where, "", evidence["excerpt"], ""
+            continue
+        text = source_text(evidence["source"], execution, tools)
+        if text is None:
+            yield where, "", "[erased or withheld]", ""
+            continue
+        shown, start, end = mask.text(text), evidence["start"], evidence["end"]
+        yield (
+            where,
+            shown[max(start - _CONTEXT, 0) : start],
+            shown[start:end],
+            shown[end : end + _CONTEXT],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierAttempt:
+    """An attempt before the last one, masked: how it ended and what it did not meet."""
+
+    view: AttemptView
+    mask: Mask
+    status: str
+    error: str | None
+    wrong: tuple[AssertionView, ...]
+
+    def excerpts(self, assertion: AssertionView) -> list[tuple[str, str, str, str]]:
+        """Return what an assertion points at."""
+        found = self.view
+        return list(excerpts_of(assertion, found.execution, found.tool_calls, self.mask))
+
+
+def earlier_attempts(attempts: Sequence[AttemptView], mask: Mask) -> dict[int, EarlierAttempt]:
+    """Return the attempts before the last one by their numbers."""
+    return {
+        attempt.number: EarlierAttempt(
+            attempt,
+            mask,
+            attempt.execution.status.value if attempt.execution.status else "not finished",
+            mask.text(attempt.execution.error),
+            tuple(masked(found, mask) for found in attempt.assertions if found.is_wrong),
+        )
+        for attempt in attempts[:-1]
+    }
 
 
 @dataclass(frozen=True, slots=True)

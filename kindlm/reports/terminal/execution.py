@@ -17,10 +17,10 @@ from kindlm.history.rows import (
 )
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.assertion_text import assertion_fields, assertion_name, json_shown, place
+from kindlm.reports.facts import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import duration, money
 from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal_page import Page, Part, mark
+from kindlm.reports.terminal.page import Page, Part, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 

@@ -1,6 +1,7 @@
-"""A run as one file: its page, and each execution in short, those that failed first.
+"""The report `html`: a run as one file that needs no server, for a CI artifact or a mail.
 
-What is said again and again, such as a system text, stands in it once; other places lead there.
+It holds the page of the run, and each execution in short, those that failed first. Text that
+occurs several times, such as a system text, stands in it once; other places lead there.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TextIO
 
 from markupsafe import Markup
 
@@ -16,13 +18,18 @@ from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.assertion_text import assertion_name
-from kindlm.reports.pages.conversation import attempts_of
-from kindlm.reports.pages.document import Document, render_fragment, render_part
-from kindlm.reports.pages.earlier_attempts import earlier_attempts
-from kindlm.reports.pages.evidence import excerpts_of
-from kindlm.reports.pages.links import Links, NoLinks
+from kindlm.reports.conversation import attempts_of, earlier_attempts, excerpts_of
+from kindlm.reports.facts import assertion_name
+from kindlm.reports.pages.document import (
+    Document,
+    Links,
+    NoLinks,
+    render,
+    render_fragment,
+    render_part,
+)
 from kindlm.reports.pages.run_page import SIGNS, STATUS_MOODS, run_document
+from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import one_line
 
 _BYTES = 1_700_000
@@ -205,3 +212,15 @@ def _named(execution: ExecutionView) -> Markup:
         one_line(execution.target),
         execution.repeat,
     )
+
+
+class _HtmlReport:
+    name = "html"
+
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
+        """Write the report; it has no options."""
+        del options
+        out.writelines(render(*report_page(view)))
+
+
+REPORT = _HtmlReport()

@@ -1,0 +1,331 @@
+"""A planned scenario as a file of Python or YAML: our templates, with the plan's texts as literals.
+
+The statements are always the same ones, whatever was planned. Nothing of the plan stands anywhere
+but inside string literals: also comments are all ours. Only a literal is safe in code; bounding a
+text or making it one line is not enough. Literals of Python are written as its formatters write
+them, so that nobody reformats a generated file: in double quotes unless single ones save escapes,
+and long ones in parts.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+
+from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
+
+WIDTH = 88
+"""Columns of a line, as formatters of Python count them by default."""
+
+_NAMED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def python_literal(text: str) -> str:
+    """Return the literal of a text."""
+    quote = "'" if text.count('"') > text.count("'") else '"'
+    inside = "".join(f"\\{quote}" if char == quote else _in_python(char) for char in text)
+    return f"{quote}{inside}{quote}"
+
+
+def python_parts(text: str, room: int) -> list[str]:
+    """Return the literals that make up a text, each of at most `room` columns."""
+    whole = python_literal(text)
+    if width_of(whole) <= room:
+        return [whole]
+    # However a part is quoted, at most every quote in it is escaped.
+    return [python_literal(part) for part in _parted(text, room - 2, _widest)]
+
+
+def _yaml_parts(text: str, room: int) -> list[str]:
+    """Return the lines of a double-quoted scalar of YAML, the quotes included.
+
+    Each but the last ends in a backslash, which joins it to the next one without the space
+    that begins that line.
+    """
+    parts = list(_parted(text, room - 3, _in_yaml))
+    lines: list[str] = []
+    for part in parts:
+        written = "".join(map(_in_yaml, part))
+        # A blank at the beginning of a line would be taken for its indentation.
+        lines.append(f"\\{written}" if lines and written[0] == " " else written)
+    return [
+        ('"' if at == 0 else "") + line + ('"' if at == len(lines) - 1 else "\\")
+        for at, line in enumerate(lines)
+    ]
+
+
+def keyed(before: str, text: str, indent: str) -> Iterator[str]:
+    """Yield the lines of a key of YAML, or of the dash of a list, and a text."""
+    first, *others = _yaml_parts(text, WIDTH - len(indent) - max(len(before), 4))
+    yield f"{indent}{before}{first}"
+    yield from (f"{indent}    {line}" for line in others)
+
+
+def docstring_lines(text: str, room: int) -> list[str]:
+    """Return the lines of a text, of one line itself, as they can stand in a docstring.
+
+    It holds no quotes that could end it, and nothing that could be taken for an escape.
+    """
+    harmless = text.replace('"', "'").replace("\\", "/")
+    return [part.strip() for part in _parted(harmless, room, str) if part.strip()]
+
+
+def width_of(text: str) -> int:
+    """Return how many columns a text takes."""
+    return sum(map(_columns, text))
+
+
+def _parted(text: str, room: int, written: Callable[[str], str]) -> Iterator[str]:
+    """Yield a text in parts of at most `room` columns, broken after spaces where there are some."""
+    part, width, last_space = "", 0, 0
+    for char in text:
+        columns = width_of(written(char))
+        while part and width + columns > room:
+            cut = last_space or len(part)
+            yield part[:cut]
+            part, last_space = part[cut:], 0
+            width = width_of("".join(map(written, part)))
+        part, width = part + char, width + columns
+        if char in " \n":
+            last_space = len(part)
+    yield part
+
+
+def _widest(char: str) -> str:
+    return f"\\{char}" if char in "'\"" else _in_python(char)
+
+
+def _in_python(char: str) -> str:
+    return _NAMED.get(char) or (char if char.isprintable() else _escape(char))
+
+
+def _in_yaml(char: str) -> str:
+    return '\\"' if char == '"' else _in_python(char)
+
+
+def _escape(char: str) -> str:
+    """Return the escape of a character; Python and YAML have the same ones."""
+    code = ord(char)
+    for digits, letter in ((2, "x"), (4, "u")):
+        if code < 16**digits:
+            return f"\\{letter}{code:0{digits}x}"
+    return f"\\U{code:08x}"
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+_NO_LETTERS = re.compile(r"[^\w]+|_+")
+_WIDEST_SLUG = 40
+"""Columns: the line that begins a function with the longest category is not too long then."""
+
+
+def slug(text: str) -> str:
+    """Return the words of a text as a part of a file's name, and of a function's.
+
+    That is lower case, digits and underscores; letters of other alphabets stay, accents do not.
+    """
+    letters = "".join(map(_plain, unicodedata.normalize("NFKC", text.lower())))
+    # Not all that counts as a letter may stand in a name.
+    named = "".join(char if f"a{char}".isidentifier() else "_" for char in letters)
+    words = _NO_LETTERS.sub("_", unicodedata.normalize("NFKC", named)).strip("_")
+    while width_of(words) > _WIDEST_SLUG:
+        words = words[:-1]
+    return words.rstrip("_") or "scenario"
+
+
+def _plain(letter: str) -> str:
+    """Return a letter without its accents, if what is left is one of ASCII."""
+    parts = unicodedata.normalize("NFKD", letter)
+    bare = "".join(part for part in parts if not unicodedata.combining(part))
+    return bare if bare.isascii() else letter
+
+
+_INDENT = "    "
+_RIGHT = "# What a right answer does: a judge gives it points."
+_WRONG = "# What it must not do: a judge says of each rule whether it is kept."
+_TONE = "# How it sounds."
+_TOOLS = "# What it takes to answer."
+
+
+def python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
+    """Return the file of a scenario; `name` is that of its function, without `test_`: a slug.
+
+    `agent` is the URL of the agent, if the project's configuration does not name it.
+    """
+    lines = [
+        *_docstring(f"{scenario.category}: {scenario.title}", "", _ORIGIN),
+        "",
+        "from kindlm import Persona, Trial, scenario",
+        "",
+        *_persona(scenario.user),
+        "",
+        "",
+        *_decorator(scenario, agent),
+        f"async def test_{name}(t: Trial) -> None:",
+        *_docstring(scenario.why, _INDENT),
+    ]
+    for number, turn in enumerate(scenario.turns, start=1):
+        lines += [*([""] if number > 1 else []), *_turn(turn, f"r{number}")]
+    return "\n".join(lines) + "\n"
+
+
+_ORIGIN = "Written by `kindlm gen` from a plan that a model made; it is yours to edit."
+
+
+def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
+    lines = docstring_lines(text, WIDTH - len(indent) - len('"""""".'))
+    if lines[-1][-1] not in ".!?":
+        lines[-1] += "."
+    lines[0] = f'"""{lines[0]}'
+    if more is not None:
+        lines += ["", more]
+    if len(lines) == 1:
+        return [f'{indent}{lines[0]}"""']
+    return [f"{indent}{line}".rstrip() for line in [*lines, '"""']]
+
+
+def _persona(user: PlannedUser) -> Iterator[str]:
+    yield "user = Persona("
+    for name, value in (("role", user.role), ("tone", user.tone), ("backstory", user.backstory)):
+        if value:
+            yield from _value(f"{name}=", value, _INDENT)
+    yield ")"
+
+
+def _decorator(scenario: PlannedScenario, agent: str | None) -> Iterator[str]:
+    yield "@scenario("
+    yield from _value("", scenario.title, _INDENT)
+    yield f'{_INDENT}tags=["{scenario.category}", "generated"],'
+    if agent is not None:
+        yield from _value("agent=", agent, _INDENT)
+    yield ")"
+
+
+def _turn(turn: PlannedTurn, reply: str) -> Iterator[str]:
+    yield from _sent(turn.says, f"{reply} = " if turn.is_checked else "")
+    if turn.right:
+        yield f"{_INDENT}{_RIGHT}"
+    for criterion in turn.right:
+        yield from _call("t.judge", criterion, reply)
+    if turn.wrong:
+        yield f"{_INDENT}{_WRONG}"
+        yield from _guardrail(reply, turn.wrong)
+    if turn.tone:
+        yield f"{_INDENT}{_TONE}"
+        yield from _call("t.sentiment", turn.tone, reply)
+    if turn.tools:
+        yield f"{_INDENT}{_TOOLS}"
+    for tool in turn.tools:
+        yield from _call(f"t.check({reply}).tool_called", tool)
+
+
+def _sent(says: str, kept: str) -> Iterator[str]:
+    """Yield the sending of a message: on one line, on three, or with the message on its own."""
+    whole = python_literal(says)
+    call, message = f"{_INDENT}{kept}await t.agent.send(", f"user.says({whole})"
+    if width_of(f"{call}{message})") <= WIDTH:
+        yield f"{call}{message})"
+        return
+    yield call
+    if width_of(f"{_INDENT * 2}{message}") <= WIDTH:
+        yield f"{_INDENT * 2}{message}"
+    else:
+        deeper = _INDENT * 3
+        yield f"{_INDENT * 2}user.says("
+        yield from (f"{deeper}{part}" for part in python_parts(says, WIDTH - len(deeper)))
+        yield f"{_INDENT * 2})"
+    yield f"{_INDENT})"
+
+
+def _call(function: str, text: str, reply: str | None = None) -> Iterator[str]:
+    """Yield a call with a text of the plan, and the name of an answer before it if it takes one."""
+    before = f"{_INDENT}{function}({reply}, " if reply else f"{_INDENT}{function}("
+    line = f"{before}{python_literal(text)})"
+    if width_of(line) <= WIDTH:
+        yield line
+        return
+    yield f"{_INDENT}{function}("
+    if reply:
+        yield f"{_INDENT * 2}{reply},"
+    yield from _value("", text, _INDENT * 2)
+    yield f"{_INDENT})"
+
+
+def _guardrail(reply: str, rules: Sequence[str]) -> Iterator[str]:
+    yield f"{_INDENT}t.guardrail("
+    yield f"{_INDENT * 2}{reply},"
+    yield f"{_INDENT * 2}must_not=["
+    for rule in rules:
+        yield from _value("", rule, _INDENT * 3)
+    yield f"{_INDENT * 2}],"
+    yield f"{_INDENT})"
+
+
+def _value(before: str, text: str, indent: str) -> Iterator[str]:
+    """Yield an argument of its own line, in parentheses if it takes more than one."""
+    line = f"{indent}{before}{python_literal(text)},"
+    if width_of(line) <= WIDTH:
+        yield line
+        return
+    deeper = f"{indent}{_INDENT}"
+    yield f"{indent}{before}("
+    yield from (f"{deeper}{part}" for part in python_parts(text, WIDTH - len(deeper)))
+    yield f"{indent}),"
+
+
+_YAML_ORIGIN = "# Written by `kindlm gen` from a plan that a model made; it is yours to edit."
+
+
+def yaml_text(scenario: PlannedScenario, agent: str | None) -> str:
+    """Return the file of a scenario.
+
+    `agent` is the URL of the agent, if the project's configuration does not name it.
+    """
+    lines = [
+        _YAML_ORIGIN,
+        *keyed("name: ", scenario.title, ""),
+        *keyed("description: ", scenario.why, ""),
+        f"tags: [{scenario.category}, generated]",
+        *(keyed("agent: ", agent, "") if agent is not None else ()),
+        "persona:",
+        *_yaml_persona(scenario.user),
+        "turns:",
+    ]
+    for turn in scenario.turns:
+        lines += _yaml_turn(turn)
+    return "\n".join(lines) + "\n"
+
+
+def _yaml_persona(user: PlannedUser) -> Iterator[str]:
+    for name, value in (("role", user.role), ("tone", user.tone), ("backstory", user.backstory)):
+        if value:
+            yield from keyed(f"{name}: ", value, "  ")
+
+
+def _yaml_turn(turn: PlannedTurn) -> Iterator[str]:
+    yield from keyed("- says: ", turn.says, "  ")
+    if turn.is_checked:
+        yield "    expect:"
+    deeper = " " * 6
+    if turn.right:
+        yield f"{deeper}# What a right answer does: a judge gives it points."
+    for criterion in turn.right:
+        yield from keyed("- judge: ", criterion, deeper)
+    if turn.wrong:
+        yield f"{deeper}# What it must not do: a judge says of each rule whether it is kept."
+        yield f"{deeper}- guardrail:"
+        yield f"{deeper}    must_not:"
+    for rule in turn.wrong:
+        yield from keyed("- ", rule, f"{deeper}      ")
+    if turn.tone:
+        yield f"{deeper}# How it sounds."
+        yield from keyed("- sentiment: ", turn.tone, deeper)
+    if turn.tools:
+        yield f"{deeper}# What it takes to answer."
+    for tool in turn.tools:
+        yield from keyed("- tool_called: ", tool, deeper)

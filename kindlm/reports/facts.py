@@ -1,0 +1,416 @@
+"""What reports say of a run: its verdict, its totals, what went wrong, and what to type next.
+
+All reports read these facts; each of them only decides how to show them. Text that models and
+users wrote is in them as it was recorded, personal data masked. Each report escapes it for its
+format, except where a docstring says that a text is safe to print.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kindlm.history.costs import Paid
+from kindlm.history.groups import Group, Shard
+from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.rows import (
+    AssertionView,
+    AttemptView,
+    ExecutionView,
+    SuiteView,
+    Summary,
+    TestView,
+)
+from kindlm.history.run_view import RunView
+from kindlm.history.statistics.intervals import wilson_interval
+from kindlm.history.verdict import StatusCounts
+from kindlm.outcome import Status
+from kindlm.reports.figures import comparison, cost, duration, percent, score, score_of_limit, tally
+from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.wording import count
+
+_FINISHED_BY = {
+    "live": "kindlm test --resume {run}",
+    "rescored": "kindlm rescore --resume {run}",
+    "replayed": "kindlm replay --from {source}",
+}
+"""What finishes a run that was stopped, by its mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`word` is PASSED, FAILED, or how a run stands that did not finish."""
+
+    word: str
+    reasons: tuple[str, ...]
+    passed: bool
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        return f"{self.word}: {', '.join(self.reasons)}"
+
+
+def verdict_of(view: RunView) -> Verdict:
+    """Return the verdict by today's rules, with what decided it."""
+    status = view.status
+    word = status.upper()
+    if status == "passed":
+        return Verdict(word, _why_passed(view.summary.tests), passed=True)
+    if status == "failed":
+        return Verdict(word, _why_failed(view.suites), passed=False)
+    return _unfinished(view, view.missing, view.info.planned, view.suites)
+
+
+def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
+    """Return the verdict of one suite by today's rules, with what decided it."""
+    if suite.error_code is not None:
+        return Verdict("NOT RUN", ("it could not be loaded",), passed=False)
+    if missing := view.missing_of(suite):
+        ended = suite.executions.total - suite.executions.pending
+        return _unfinished(view, missing, missing + ended, [suite])
+    if not suite.executions.tested:
+        return Verdict("NOT TESTED", _why_failed([suite]), passed=False)
+    if suite.passed:
+        return Verdict("PASSED", _why_passed(suite.tests), passed=True)
+    return Verdict("FAILED", _why_failed([suite]), passed=False)
+
+
+def describe_shard(shard: Shard) -> str:
+    """Return which part of a group a run is, and what of the group is not in the history."""
+    own = shard.name(shard.index)
+    if shard.group is None:
+        return f"Shard {own} of a group without a name: it can not be put together"
+    parts = [f"Shard {own} of group {shard.group}"]
+    for how, indices in (("not here", shard.missing), ("not finished", shard.unfinished)):
+        if indices:
+            parts.append(f"{how}: {', '.join(map(shard.name, indices))}")
+    return "; ".join(parts)
+
+
+def describe_group(group: Group) -> tuple[str, ...]:
+    """Return what a group has, what it lacks, and which of its runs do not count."""
+    lines = [f"{len(group.shards)} of {count(group.count, 'shard')}"]
+    if not group.complete:
+        lines.append(f"Incomplete: {group.what_lacks}")
+    counting = {shard.index: shard.run for shard in group.shards}
+    lines += [
+        f"Shard {shard.index}/{group.count} ran again: run {counting[shard.index]} counts,"
+        f" not {shard.run}"
+        for shard in group.replaced
+    ]
+    return tuple(lines)
+
+
+def show_run(view: RunView) -> str:
+    """Return the command that shows a run, or a group."""
+    return f"kindlm show {shlex.quote(one_line(view.id))}"
+
+
+def show_command(execution: str) -> str:
+    """Return the command that shows an execution, by its id."""
+    run, _, number = execution.rpartition("-")
+    return f"kindlm show {run} {number}"
+
+
+def next_command(view: RunView) -> str:
+    """Return what to type next.
+
+    That is what finishes a run that was stopped, or brings in its other shards, else what shows the
+    first execution that did not pass, else the history.
+    """
+    was_stopped = view.status in ("interrupted", "aborted", "killed")
+    if (was_stopped or view.status == "incomplete") and view.runner is not None:
+        return f"{view.runner} --kindlm --lf"  # who chose the tests has to choose them again
+    if was_stopped and view.info.mode in _FINISHED_BY:
+        command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
+        # The limit that stopped it holds for its next session, too, unless another one is given.
+        spent = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
+        return f"{command} --max-cost MORE" if spent else command
+    if view.group is not None and view.group.missing:
+        return "kindlm merge DB"
+    if view.group is not None and not view.group.complete:
+        stopped = [shard for shard in view.group.unfinished if shard.state != "running"]
+        return f"kindlm test --resume {stopped[0].run}" if stopped else show_run(view)
+    if (failing := _show_failing(view)) is not None:
+        return failing
+    for suite in view.suites:
+        if suite.error_code is not None:
+            return f"kindlm validate {suite.path}"
+    return "kindlm browse"
+
+
+def _show_failing(view: RunView) -> str | None:
+    """Return what shows the first execution that did not pass, None if there is none."""
+    broken = False
+    for test in view.tests():
+        broken = broken or bool(test.broken_limits)
+        if not (test.counts.failed or test.counts.errored):
+            continue
+        for execution in view.executions(test):
+            if execution.status in ("failed", "errored"):
+                return show_command(execution.id)
+    # Every repeat passed, and a test did not: the details tell of all of them.
+    return f"{show_run(view)} --verbose" if broken else None
+
+
+def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Verdict:
+    """Return how a run, or suites of it, stand that did not come to their end."""
+    word, executions = view.status.upper(), count(planned, "execution")
+    if view.status == "running":
+        return Verdict(word, (f"{missing:,} of {executions} have not ended yet",), passed=False)
+    reasons = _why_failed(suites)
+    if missing:
+        reasons = (f"{missing:,} of {executions} did not run to their end", *reasons)
+    reason = view.info.reason or "its process ended before it could say why"
+    return Verdict(word, (reason, *reasons), passed=False)
+
+
+def _why_passed(tests: StatusCounts) -> tuple[str, ...]:
+    tolerated = [f"{count(tests.failed, 'failed test')} tolerated"] if tests.failed else []
+    skipped = [f"{tests.skipped:,} skipped"] if tests.skipped else []
+    return (f"{count(tests.passed, 'test')} passed", *tolerated, *skipped)
+
+
+def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
+    reasons = []
+    # Failures that a suite tolerates are not why the run failed.
+    failed = sum(s.tests.failed for s in suites if s.error_code is None and not s.tolerates)
+    if failed:
+        reasons.append(f"{count(failed, 'test')} failed")
+    if errored := sum(suite.tests.errored for suite in suites):
+        reasons.append(f"{count(errored, 'test')} errored")
+    if broken := [suite for suite in suites if suite.error_code is not None]:
+        reasons.append(f"{count(len(broken), 'suite')} could not be run")
+    several = sum(bool(suite.gates) for suite in suites) > 1
+    reasons += [
+        f"gate {gate.name} {comparison(gate)}{f' in {suite.name}' if several else ''}"
+        for suite in suites
+        for gate in suite.gates
+        if not gate.passed
+    ]
+    if not any(suite.executions.tested for suite in suites):
+        reasons.append("nothing was tested")
+    return tuple(reasons)
+
+
+_NAMED_MODELS = 5
+
+
+def told_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
+    """Yield what users were told of gates when the run ended, where today's rules differ."""
+    for gate in suite.gates:
+        then_gate = view.gates_then.get((suite.id, gate.name))
+        if then_gate is None or then_gate.passed is gate.passed:
+            continue
+        told = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
+        was = f"{'passed' if told.passed else 'failed'} then: {comparison(told)}"
+        yield f"Gate {gate.name} of {one_line(suite.name)} {was}."
+
+
+def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the run, or one suite of it, in numbers, each with its name."""
+    summary = view.summary if suite is None else view.summary_of(suite)
+    pending = "pending" if view.status == "running" else "not run"
+    yield "tests", f"{summary.tests.total:,}: {tally(summary.tests, pending)}"
+    missing = view.missing if suite is None else view.missing_of(suite)
+    # With those that have not even begun.
+    waiting = max(missing - summary.executions.pending, 0)
+    executions = summary.executions + StatusCounts(pending=waiting)
+    running = summary.executions.pending if view.status == "running" else 0
+    told = tally(executions, pending, running=running)
+    yield "executions", f"{executions.total:,}: {told}"
+    if executions.pass_rate is not None:
+        interval = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
+        low, high = map(percent, interval)
+        yield "pass rate", f"{percent(executions.pass_rate)} (95 % interval: {low} to {high})"
+    if summary.judge_average is not None:
+        yield "judge", f"mean score {score(summary.judge_average)}"
+    if summary.drift_maximum is not None:
+        yield "drift", f"at most {score(summary.drift_maximum)}"
+    if summary.input_tokens is not None or summary.output_tokens is not None:
+        yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
+    yield "cost", _cost(view, suite, summary)
+    if summary.calls_from_history and view.info.mode == "live":
+        calls = count(summary.calls, "call")
+        yield "cache", f"{summary.calls_from_history:,} of {calls} answered from the history"
+    if (people := view.reviewed(suite)).executions:
+        reviewed = f"{count(people.executions, 'execution')} reviewed"
+        yield "reviews", f"{reviewed}, {people.disputed:,} of them disputed"
+    # How long one suite took is not recorded.
+    took = view.info.duration_ms if suite is None else None
+    times = [] if took is None else [duration(took)]
+    if summary.latency_average_ms is not None:
+        times.append(f"mean latency {duration(summary.latency_average_ms)}")
+    if times:
+        yield "time", ", ".join(times)
+
+
+def _cost(view: RunView, suite: SuiteView | None, summary: Summary) -> str:
+    parts = [] if summary.paid.total_usd is None else [cost(summary.paid)]
+    if summary.unknown_costs:
+        unpriced = view.unpriced_models(suite)
+        named = unpriced[:_NAMED_MODELS]
+        models = ", ".join(one_line(model, 60) for model in named)
+        if more := len(unpriced) - len(named):
+            models += f" and {more:,} more"
+        parts.append(f"unknown for {count(summary.unknown_costs, 'call')} of {models}")
+    return (", ".join(parts) or "none") + _then(summary)
+
+
+def _then(summary: Summary) -> str:
+    """Return what answers of another run cost there, as it follows what was spent now."""
+    then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd)
+    return "" if then.total_usd is None else f"; when it was recorded {cost(then)}"
+
+
+def _number(tokens: int | None) -> str:
+    return "unknown" if tokens is None else f"{tokens:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """`code` is `RUN_` or `GROUP_` and how it stands: `RUN_ABORTED`."""
+
+    code: str
+    message: str
+
+
+def unsettled(view: RunView) -> Unsettled | None:
+    """Return why a run, or a group of shards, has no verdict; None for one that has."""
+    status = view.status
+    if status in ("passed", "failed"):
+        return None
+    if view.group is not None:
+        return Unsettled(f"GROUP_{status.upper()}", view.group.what_lacks)
+    return Unsettled(f"RUN_{status.upper()}", "; ".join(_why_unsettled(view, status)))
+
+
+def _why_unsettled(view: RunView, status: str) -> list[str]:
+    if status == "running":
+        why = "it has not ended yet"
+    else:
+        why = view.info.reason or "its process ended before it could say why"
+    executions = count(view.info.planned, "execution")
+    missing = f"{view.missing:,} of {executions} did not run to their end"
+    return [why, missing] if view.missing else [why]
+
+
+@dataclass(slots=True)
+class FailedAssertion:
+    """An assertion that was not met, or not decided, in the same way in `executions`.
+
+    `tools` are those that the first of them called, in order.
+    """
+
+    assertion: AssertionView
+    tools: tuple[str, ...]
+    executions: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class FailedExecution:
+    """An error that ended `executions`; the first of them stands for all."""
+
+    first: ExecutionView
+    message: str
+    executions: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Findings:
+    """All that went wrong in the executions of one test, and what these were warned of."""
+
+    assertions: list[FailedAssertion]
+    errors: list[FailedExecution]
+    warnings: list[str]
+
+
+def findings_of(view: RunView, test: TestView) -> Findings:
+    """Return what went wrong in a test; texts are masked, not yet made safe to print."""
+    return _findings(
+        (attempts[-1], mask_of(attempts))
+        for execution in view.executions(test)
+        if execution.status in (Status.FAILED, Status.ERRORED)
+        for attempts in [view.attempts(execution)]
+    )
+
+
+def retried_findings_of(view: RunView, test: TestView) -> Findings:
+    """Return what went wrong in attempts at a test after which executions were run again.
+
+    An execution stands there once for each such attempt.
+    """
+    return _findings(
+        (attempt, mask_of(attempts))
+        for execution in view.executions(test)
+        if execution.attempt > 1
+        for attempts in [view.attempts(execution)]
+        for attempt in attempts[:-1]
+    )
+
+
+def _findings(attempts: Iterable[tuple[AttemptView, Mask]]) -> Findings:
+    assertions: dict[tuple[str | None, ...], FailedAssertion] = {}
+    errors: dict[tuple[str | None, ...], FailedExecution] = {}
+    warnings: dict[str, None] = {}
+    for attempt, mask in attempts:
+        execution = attempt.execution
+        warnings |= dict.fromkeys(mask.text(warning) for warning in execution.warnings)
+        if execution.error_code is not None:
+            message = mask.text(execution.error or "")
+            error = errors.setdefault(
+                (execution.error_code, message), FailedExecution(execution, message)
+            )
+            error.executions.append(execution.id)
+        tools = tuple(call.tool for call in attempt.tool_calls)
+        for assertion in attempt.assertions:
+            if not assertion.is_wrong:
+                continue
+            key = (assertion.kind, assertion.label, assertion.failure_code, assertion.message)
+            if key not in assertions:
+                assertions[key] = FailedAssertion(masked(assertion, mask), tools)
+            assertions[key].executions.append(execution.id)
+    return Findings(list(assertions.values()), list(errors.values()), list(warnings))
+
+
+def assertion_name(assertion: AssertionView) -> str:
+    """Return the kind and the label of an assertion, and whether it only advises."""
+    mark = " (advisory)" if assertion.advisory else ""
+    if assertion.label in ("", assertion.kind):
+        return f"{one_line(assertion.kind)}{mark}"
+    return f"{one_line(assertion.kind)} {one_line(assertion.label)}{mark}"
+
+
+def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tuple[str, str]]:
+    """Return what an assertion saw, in rows of a name and a text."""
+    fields = []
+    if assertion.threshold is not None and assertion.score is not None and _is_scored(assertion):
+        fields.append(("score", score_of_limit(assertion.score, assertion.threshold)))
+    elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
+        fields.append(("score", score(assertion.score)))
+    if assertion.expected is not None:
+        fields.append(("expected", json_shown(assertion.expected, limit)))
+    if assertion.actual is not None:
+        fields.append(("actual", json_shown(assertion.actual, limit)))
+    if assertion.reasoning:
+        fields.append(("judge", visible(bounded(assertion.reasoning, 3 * limit, lines=12))))
+    return fields
+
+
+def json_shown(value: Any, limit: int) -> str:
+    """Return a JSON value on one line and bounded."""
+    text = json.dumps(value, ensure_ascii=False)
+    return visible(bounded(text, limit)).replace("\n", " ")
+
+
+def place(path: str, assertion: AssertionView) -> str:
+    """Return where an assertion was asked for, in the form that editors turn into a link."""
+    return one_line(path if assertion.line is None else f"{path}:{assertion.line}")
+
+
+def _is_scored(assertion: AssertionView) -> bool:
+    # Limits such as a length or a time are thresholds too, but of `actual`, not of the score.
+    return assertion.kind in ("judge", "drift")

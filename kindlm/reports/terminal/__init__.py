@@ -1,0 +1,1 @@
+"""Recorded runs, executions and comparisons for a terminal."""
