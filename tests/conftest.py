@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from loaded_kindlm import wait_for_no_disk
 from recorded_history import History, Make
 
 from examples import drawn
@@ -17,6 +18,8 @@ from examples import drawn
 # The machine decides how long an example takes; what hangs is ended by pytest-timeout.
 settings.register_profile("kindlm", settings(), deadline=None, max_examples=drawn(100))
 settings.load_profile("kindlm")
+
+wait_for_no_disk()
 
 _SETTINGS = (
     "COLUMNS",

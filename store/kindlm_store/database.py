@@ -77,7 +77,7 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         if _condition(path) != "current":
             with setup_lock(path):
                 if _condition(path) != "current":
-                    _set_up(path)
+                    _set_up(path, synchronous)
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             raise OpenError(path, "cannot be written: the file or its folder is read-only")
         connection = sqlite3.connect(
@@ -258,11 +258,12 @@ def _condition(path: Path) -> _Condition:
     return "current" if version == schema.VERSION else "older"
 
 
-def _set_up(path: Path) -> None:
+def _set_up(path: Path, synchronous: Synchronous) -> None:
     """Create or migrate the file; the caller holds the setup lock."""
     # 0600: recorded conversations are nobody else's business; SQLite gives the WAL the same mode.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     with closing(sqlite3.connect(path, timeout=_READ_WAIT, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA encoding = 'UTF-8'")
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
