@@ -103,6 +103,6 @@ def impatient_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
         "checks.output._PATTERN_S",
         "checks.pii._PATTERNS_S",
         "json_schema_keywords._PATTERN_SECONDS",
-        "recording.personal_data._TEXT_S",
+        "recording.recorder._TEXT_S",
     ):
         monkeypatch.setattr(f"kindlm.{name}", 0.1)

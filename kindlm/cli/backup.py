@@ -13,7 +13,7 @@ from pathlib import Path
 from kindlm.cli.console import fail
 from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.sealing import PURGES, SEALED_HEADS
+from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm_store import OpenError, open_reader
 from kindlm_store.verify import Verification, verify_file
 

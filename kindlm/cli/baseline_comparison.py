@@ -27,9 +27,9 @@ from kindlm.history.baselines import (
     output_of,
 )
 from kindlm.history.diff.details import CheckChange
+from kindlm.history.diff.evidence_values import Change, Side, Strength
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.diff.values import TestDiff
-from kindlm.history.evidence.values import Change, Side, Strength
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.diff.json import check_evidence

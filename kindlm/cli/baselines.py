@@ -21,8 +21,8 @@ from kindlm.history.baselines import (
     list_baselines,
     no_baseline,
 )
+from kindlm.history.diff.power import power_of_baseline
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-from kindlm.history.evidence.power import power_of_baseline
 from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status

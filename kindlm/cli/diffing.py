@@ -19,8 +19,8 @@ from kindlm.cli.reading import report_options, require_names
 from kindlm.cli.reporters import is_history
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.garbage import put_off
+from kindlm.history.diff.power import power_of_pairs
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
-from kindlm.history.evidence.power import power_of_pairs
 from kindlm.history.run_names import find_sides
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.figures import power_text

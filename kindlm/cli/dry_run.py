@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.cells import cell_len, set_cell_size
 
 from kindlm.cli.estimate import Estimate, estimate_execution
-from kindlm.history.evidence.power import comparison_power
+from kindlm.history.diff.power import comparison_power
 from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedCase, PlannedSuite
 from kindlm.providers.pricing import PriceTable

@@ -16,7 +16,7 @@ from uuid import UUID
 from pydantic import Field
 
 from kindlm import __version__
-from kindlm.recording.json_lines import (
+from kindlm.recording.event_files import (
     EventId,
     HashText,
     LineError,

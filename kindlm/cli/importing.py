@@ -19,9 +19,9 @@ from kindlm.cli.history import fail_to_open
 from kindlm.cli.search_index import forget_erased
 from kindlm.cli.unwritten_import import Imported, import_unwritten
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.history.sealing import PURGES, SEALED_HEADS
-from kindlm.recording import unwritten
-from kindlm.recording.json_lines import LineError
+from kindlm.events.journal import PURGES, SEALED_HEADS
+from kindlm.recording import event_files
+from kindlm.recording.event_files import LineError
 from kindlm.recording.log import open_log
 from kindlm.recording.project import Project
 from kindlm.recording.secrets import secret_values
@@ -138,7 +138,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
 
 
 _TAKERS: dict[str | None, _Take] = {
-    unwritten.FORMAT: import_unwritten,
+    event_files.FORMAT: import_unwritten,
     export_file.FORMAT: _import_export,
 }
 

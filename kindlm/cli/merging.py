@@ -16,7 +16,7 @@ from kindlm.cli.console import warn
 from kindlm.cli.foreign_events import require_known_form
 from kindlm.cli.history import RESTORE, fail_to_open
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.history.sealing import PURGES, SEALED_HEADS
+from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.recording.log import open_log
 from kindlm.recording.secrets import secret_values
 from kindlm.wording import count

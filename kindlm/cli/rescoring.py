@@ -19,7 +19,7 @@ from kindlm.cli.resumption import as_recorded
 from kindlm.cli.test_run import record_and_report, tell_loaded
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
-from kindlm.history.request_differences import is_as_recorded
+from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.history.source_runs import SourceRun, SourceSuite, read_source

@@ -12,9 +12,9 @@ from kindlm.cli.console import show
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import SuiteStarted
-from kindlm.history.compared_attempts import Attempts
+from kindlm.history.diff.evidence_values import CheckKey, TestPair
+from kindlm.history.diff.samples import Attempts
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence.values import CheckKey, TestPair
 from kindlm.plan import Selection
 from kindlm.providers.registry import check_settings
 from kindlm.recording.loading import Loaded, load_paths

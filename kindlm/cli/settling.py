@@ -21,10 +21,10 @@ from kindlm.cli.settle_request import SettledPair, SettleOptions, request_repeat
 from kindlm.cli.settle_rounds import AT_A_TIME, Rounds, wanted_suspects
 from kindlm.cli.test_run import record_run
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.diff.evidence_values import TestPair
+from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence.power import chance_to_settle
-from kindlm.history.evidence.values import TestPair
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
 from kindlm.recording.git import commit_of

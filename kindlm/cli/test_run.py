@@ -43,7 +43,7 @@ from kindlm.cli.test_run_problems import (
 )
 from kindlm.config import Diagnostic
 from kindlm.engine.attempt import Finished
-from kindlm.engine.log import FieldLog
+from kindlm.engine.field_log import FieldLog
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import Err, KindlmError, Result
 from kindlm.guard import guard
@@ -51,6 +51,12 @@ from kindlm.history.lost_writes import lost_writes
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import Plan, make_plan
+from kindlm.recording.event_files import (
+    COULD_NOT_BE_WRITTEN,
+    find_unwritten,
+    import_command,
+    keep_unwritten,
+)
 from kindlm.recording.loading import Loaded, default_paths, load_paths
 from kindlm.recording.log import new_run_id, open_log
 from kindlm.recording.project import Project, find_project
@@ -58,12 +64,6 @@ from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets, suite_secrets
 from kindlm.recording.session import run_session
-from kindlm.recording.unwritten import (
-    COULD_NOT_BE_WRITTEN,
-    find_unwritten,
-    import_command,
-    keep_unwritten,
-)
 from kindlm.reports.registry import ReportOptions
 from kindlm.suite import Suite
 from kindlm_store import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kindlm.cli.shown_path import shown_path
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.recording.unwritten import import_command
+from kindlm.recording.event_files import import_command
 from kindlm.suite import Suite
 from kindlm_store import LockHeldError, SealedError
 

@@ -16,10 +16,9 @@ from typing import BinaryIO
 
 from kindlm.cli.foreign_events import require_known_form
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.recording.json_lines import LineError
+from kindlm.recording.event_files import LineError, Unwritten, read_unwritten
 from kindlm.recording.log import open_log
 from kindlm.recording.secrets import secret_values
-from kindlm.recording.unwritten import Unwritten, read_unwritten
 from kindlm_store import (
     ConflictError,
     EventLog,

@@ -17,9 +17,9 @@ from kindlm.cli.history import (
     salvage_hint,
 )
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
-from kindlm.history.recomputed_tables import changed_tables
+from kindlm.events.journal import PURGES, SEALED_HEADS
+from kindlm.history.read_models import changed_tables
 from kindlm.history.run_names import find_run
-from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count

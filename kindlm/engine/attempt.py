@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kindlm.engine.calls import Calls, definition_of
+from kindlm.engine.field_log import FieldLog, name_execution
 from kindlm.engine.file_words import in_words_of, said_in_words_of
-from kindlm.engine.log import FieldLog, name_execution
 from kindlm.engine.pace import Callee, Turn
 from kindlm.engine.resources import Run
-from kindlm.engine.simulation import SimulatedTools
+from kindlm.engine.simulation import SimulatedTools, Tools
 from kindlm.engine.stop import Deadline
 from kindlm.engine.talk import (
     AgentTalk,
@@ -27,7 +27,6 @@ from kindlm.engine.talk import (
     Talk,
     first_messages,
 )
-from kindlm.engine.tools import Tools
 from kindlm.engine.trial import ScriptedTrial
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AssertionEvaluated, ExecutionFinished, ExecutionStarted

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from kindlm.engine.log import FieldLog
+from kindlm.engine.field_log import FieldLog
 from kindlm.engine.pace import MAX_RETRY_AFTER_S, Callee, Pace, Turn
 from kindlm.engine.resources import Run
 from kindlm.engine.stop import Deadline, Permit

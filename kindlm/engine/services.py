@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from kindlm.engine.log import FieldLog
+from kindlm.engine.field_log import FieldLog
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.suite import Service
 

@@ -16,9 +16,9 @@ from typing import Any, Self
 from uuid import uuid4
 
 from kindlm.engine.calls import Calls
-from kindlm.engine.log import FieldLog
+from kindlm.engine.field_log import FieldLog
 from kindlm.engine.pace import Callee
-from kindlm.engine.tools import Tools
+from kindlm.engine.simulation import Tools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentFailed, AgentReplied, AgentSent, Conversation, Payload
 from kindlm.ports import (

@@ -14,20 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindlm.events.calls import (
-    AgentFailed,
-    AgentReplied,
-    AgentSent,
-    AgentToolUse,
-    CallAnswered,
-    CallFailed,
-    ProviderFailed,
-    ProviderPaced,
-    ProviderRequested,
-    ProviderResponded,
-    ToolCalled,
-    ToolSimulated,
-)
 from kindlm.events.codec import (
     EventError,
     Payload,
@@ -36,8 +22,24 @@ from kindlm.events.codec import (
     read,
     stored_fields,
 )
-from kindlm.events.conversation import Conversation
-from kindlm.events.execution import AssertionEvaluated, ExecutionFinished, ExecutionStarted
+from kindlm.events.execution import (
+    AgentFailed,
+    AgentReplied,
+    AgentSent,
+    AgentToolUse,
+    AssertionEvaluated,
+    CallAnswered,
+    CallFailed,
+    Conversation,
+    ExecutionFinished,
+    ExecutionStarted,
+    ProviderFailed,
+    ProviderPaced,
+    ProviderRequested,
+    ProviderResponded,
+    ToolCalled,
+    ToolSimulated,
+)
 from kindlm.events.journal import (
     AgentProfiled,
     BaselineRemoved,

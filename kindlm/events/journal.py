@@ -1,14 +1,15 @@
-"""Events of journals and of runs that write tests."""
+"""Events of journals and of runs that write tests, and what seals and purges mean to `verify`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from kindlm.events.codec import Payload
 from kindlm.stored_form import Authored, Meaning
-from kindlm_store import HeadOf
+from kindlm_store import HeadOf, RecordedEvent
+from kindlm_store.erasing import Erasure, Erasures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +106,31 @@ class ScenarioGenerated(Payload):
     category: str
     title: Authored
     sha256: Annotated[str, Meaning("digest of what was written")]
+
+
+SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
+    "run.sealed": lambda event: {f"run/{event.data['run']}": event.data["head"]}
+}
+"""Event type → the heads by stream that an event of it notes, as `verify_file` takes them."""
+
+
+def _purge(event: RecordedEvent) -> Erasure:
+    refs, names = event.data.get("refs"), event.data.get("runs", [])
+    if not (_are_names(names) and (refs is None or _are_names(refs))):
+        # Not of kindlm: what cannot be understood erases nothing.
+        return Erasure((), frozenset[str]().__contains__)
+    runs = {f"run/{run}" for run in names}
+
+    def covers(stream: str) -> bool:
+        # The notes on runs, in journals, were erased with them.
+        return not runs or stream in runs or stream.startswith("journal/")
+
+    return Erasure(refs, covers)
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+PURGES: Erasures = {"contents.purged": _purge}
+"""Event type → the texts that an event of it erased, as `verify_file` and `take` need them."""

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
-from kindlm.history.json_text import read_json
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, ToolCallView
 from kindlm.projections.views import GONE
+from kindlm.strict_json import read_json
 
 _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")
 _EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")

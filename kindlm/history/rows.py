@@ -10,9 +10,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kindlm.history.costs import Paid
-from kindlm.history.json_text import read_json
-from kindlm.history.queries import value_of
+from kindlm.history.queries import Paid, value_of
 from kindlm.history.verdict import (
     GateResult,
     LimitedScores,
@@ -23,6 +21,7 @@ from kindlm.history.verdict import (
     test_status,
 )
 from kindlm.outcome import Outcome, Status
+from kindlm.strict_json import read_json
 from kindlm.suite import ScoreLimits
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from kindlm.history import queries
 from kindlm.history.groups import Group, Shard, as_one_run, read_shard
-from kindlm.history.json_text import read_arguments, read_json
 from kindlm.history.masking import shown_note
 from kindlm.history.queries import value_of
 from kindlm.history.rows import (
@@ -47,6 +46,7 @@ from kindlm.history.verdict import (
     read_numbers,
     suite_metrics,
 )
+from kindlm.strict_json import read_arguments, read_json
 from kindlm.suite import Gate
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from kindlm.history.costs import Paid, paid_for_runs
-from kindlm.history.queries import among, value_of
+from kindlm.history.queries import Paid, among, paid_for_runs, value_of
 from kindlm.history.verdict import StatusCounts
 from kindlm.projections.views import RUN_LABEL
 from kindlm_store import is_held

@@ -23,10 +23,10 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from kindlm.history.json_text import read_json
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.queries import value_of
 from kindlm.history.run_view import RunView
+from kindlm.strict_json import read_json
 from kindlm_store import LockHeldError, StreamLock
 
 

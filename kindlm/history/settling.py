@@ -17,11 +17,8 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kindlm.history.compared_attempts import Attempts
-from kindlm.history.diff.samples import checks_made, read_checks
-from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence.judging import judge_pair, settle
-from kindlm.history.evidence.values import (
+from kindlm.history.diff.evidence import judge_pair, settle
+from kindlm.history.diff.evidence_values import (
     MOST_ADDED,
     Change,
     CheckKey,
@@ -29,6 +26,8 @@ from kindlm.history.evidence.values import (
     Strength,
     TestPair,
 )
+from kindlm.history.diff.samples import Attempts, checks_made, read_checks
+from kindlm.history.diff.values import QualifiedName
 from kindlm.history.queries import among
 from kindlm.history.statistics.pass_rates import BLOCK
 from kindlm.history.statistics.sequential import Settlement

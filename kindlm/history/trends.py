@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from kindlm.history.costs import paid_for_test
 from kindlm.history.diff.values import QualifiedName
+from kindlm.history.queries import paid_for_test
 from kindlm.history.repeat_statistics import Flakiness, flakiness
 from kindlm.history.rows import TestView, test_of
 from kindlm.history.run_view import RunView

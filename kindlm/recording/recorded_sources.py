@@ -1,12 +1,13 @@
-"""What a run takes from earlier ones: from the one that it is derived from, or from all."""
+"""What a run takes from earlier runs: answers for its targets, and cassettes for its tools."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 
+from kindlm.config import Diagnostic
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.recorded_answers import (
     CachedAnswers,
@@ -16,10 +17,162 @@ from kindlm.history.recorded_answers import (
 )
 from kindlm.history.recorded_attempts import RecordedTranscripts
 from kindlm.history.replayed_answers import ReplayedAnswers, ReplayedRun
+from kindlm.history.run_names import find_run
+from kindlm.plan import PlannedSuite
 from kindlm.ports import AnswerSource, Embedder, TranscriptSource
 from kindlm.providers.embedders import find_embedder
 from kindlm.recording.request import Derived, RunRequest
-from kindlm.suite import Suite
+from kindlm.strict_json import read_json
+from kindlm.suite import Case, RecordedAnswer, SimulatedTool, Suite
+from kindlm.wording import count, shown
+
+# A run that executed nothing of the suite, since it crashed before or was about other tests, stands
+# for nothing. Its label may be that of an earlier run which does.
+_RUN = """
+SELECT l.run
+  FROM run_list l JOIN runs r ON r.id = l.run
+ WHERE (l.run = :run
+        OR (:run = 'latest' AND r.ended = 'finished' AND r.mode = 'live')
+        OR (:run <> 'latest' AND l.label = :run))
+   AND EXISTS (
+         SELECT 1 FROM suites s JOIN executions e ON e.suite = s.id
+          WHERE s.run = l.run AND s.project = :project AND s.name = :suite
+            AND e.status IS NOT 'skipped')
+ ORDER BY l.run = :run DESC, l.started_at DESC, l.run
+ LIMIT 1
+"""
+
+# Of one execution, the first that passed or else the first: other repeats may have gone another
+# way, and their answers do not belong into one conversation. What a call got that no answer was
+# meant for is no answer of the tool.
+_ANSWERS = """
+SELECT a.body AS arguments, r.body AS response
+  FROM tool_calls t
+  LEFT JOIN contents a ON a.ref = t.arguments_ref
+  LEFT JOIN contents r ON r.ref = t.response_ref
+ WHERE t.tool = :tool AND (t.execution, t.attempt) = (
+         SELECT e.source, e.source_attempt
+           FROM executions e
+           JOIN suites s ON s.id = e.suite
+           JOIN tool_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
+          WHERE s.run = :run AND s.project = :project AND s.name = :suite
+            AND e.test = :test AND c.tool = :tool
+          ORDER BY e.status IS NOT 'passed', e.number
+          LIMIT 1)
+   AND NOT EXISTS (
+         SELECT 1 FROM json_each(coalesce(t.problems, '[]')) p
+          WHERE json_extract(p.value, '$.kind') = 'unmatched')
+ ORDER BY t.position
+"""
+
+
+_MAX_WARNINGS = 5
+
+
+def with_recorded_answers(
+    planned: PlannedSuite, db: sqlite3.Connection, warn: Callable[[Diagnostic], None]
+) -> Result[Suite]:
+    """Return the suite with its cassettes filled, or the error of one that names no run.
+
+    Those of tests that call no simulated tool this time, since they are skipped, not selected or
+    run on agents only, do not matter. Some of those that hold nothing are warned of.
+    """
+    suite = planned.suite
+    runs: dict[str, Result[str]] = {}
+    cases: list[Case] = []
+    empty: list[Diagnostic] = []
+    for item in planned.cases:
+        case = item.case
+        calls_tools = (
+            item.selected
+            and not case.skip
+            and case.command is None
+            and any(target in suite.models for target in item.targets)
+        )
+        tools: list[SimulatedTool] = []
+        for tool in case.tools:
+            if tool.cassette is None or not calls_tools:
+                tools.append(tool)
+                continue
+            wanted = tool.cassette.run
+            if wanted not in runs:
+                runs[wanted] = _run_of(db, wanted, suite)
+            run = runs[wanted]
+            if isinstance(run, Err):
+                return Err(_unreadable(tool, case, run.error))
+            recorded = _answers_of(db, run.value, suite, case, tool)
+            if not recorded:
+                message = (
+                    f"The cassette of the tool {shown(tool.name)} answers nothing: the run"
+                    f" {run.value} holds no answer of it in the test {shown(case.name)}"
+                )
+                empty.append(_warning(message, case))
+            tools.append(replace(tool, recorded=recorded))
+        cases.append(replace(case, tools=tuple(tools)))
+    for diagnostic in empty[:_MAX_WARNINGS]:
+        warn(diagnostic)
+    if (more := len(empty) - _MAX_WARNINGS) > 0:
+        warn(_warning(f"There are no answers for {count(more, 'more cassette')}", None))
+    return Ok(replace(suite, cases=tuple(cases)))
+
+
+def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> Result[str]:
+    """Return the run that a cassette names: one that has executed tests of the suite.
+
+    `latest` is the newest of them that has finished; of several with one label it is the newest.
+    """
+    named = {"run": wanted, "project": suite.project, "suite": suite.name}
+    found = db.execute(_RUN, named).fetchone()
+    if found is None and wanted != "latest":
+        beginning = find_run(db, wanted)
+        if isinstance(beginning, Err):
+            return beginning
+        found = db.execute(_RUN, {**named, "run": beginning.value}).fetchone()
+    if found is not None:
+        return Ok(found[0])
+    which = "No finished run" if wanted == "latest" else f"No run {wanted!r}"
+    message = f"{which} has executed tests of the suite {suite.name!r}."
+    return Err(
+        KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, "List the recorded runs: kindlm runs")
+    )
+
+
+def _answers_of(
+    db: sqlite3.Connection, run: str, suite: Suite, case: Case, tool: SimulatedTool
+) -> tuple[RecordedAnswer, ...]:
+    """Return what a tool was called with and answered in a test of a run, in order.
+
+    Calls whose arguments were no JSON object, calls that no answer was meant for, and answers that
+    were purged are left out.
+    """
+    names = {"run": run, "project": suite.project, "suite": suite.name}
+    found = db.execute(_ANSWERS, {**names, "test": case.name, "tool": tool.name})
+    calls = ((read_json(arguments), response) for arguments, response in found)
+    return tuple(
+        RecordedAnswer(arguments, read_json(response))
+        for arguments, response in calls
+        if isinstance(arguments, dict) and response is not None
+    )
+
+
+def _warning(message: str, case: Case | None) -> Diagnostic:
+    error = KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        message,
+        "A cassette answers in the test of the same name only: record that test",
+        where=case.where if case else None,
+    )
+    return Diagnostic(error, "warning", "", None)
+
+
+def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_FILE_REF_ERROR,
+        f'The cassette of the tool {tool.name!r} in test "{case.name}" can not be read:'
+        f" {error.message}",
+        "Record a run first, or name one that is there: kindlm runs",
+        where=case.where,
+    )
 
 
 def recorded_sources(

@@ -1,21 +1,226 @@
-"""The recorder of a run: payloads become events of the run's stream."""
+"""The recorder of a run: payloads become events of the run's stream.
+
+With `record.redactPii`, whatever the patterns of a suite match is made unreadable on its way into
+the log. Checks see the texts before that. A match keeps its length, so that places in a text stay
+valid, and at most its first and last two characters.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from threading import RLock
+from typing import Any
 
+from kindlm.checks.pii import Pii
 from kindlm.engine.attempt import Finished
 from kindlm.events import ExecutionStarted, Payload, SuiteStarted, new_event
 from kindlm.guard import guard
+from kindlm.patterns import PatternError
+from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.plan import PlannedSuite
-from kindlm.recording.personal_data import PersonalData, patterns_of
-from kindlm_store import Append, EventLog, NewEvent, Ticket
+from kindlm.suite import Suite
+from kindlm_store import Append, EventLog, NewEvent, Text, Ticket
+
+_TEXT_S = 2.0
+"""Seconds for all patterns on one text; a text that takes longer is not recorded."""
+
+_SLOW_S = 0.02
+"""Seconds that a pattern has for a text once it was too slow for another one."""
+
+_WITHHELD = "[not recorded: the patterns for personal data took too long]"
+_NESTING = 4
+"""JSON inside strings of JSON is followed so deep."""
+
+_FIELDS = frozenset({"excerpt", "label", "warnings"})
+"""Strings of events that may repeat what somebody wrote, beside the texts themselves."""
+
+_TOLD = {
+    "assertion.evaluated": "message",
+    "execution.finished": "error",
+    "provider.failed": "message",
+    "agent.failed": "message",
+}
+"""Where events hold a sentence of kindlm's own, which may go on with what somebody wrote."""
+
+_OWN_WORDS = re.compile(r"[^:\"'`(\[{]*")
+"""How such a sentence begins: what somebody wrote follows a colon, or stands in quotation marks
+or brackets."""
+
+_MEASURED = frozenset({"cost", "latency", "max_length"})
+"""Checks that tell nothing but numbers, and those are kindlm's own."""
+
+_REMEMBERED = 512
+_SHORT = 10_000
+"""So many of the last texts, if they have no more characters, are not searched again."""
+
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_TEXT_TOKEN = re.compile(_STRING)
+_JSON_TOKEN = re.compile(rf"{_STRING}|-?\d[\d.eE+-]*")
+
+
+def patterns_of(suite: Suite) -> tuple[str, ...]:
+    """Return the default patterns, and those that the tests of a suite look for."""
+    found = [*DEFAULT_PATTERNS]
+    for case in suite.cases:
+        for expectation in case.expectations:
+            if isinstance(expectation.check, Pii):
+                found += (pattern for _, pattern in expectation.check.patterns)
+    return tuple(dict.fromkeys(found))
+
+
+class PersonalData:
+    """Makes what patterns match unreadable; a pattern that does not compile matches nothing.
+
+    A pattern that runs out of time on one text has next to none for those that follow: whatever it
+    is still too slow for is not recorded either. `given_up` is told of it, once.
+    """
+
+    def __init__(
+        self, patterns: tuple[str, ...], given_up: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._patterns = [pattern for pattern in patterns if _compiles(pattern)]
+        self._slow: set[str] = set()
+        self._given_up = given_up
+        self._remembered = lru_cache(_REMEMBERED)(self._hide)
+
+    def hide_in(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the data of an event of a type without personal data; names and numbers stay.
+
+        What kindlm itself says stays too, as far as it quotes nobody.
+        """
+        if data.get("gen_ai.evaluation.name") in _MEASURED:
+            return data
+        hidden: dict[str, Any] = self._hide_value(data)
+        told = _TOLD.get(kind)
+        if told is not None and told in data:
+            hidden[told] = Text(self.hide_told(data[told].body))
+        return hidden
+
+    def hide_told(self, sentence: str, check: str | None = None) -> str:
+        """Return a sentence of kindlm's own, of a check if one is named, without personal data."""
+        if check in _MEASURED:
+            return sentence
+        own = _OWN_WORDS.match(sentence)
+        start = own.end() if own else 0
+        return sentence[:start] + self.hide(sentence[start:])
+
+    def hide(self, text: str) -> str:
+        """Return a text without personal data; what was JSON stays JSON."""
+        return self._remembered(text) if len(text) <= _SHORT else self._hide(text)
+
+    def _hide_value(self, value: Any, *, is_quoted: bool = False) -> Any:
+        """Return a value of an event without personal data; `is_quoted` is of one of `_FIELDS`."""
+        match value:
+            case Text(body):
+                return Text(self.hide(body))
+            case str():
+                return self.hide(value) if is_quoted else value
+            case Mapping():
+                return {k: self._hide_value(v, is_quoted=k in _FIELDS) for k, v in value.items()}
+            case list() | tuple():
+                return [self._hide_value(item, is_quoted=is_quoted) for item in value]
+            case _:
+                return value
+
+    def _hide(self, text: str) -> str:
+        search = _Search(self._slow)
+        try:
+            return self._hide_nested(text, search, _NESTING)
+        except PatternError:
+            for pattern in search.too_slow():
+                self._slow.add(pattern)
+                self._given_up(pattern)
+            return json.dumps(_WITHHELD) if _is_json(text) else _WITHHELD
+
+    def _hide_nested(self, text: str, search: _Search, depth: int) -> str:
+        was_json = _is_json(text)
+
+        def hide_token(found: re.Match[str]) -> str:
+            token = found[0]
+            if not token.startswith('"'):
+                value, hidden = token, self._mask(token, search)
+            else:
+                try:
+                    value = json.loads(token)
+                except ValueError:
+                    return token  # quotation marks of a text
+                hidden = self._hide_nested(value, search, depth - 1)
+            return token if hidden == value else json.dumps(hidden, ensure_ascii=False)
+
+        if depth:
+            # Escapes hide what stands in a string; its value has to be looked at.
+            text = (_JSON_TOKEN if was_json else _TEXT_TOKEN).sub(hide_token, text)
+        hidden = self._mask(text, search)
+        if was_json and not _is_json(hidden):
+            return json.dumps(hidden, ensure_ascii=False)
+        return hidden
+
+    def _mask(self, text: str, search: _Search) -> str:
+        for pattern in self._patterns:
+            for start, end in search.ranges(pattern, text):
+                kept = 2 if end - start > 4 else 0
+                stars = "*" * (end - start - 2 * kept)
+                mask = text[start : start + kept] + stars + text[end - kept : end]
+                if search.ranges(pattern, mask):
+                    mask = "*" * (end - start)
+                text = text[:start] + mask + text[end:]
+        return text
+
+
+class _Search:
+    """The time that patterns take for one text; those that are known to be slow have less."""
+
+    def __init__(self, slow: AbstractSet[str]) -> None:
+        self._slow = slow
+        self._ended_by: str | None = None
+        self._end = time.monotonic() + _TEXT_S
+        self._spent: defaultdict[str, float] = defaultdict(float)
+
+    def ranges(self, pattern: str, text: str) -> list[tuple[int, int]]:
+        """Return what a pattern matches; raise `PatternError` if the time is over."""
+        began = time.monotonic()
+        left = _SLOW_S - self._spent[pattern] if pattern in self._slow else _TEXT_S
+        try:
+            return list(personal_data_in(text, pattern, min(self._end, began + left)))
+        except PatternError:
+            self._ended_by = pattern
+            raise
+        finally:
+            self._spent[pattern] += time.monotonic() - began
+
+    def too_slow(self) -> frozenset[str]:
+        """Return the pattern that took most of the time that is over, if it is a new one."""
+        if self._ended_by in self._slow:
+            return frozenset()
+        return frozenset({max(self._spent, key=self._spent.__getitem__)}) - self._slow
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        list(personal_data_in("", pattern, time.monotonic() + _TEXT_S))
+    except PatternError:
+        return False
+    return True
+
+
+def _is_json(text: str) -> bool:
+    if not text.lstrip().startswith(("{", "[", '"')):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 @dataclass(slots=True)

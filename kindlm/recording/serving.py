@@ -90,7 +90,7 @@ async def _serve(
     suite, derived = planned.suite, request.derived
     has_cassettes = any(tool.cassette for case in suite.cases for tool in case.tools)
     if has_cassettes and (derived is None or derived.mode == "replayed"):
-        from kindlm.recording.cassettes import with_recorded_answers
+        from kindlm.recording.recorded_sources import with_recorded_answers
 
         filled = with_recorded_answers(planned, reader, tell)
         if isinstance(filled, Err):

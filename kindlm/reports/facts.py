@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kindlm.history.costs import Paid
 from kindlm.history.groups import Group, Shard
 from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.queries import Paid
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,

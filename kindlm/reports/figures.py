@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kindlm.history.costs import Paid
-from kindlm.history.evidence.power import ComparisonPower
+from kindlm.history.diff.power import ComparisonPower
+from kindlm.history.queries import Paid
 from kindlm.history.repeat_statistics import RepeatStatistics, ScoreStatistics
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status

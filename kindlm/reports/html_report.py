@@ -13,8 +13,8 @@ from typing import TextIO
 
 from markupsafe import Markup
 
-from kindlm.history.costs import paid_for_execution
 from kindlm.history.masking import mask_of, masked
+from kindlm.history.queries import paid_for_execution
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from kindlm.events import ProviderResponded, RunInterrupted, RunSealed, RunStarted, new_event
 from kindlm.projections import PROJECTIONS
-from kindlm.recording.json_lines import LineError
-from kindlm.recording.unwritten import StreamEnd, read_unwritten, write_unwritten
+from kindlm.recording.event_files import LineError, StreamEnd, read_unwritten, write_unwritten
 from kindlm_store import Append, EventLog, HeadOf, NewEvent, StreamLock, Text, uuid7
 
 RUN = "run/k3f9x2ab"

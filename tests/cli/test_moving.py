@@ -29,7 +29,7 @@ from kindlm.events import (
     new_event,
 )
 from kindlm.projections import PROJECTIONS
-from kindlm.recording.json_lines import LineError
+from kindlm.recording.event_files import LineError
 from kindlm_store import EventLog, StreamLock
 
 TABLES = [table for projection in PROJECTIONS for table in projection.tables]

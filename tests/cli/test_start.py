@@ -21,7 +21,6 @@ UNUSED = (
     "kindlm.formats.evalview",
     "kindlm.generate",
     "kindlm.history.diff",
-    "kindlm.history.evidence",
     "kindlm.pytest_plugin",
     "kindlm.scenarios.api",
     "kindlm.scenarios.load",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from kindlm.history.evidence.judging import judge_pair, settle
-from kindlm.history.evidence.values import (
+from kindlm.history.diff.evidence import judge_pair, settle
+from kindlm.history.diff.evidence_values import (
     MOST_ADDED,
     Change,
     FailOn,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kindlm.history.evidence.judging import judge_pair
-from kindlm.history.evidence.power import comparison_power, power
-from kindlm.history.evidence.values import Side, Strength, TestPair
+from kindlm.history.diff.evidence import judge_pair
+from kindlm.history.diff.evidence_values import Side, Strength, TestPair
+from kindlm.history.diff.power import comparison_power, power
 from kindlm.history.statistics.pass_rates import Design, Looks, kinds_of
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.history.recomputed_tables import changed_tables
+from kindlm.history.read_models import changed_tables
 from kindlm.projections import PROJECTIONS
 from kindlm_store import Projection
 
@@ -90,6 +90,6 @@ def test_every_table_is_looked_at(history: Any, run: Any, monkeypatch: pytest.Mo
     with closing(sqlite3.connect(history.path)) as db, db:
         db.execute("CREATE TABLE beyond (id TEXT PRIMARY KEY)")
         db.execute("INSERT INTO projections VALUES ('beyond', 1, 0, NULL, '[]', '[]')")
-    monkeypatch.setattr("kindlm.history.recomputed_tables.PROJECTIONS", (*PROJECTIONS, beyond))
+    monkeypatch.setattr("kindlm.history.read_models.PROJECTIONS", (*PROJECTIONS, beyond))
     with pytest.raises(KeyError, match="beyond"):
         changed_tables(history.path, [run.id])

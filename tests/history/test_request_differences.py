@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kindlm.events import ProviderRequested
-from kindlm.history.request_differences import differences
+from kindlm.history.replayed_answers import differences
 from kindlm.ports import Asked, ModelRequest, Purpose, ToolDefinition
 from kindlm.suite import ModelParams
 

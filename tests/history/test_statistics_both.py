@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from kindlm.history.evidence.judging import judge_pair, settle
-from kindlm.history.evidence.power import chance_to_settle
-from kindlm.history.evidence.values import Side, Strength, TestPair
+from kindlm.history.diff.evidence import judge_pair, settle
+from kindlm.history.diff.evidence_values import Side, Strength, TestPair
+from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
 from kindlm.history.statistics.sequential import Settlement, _cleared, together
 from kindlm.history.statistics.tables import Counts, fisher_drop

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.evidence.power import power
+from kindlm.history.diff.power import power
 from kindlm.history.repeat_statistics import flakiness, pass_at, pass_hat
 from kindlm.history.statistics.pass_rates import Design, repeats_needed
 from kindlm.history.statistics.tables import Counts, score_repeats_needed

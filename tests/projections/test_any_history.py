@@ -48,7 +48,7 @@ from kindlm.events import (
     ToolSimulated,
     new_event,
 )
-from kindlm.history.sealing import PURGES
+from kindlm.events.journal import PURGES
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome, Status
 from kindlm.projections import PROJECTIONS
 from kindlm.suite import Gate

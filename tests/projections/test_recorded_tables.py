@@ -16,7 +16,7 @@ import pytest
 
 from kindlm.cli.export_file import read_export
 from kindlm.cli.foreign_events import require_known_form
-from kindlm.history.sealing import PURGES, SEALED_HEADS
+from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
 from kindlm_store import EventLog
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from suites import make_suite
 
 from kindlm.events import ProviderResponded, new_event
-from kindlm.recording.personal_data import PersonalData, patterns_of
+from kindlm.recording.recorder import PersonalData, patterns_of
 from kindlm.suite import Case, Expectation, Prompt, Suite
 from kindlm_store import Text
 

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kindlm.history.evidence.judging import judge_pair
-from kindlm.history.evidence.values import CheckKey, CheckPair, RunEvidence, Side, TestPair
+from kindlm.history.diff.evidence import judge_pair
+from kindlm.history.diff.evidence_values import CheckKey, CheckPair, RunEvidence, Side, TestPair
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 

@@ -17,8 +17,8 @@ from kindlm.cli.baseline_comparison import ComparedTest, compared_tests
 from kindlm.cli.foreign_import import read_results
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.baselines import output_of
+from kindlm.history.diff.evidence_values import Change
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-from kindlm.history.evidence.values import Change
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext, Embed, Embedding, ModelReply, Question
 from kindlm.transcript import Step, Transcript, Turn

@@ -53,8 +53,8 @@ def diff_command(
     Ends with 1 if a test got worse for certain, or is not defined any more.
     """
     from kindlm.cli.diffing import compare_and_write
+    from kindlm.history.diff.evidence_values import FailOn
     from kindlm.history.diff.run_diff import DiffOptions
-    from kindlm.history.evidence.values import FailOn
 
     options = DiffOptions(FailOn(fail_on.value), test)
     sides = (before if old is None else old, after if new is None else new)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kindlm.history.diff.calls import ABSENT, ChangedValue
-from kindlm.history.evidence.values import CheckKey
+from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
 from kindlm.matching import equal
 

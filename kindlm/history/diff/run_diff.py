@@ -15,7 +15,6 @@ from heapq import merge
 from itertools import groupby
 from operator import itemgetter
 
-from kindlm.history.compared_attempts import Attempts, attempts_to_compare
 from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour
 from kindlm.history.diff.config import (
     Suite,
@@ -26,6 +25,8 @@ from kindlm.history.diff.config import (
     unread_tests,
 )
 from kindlm.history.diff.details import TestDetails, read_details
+from kindlm.history.diff.evidence import judge_pair
+from kindlm.history.diff.evidence_values import Change, FailOn, RunEvidence, TestPair, Verdict
 from kindlm.history.diff.figures import (
     Figure,
     ModelChange,
@@ -34,14 +35,18 @@ from kindlm.history.diff.figures import (
     pair_checks,
     side_of,
 )
-from kindlm.history.diff.samples import PlannedSamples, independent_samples, read_samples
+from kindlm.history.diff.samples import (
+    Attempts,
+    PlannedSamples,
+    attempts_to_compare,
+    independent_samples,
+    read_samples,
+)
 from kindlm.history.diff.values import Kind, QualifiedName, TestDiff
-from kindlm.history.evidence.judging import judge_pair
-from kindlm.history.evidence.values import Change, FailOn, RunEvidence, TestPair, Verdict
 from kindlm.history.groups import Group
-from kindlm.history.json_text import read_json
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added
+from kindlm.strict_json import read_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
 """What the executions of a suite did, as far as it is compared: read test by test, not held.
 
 Everything is read in the order of tests in one pass over each table, so that the work grows with
-the number of executions and the memory does not. Of an execution that was begun again after a
-crash, only the attempt that ended counts. Of one that was run again since it did not pass, that
-attempt does by which the runs are compared.
+the number of executions and the memory does not. If an execution began again after a crash, only
+the attempt that ended counts. If it ran again because it did not pass, the first attempt counts: a
+pass in the end would hide how often it fails. Rescored and replayed runs were made from the last
+attempts and hold no others. Beside such a run the last attempts count on both sides, so that the
+same conversations are compared.
 
 A conversation is a sample once. A rescored conversation, or one that `kindlm test --cache` took
 from the history, can be judged otherwise, but chance cannot change it.
@@ -15,16 +17,94 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from kindlm.history.compared_attempts import Attempts
-from kindlm.history.evidence.values import CheckKey
+from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
+from kindlm.history.rows import AttemptView
 from kindlm.outcome import Status
 from kindlm.suite import ScoreLimits
+
+_RETRIED_IN = """
+SELECT EXISTS (SELECT 1 FROM executions e
+                 JOIN retried_attempts r ON r.execution = e.id
+                WHERE e.run IN $ids)
+"""
+
+# A run whose source is not in this history may come from one of any kind.
+_FROM_LAST = """
+WITH RECURSIVE sources(run) AS (
+  SELECT source_run FROM runs WHERE id IN $ids AND mode IN ('rescored', 'replayed')
+  UNION
+  SELECT r.source_run FROM sources s JOIN runs r ON r.id = s.run
+   WHERE r.mode IN ('rescored', 'replayed')
+)
+SELECT EXISTS (
+  SELECT 1 FROM sources s
+   WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run)
+      OR EXISTS (SELECT 1 FROM executions e
+                   JOIN retried_attempts r ON r.execution = e.id
+                  WHERE e.run = s.run))
+"""
+
+_FIRST = "(SELECT min(attempt) FROM retried_attempts WHERE execution = e.id)"
+"""The first attempt at an execution that was run again; null of any other."""
+
+
+class Attempts(StrEnum):
+    """The attempts by which executions are compared. Those of most are first and last in one."""
+
+    FIRST = "first"
+    LAST = "last"
+
+    @property
+    def checked(self) -> str:
+        """The attempt at an execution `e` whose assertions count, in SQL."""
+        return f"coalesce({_FIRST}, e.attempt)" if self is Attempts.FIRST else "e.attempt"
+
+    @property
+    def said(self) -> str:
+        """The attempt at the execution `e.source` whose conversation counts, in SQL."""
+        # The source of an execution that was run again is itself.
+        if self is Attempts.FIRST:
+            return f"coalesce({_FIRST}, e.source_attempt)"
+        return "e.source_attempt"
+
+    @property
+    def joined(self) -> str:
+        """What a query of executions `e` has to join for `came_to`, in SQL."""
+        if self is Attempts.LAST:
+            return ""
+        return f"LEFT JOIN retried_attempts f ON f.execution = e.id AND f.attempt = {_FIRST}"
+
+    def came_to(self, column: str) -> str:
+        """Return a column of what an execution `e` came to by the attempt that counts, in SQL."""
+        if self is Attempts.LAST:
+            return f"e.{column}"
+        return f"iif(f.attempt IS NULL, e.{column}, f.{column})"
+
+    def of(self, ended: Sequence[AttemptView]) -> AttemptView:
+        """Return the attempt that counts, of all at an execution that ended."""
+        return ended[0 if self is Attempts.FIRST else -1]
+
+
+def attempts_to_compare(
+    db: sqlite3.Connection, before: Sequence[str], after: Sequence[str]
+) -> Attempts | None:
+    """Return by which attempts runs are compared; None if nothing of them was run again.
+
+    `before` and `after` are the ids of the runs that are read as one on each side.
+    """
+    runs = list(dict.fromkeys([*before, *after]))
+    if not db.execute(*among(_RETRIED_IN, runs)).fetchone()[0]:
+        return None
+    from_last = db.execute(*among(_FROM_LAST, runs)).fetchone()[0]
+    return Attempts.LAST if from_last else Attempts.FIRST
+
 
 SCORED = ("judge", "score", "weighted_score")
 """Kinds of assertions whose mean score may regress: criteria of judges, and weighted scores."""

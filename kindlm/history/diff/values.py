@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import BehaviourChange
-from kindlm.history.evidence.values import Change, Side, Strength, TestEvidence, TestPair
+from kindlm.history.diff.evidence_values import Change, Side, Strength, TestEvidence, TestPair
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
 

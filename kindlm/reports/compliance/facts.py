@@ -12,13 +12,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.history.baselines import find_baseline
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among
-from kindlm.history.recomputed_tables import changed_tables
+from kindlm.history.read_models import changed_tables
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.sealing import PURGES, SEALED_HEADS
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import GateResult
 from kindlm.projections.views import RUN_LABEL

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TextIO
 
 from kindlm.history.diff.calls import CallEdit
-from kindlm.history.diff.details import TestDetails
+from kindlm.history.diff.details import Edit, TestDetails, WordDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.values import Kind, TestDiff
-from kindlm.history.diff.words import Edit, WordDiff
 from kindlm.reports.diff.parts import (
     call_aside,
     change_text,

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from kindlm.history.costs import Paid, paid_for_execution
 from kindlm.history.masking import mask_of, masked
+from kindlm.history.queries import Paid, paid_for_execution
 from kindlm.history.rows import AssertionView, CallView, ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
+from kindlm.history.diff.evidence_values import MOST_ADDED, CheckKey, CheckPair
 from kindlm.history.diff.values import QualifiedName
-from kindlm.history.evidence.values import MOST_ADDED, CheckKey, CheckPair
 from kindlm.history.settling import Suspect
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled

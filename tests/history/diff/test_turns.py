@@ -10,9 +10,9 @@ from compared_runs import compared, record_run
 from recorded_history import History, Make
 
 from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.evidence_values import FailOn
 from kindlm.history.diff.samples import turns_of
 from kindlm.history.diff.values import Kind, TestDiff
-from kindlm.history.evidence.values import FailOn
 from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.registry import ReportOptions
 

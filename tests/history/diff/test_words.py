@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.diff.words import Edit, diff_words
+from kindlm.history.diff.details import Edit, diff_words
 
 TEXTS = st.one_of(
     st.text(max_size=200),

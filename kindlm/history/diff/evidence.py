@@ -25,7 +25,7 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Generic, TypeAlias, TypeVar
 
-from kindlm.history.evidence.values import (
+from kindlm.history.diff.evidence_values import (
     Change,
     CheckKey,
     CheckPair,

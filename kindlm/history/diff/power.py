@@ -13,8 +13,8 @@ from functools import lru_cache
 from math import sqrt
 from statistics import fmean
 
-from kindlm.history.evidence.judging import RATES_LEVEL, SETTLED_LEVEL, compared_rates
-from kindlm.history.evidence.values import Key, TestPair
+from kindlm.history.diff.evidence import RATES_LEVEL, SETTLED_LEVEL, compared_rates
+from kindlm.history.diff.evidence_values import Key, TestPair
 from kindlm.history.statistics.pass_rates import (
     Design,
     Kinds,

@@ -1,1 +1,0 @@
-"""What the difference between two runs is worth: noise, a suspicion, or a confirmed regression."""
