@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from kindlm.history.diff.power import ComparisonPower
+from typing import TYPE_CHECKING
+
 from kindlm.history.queries import Paid
 from kindlm.history.repeat_statistics import RepeatStatistics, ScoreStatistics
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 from kindlm.wording import count
+
+if TYPE_CHECKING:
+    from kindlm.history.diff.power import ComparisonPower
 
 _MOST_DECIMALS = 6
 
