@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kindlm.scenarios.api import scenario
     from kindlm.scenarios.checks import Checks
-    from kindlm.scenarios.conversed import Conversed
     from kindlm.scenarios.judging import Pending, Verdict
-    from kindlm.scenarios.persona import Persona
-    from kindlm.scenarios.reply import Reply
-    from kindlm.scenarios.stopping import AgentError, SimulationError
     from kindlm.scenarios.trial import SyncTrial, Trial
+    from kindlm.scenarios.under_test import AgentError, Persona, Reply
+    from kindlm.scenarios.users import Conversed, SimulationError
 
 __all__ = [
     "AgentError",
@@ -35,13 +33,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 _PLACES = {
-    "AgentError": "stopping",
+    "AgentError": "under_test",
     "Checks": "checks",
-    "Conversed": "conversed",
+    "Conversed": "users",
     "Pending": "judging",
-    "Persona": "persona",
-    "Reply": "reply",
-    "SimulationError": "stopping",
+    "Persona": "under_test",
+    "Reply": "under_test",
+    "SimulationError": "users",
     "SyncTrial": "trial",
     "Trial": "trial",
     "Verdict": "judging",

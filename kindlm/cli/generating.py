@@ -32,8 +32,12 @@ from kindlm.recording.secrets import suite_secrets
 from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
 from kindlm.scenarios.compile import compiled_agent
-from kindlm.scenarios.configuration import LlmTable, LoadedConfiguration, provider_fault
-from kindlm.scenarios.configuration_files import load_configuration
+from kindlm.scenarios.configuration import (
+    LlmTable,
+    LoadedConfiguration,
+    load_configuration,
+    provider_fault,
+)
 from kindlm.suite import AgentTarget
 from kindlm.wording import count
 from kindlm_store import Redactor

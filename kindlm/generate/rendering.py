@@ -16,7 +16,7 @@ from kindlm.formats.discovery import discover
 from kindlm.generate.forms import keyed, python_text, slug, yaml_text
 from kindlm.generate.plan import Order, PlannedScenario
 from kindlm.generate.questions import AgentProfile
-from kindlm.scenarios.configuration_files import load_configuration
+from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.load import Surroundings, load_scenarios
 
 

@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Load what runs scenarios, if that was asked for."""
     if config.getoption("--kindlm"):
-        from kindlm.pytest_plugin.registration import register
+        from kindlm.pytest_plugin.scenario_items import register
 
         register(config)
 

@@ -1,23 +1,42 @@
-"""From the options of pytest to the request of a run."""
+"""From the options of pytest, and what it collected, to the request of a run.
+
+The suites are the same as those that `kindlm test` makes of the same files, with the same names.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import TestCase
 
 import pytest
 
 from kindlm.cli.labels import label_problem
+from kindlm.config import Diagnostic, suite_identity
+from kindlm.config.load import read_bytes
 from kindlm.engine.runner import Limits
-from kindlm.errors import Err, KindlmError
+from kindlm.errors import Err, KindlmError, SourceLocation
 from kindlm.events import RunOptions
+from kindlm.formats.discovery import discover
 from kindlm.plan import Selection
-from kindlm.pytest_plugin.collected import Collected
-from kindlm.recording.project import find_project
-from kindlm.recording.request import RunRequest
+from kindlm.recording.project import find_project, project_name, run_environment
+from kindlm.recording.request import RunRequest, SkippedSuite
+from kindlm.reports.untrusted import visible
+from kindlm.scenarios.api import ScenarioSpec, spec_of
+from kindlm.scenarios.compile import digest_of
+from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.finding import FoundScenarios, Scenario, hidden, without_trial
+from kindlm.scenarios.load import Surroundings, compiled_suite
+from kindlm.scenarios.marks import arguments_of
+from kindlm.scenarios.script import FunctionScript
+from kindlm.scenarios.written import read_text
+from kindlm.scenarios.yaml_form import read_scenarios
+from kindlm.suite import Suite
 
 _MOST_REPEATS = 100
 
@@ -95,5 +114,218 @@ def read_options(config: pytest.Config) -> Asked:
     return Asked(found.root, found.database, named is not None, label, repeat, max_cost)
 
 
+def told_error(error: KindlmError) -> str:
+    """Return an error with its place and its way out."""
+    where = f"{error.where}: " if error.where else ""
+    return visible("\n".join(filter(None, (f"{where}{error.message}", error.hint))))
+
+
 def _misused(error: KindlmError) -> pytest.UsageError:
     return pytest.UsageError(" ".join(filter(None, (error.message, error.hint))))
+
+
+def holds_scenarios(file: Path) -> bool:
+    """Tell whether a file is YAML with scenarios."""
+    if file.suffix.lower() not in (".yaml", ".yml"):
+        return False
+    found = discover(file)
+    return not isinstance(found, Err) and found.value.found[0].front_end == "scenario"
+
+
+class YamlItem(pytest.Item):
+    """A scenario of a YAML file; `run` is what runs it."""
+
+    def __init__(self, *, scenario: Scenario, run: Callable[[YamlItem], None], **kwargs: Any):
+        super().__init__(**kwargs)
+        self.scenario = scenario
+        self._run = run
+
+    def runtest(self) -> None:
+        """Run the scenario."""
+        self._run(self)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Return where it is written; pytest counts lines from 0."""
+        line = self.scenario.where.line
+        return self.path, None if line is None else line - 1, self.name
+
+
+class YamlFile(pytest.File):
+    """A YAML file with scenarios."""
+
+    def __init__(self, *, run: Callable[[YamlItem], None], **kwargs: Any):
+        super().__init__(**kwargs)
+        self._run = run
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the scenarios, or tell all that is wrong with the file."""
+        data = read_bytes(self.path)
+        if isinstance(data, Err):
+            raise self.CollectError(told_error(data.error))
+        read = read_scenarios(self.path, data.value)
+        errors = [told_error(each.error) for each in read.diagnostics if each.severity == "error"]
+        if errors:
+            raise self.CollectError("\n".join(errors))
+        for scenario in read.scenarios:
+            yield YamlItem.from_parent(self, name=scenario.name, scenario=scenario, run=self._run)
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A scenario that pytest collected.
+
+    `path` is that of its suite, `name` its own without it. `trial` is the argument that takes the
+    trial; None if there is none.
+    """
+
+    __test__ = False  # no test of anything itself
+
+    path: str
+    name: str
+    spec: ScenarioSpec
+    where: SourceLocation
+    item: pytest.Function | YamlItem
+    trial: str | None
+
+    @property
+    def file(self) -> pytest.File:
+        """The file that pytest collected it from."""
+        return next(node for node in self.item.listchain() if isinstance(node, pytest.File))
+
+    @property
+    def full_name(self) -> str:
+        """What it is called in the history."""
+        return f"{self.path}::{self.name}"
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario; that of a function has no values of fixtures and parameters yet."""
+        if isinstance(self.item, YamlItem):
+            return self.item.scenario
+        script = self.script(self.item.function, {})
+        return Scenario(self.name, self.spec, self.where, script)
+
+    def script(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> FunctionScript:
+        """Return what runs its function with the values of its fixtures and parameters."""
+        trial = self.trial or ""
+        given = [name for name in inspect.signature(function).parameters if name != trial]
+        others = {name: arguments[name] for name in given if name in arguments}
+        file = Path(self.where.file)  # as Python knows it
+        return FunctionScript(lambda: function, file, self.where, trial, others)
+
+
+def test_of(item: pytest.Item, root: Path) -> Test | None:
+    """Return the scenario that an item of pytest is; None for any other test."""
+    path = suite_identity(item.path, root)
+    if isinstance(item, YamlItem):
+        scenario = item.scenario
+        return Test(path, item.name, scenario.spec, scenario.where, item, "")
+    spec = spec_of(item.function) if isinstance(item, pytest.Function) else None
+    if not isinstance(item, pytest.Function) or spec is None:
+        return None
+    # Asked now: others that run async tests put functions of theirs in its place later.
+    trial = trial_argument(item, item.function)
+    return Test(path, _name(item), spec, _written_at(item), item, trial)
+
+
+def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str | None:
+    """Return the argument of a collected function that takes the trial; empty if nothing calls it.
+
+    That is so for methods of a `unittest.TestCase`, which get no trial.
+    """
+    owner = node.getparent(pytest.Class)
+    written = None if owner is None else inspect.getattr_static(owner.obj, function.__name__, None)
+    bound = owner is not None and not isinstance(written, staticmethod)
+    found = arguments_of(function, list(node.iter_markers()), bound=bound).trial
+    is_of_unittest = owner is not None and issubclass(owner.obj, TestCase)
+    return "" if found is None and is_of_unittest else found
+
+
+def _name(item: pytest.Function) -> str:
+    chain = item.listchain()
+    file = next(at for at, node in enumerate(chain) if isinstance(node, pytest.File))
+    return "::".join(node.name for node in chain[file + 1 :])
+
+
+def _written_at(item: pytest.Function) -> SourceLocation:
+    code = inspect.unwrap(item.function).__code__
+    return SourceLocation(code.co_filename, code.co_firstlineno)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The suites of what pytest collected, and which of their tests it chose to run."""
+
+    suites: tuple[Suite, ...]
+    skipped: tuple[SkippedSuite, ...]
+    chosen: frozenset[tuple[str, str, str]]
+    environ: Mapping[str, str]
+    problems: tuple[Diagnostic, ...]
+
+    @property
+    def paths(self) -> set[str]:
+        """The files of the tests."""
+        return {suite.path for suite in self.suites} | {each.path for each in self.skipped}
+
+
+def collect(
+    files: Mapping[pytest.File, Sequence[pytest.Item]],
+    chosen: Sequence[Test],
+    root: Path,
+    environ: Mapping[str, str],
+) -> Collected:
+    """Return the suites of files: one for each, with all its scenarios, chosen or not.
+
+    `files` holds all items of each file, also those that pytest was not asked for.
+    """
+    folders = list(dict.fromkeys(file.path.parent for file in files))
+    whole = run_environment([*folders, root], environ)
+    around = Surroundings(root, project_name(root), whole, load_configuration(root, whole))
+    suites, skipped, problems = [], [], {}
+    for file, items in files.items():
+        path, read = suite_identity(file.path, root), read_bytes(file.path)
+        data = b"" if isinstance(read, Err) else read.value
+        found = _found(file, data, items, root)
+        loaded = compiled_suite(file.path, path, found, around, digest_of(data))
+        problems.update({found.error.message: found for found in loaded.diagnostics})
+        if loaded.suite is not None:
+            suites.append(loaded.suite)
+        else:
+            error = next(f.error for f in loaded.diagnostics if f.severity == "error")
+            skipped.append(SkippedSuite(loaded.name, path, loaded.tests, error))
+    names = {test.full_name for test in chosen}
+    return Collected(
+        tuple(suites),
+        tuple(skipped),
+        frozenset(
+            (suite.name, case.name, target)
+            for suite in suites
+            for case in suite.cases
+            for target in case.targets
+            if case.name in names
+        ),
+        whole,
+        tuple(problems.values()),
+    )
+
+
+def _found(
+    file: pytest.File, data: bytes, items: Sequence[pytest.Item], root: Path
+) -> FoundScenarios:
+    """Return the scenarios among the items of a file, and what is wrong with its text."""
+    is_python = isinstance(file, pytest.Module)
+    text = read_text(data if is_python else b"", str(file.path))
+    scenarios: list[Scenario] = []
+    errors = {str(error.where): error for error in text.namesakes}
+    for item in items:
+        test = test_of(item, root)
+        if test is not None:
+            scenarios.append(test.scenario)
+            if test.trial is None:
+                errors[test.name] = without_trial(test.name, test.where)
+        elif isinstance(item, pytest.Function):
+            name = _name(item).removesuffix(item.name) + item.originalname
+            if name in text.scenarios:
+                errors[name] = hidden(name, _written_at(item))
+    problems = (Diagnostic(error, "error", "", None) for error in errors.values())
+    return FoundScenarios(tuple(scenarios), tuple(problems))

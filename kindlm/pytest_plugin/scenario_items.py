@@ -8,8 +8,11 @@ has not passed then.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +20,54 @@ import pytest
 
 from kindlm.config import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.guard import guard
 from kindlm.outcome import Status
 from kindlm.ports import Stage
-from kindlm.pytest_plugin.collected import (
+from kindlm.pytest_plugin.controller import Controller
+from kindlm.pytest_plugin.live_run import LiveRun, Ran
+from kindlm.pytest_plugin.request import (
+    Asked,
     Test,
     YamlFile,
     YamlItem,
     collect,
     holds_scenarios,
+    read_options,
     test_of,
+    told_error,
     trial_argument,
 )
-from kindlm.pytest_plugin.failures import failure_report, told_error
-from kindlm.pytest_plugin.live_run import LiveRun, Ran
-from kindlm.pytest_plugin.request import Asked
-from kindlm.pytest_plugin.summary import tell_problems, tell_run, write_configured_reports
+from kindlm.pytest_plugin.summary import (
+    failure_report,
+    tell_problems,
+    tell_run,
+    write_configured_reports,
+)
 from kindlm.recording.log import new_run_id
 from kindlm.scenarios.api import spec_of
 from kindlm.suite import Case
 from kindlm.wording import count
+
+
+def register(config: pytest.Config) -> None:
+    """Register what runs scenarios here, and what looks after workers if there are any."""
+    guard.watch_exits(partial(_explain_exit, config))
+    config.add_cleanup(lambda: guard.watch_exits(None))
+    asked, objections = read_options(config), Objections()
+    config.pluginmanager.register(objections, "kindlm-objections")
+    config.pluginmanager.register(ScenarioItems(asked, objections), "kindlm-scenarios")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Controller(asked), "kindlm-controller")
+
+
+def _explain_exit(config: pytest.Config, how: str) -> None:
+    """Print what ends pytest, past what captures output until a test has ended."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        capture.suspend_global_capture(in_=True)
+    sys.stderr.write(f"\nkindlm: pytest is ended by {how}, before all tests had run.\n")
+    sys.stderr.flush()
+
 
 _MOST = 3
 
@@ -99,6 +131,7 @@ class ScenarioItems:
         self._asked = asked
         self._objections = objections
         self._deselected: list[pytest.Item] = []
+        self._held: dict[pytest.Collector, Sequence[pytest.Item | pytest.Collector]] = {}
         self._tests: dict[pytest.Item, Test] = {}
         self._chosen = 0
         self._ran = 0
@@ -111,6 +144,16 @@ class ScenarioItems:
         if not holds_scenarios(file_path):
             return None
         return YamlFile.from_parent(parent, path=file_path, run=self._run_yaml)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Remember what each file and class holds: pytest keeps only what it was asked for."""
+        report = yield
+        if isinstance(collector, pytest.File | pytest.Class):
+            self._held[collector] = report.result or []
+        return report
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give the argument of the trial a value, so that nobody looks for a fixture of its name.
@@ -138,7 +181,9 @@ class ScenarioItems:
         if not chosen:
             return
         others = [test for item in self._deselected if (test := test_of(item, root))]
-        collected = collect([*chosen.values(), *others], list(chosen.values()), root, _environ())
+        files = {test.file: None for test in (*chosen.values(), *others)}
+        items = {file: list(self._items_in(file)) for file in files}
+        collected = collect(items, list(chosen.values()), root, dict(os.environ))
         live = LiveRun(self._asked.request(collected), new_run_id(), dealt=self._asked.dealt)
         live.problems += [each for each in collected.problems if each.severity == "warning"]
         try:
@@ -213,6 +258,18 @@ class ScenarioItems:
             tell_problems(terminalreporter, problems)
             tell_run(terminalreporter, self._live, self._asked)
 
+    def _items_in(self, collector: pytest.Collector) -> Iterator[pytest.Item]:
+        """Yield all items of a file; its classes are collected now if pytest left them out."""
+        if collector not in self._held:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what nobody asked for
+                collector.ihook.pytest_make_collect_report(collector=collector)
+        for each in self._held.get(collector, ()):
+            if isinstance(each, pytest.Item):
+                yield each
+            else:
+                yield from self._items_in(each)
+
     def _run_yaml(self, item: YamlItem) -> None:
         assert self._live is not None
         _tell_outcome(self._live, self._run(item, lambda case: case))
@@ -226,10 +283,6 @@ class ScenarioItems:
 
         test = self._tests[item]
         return self._live.test(test.path, test.full_name, change, heard)
-
-
-def _environ() -> dict[str, str]:
-    return dict(os.environ)
 
 
 def _cannot_run(session: pytest.Session) -> bool:

@@ -1,21 +1,24 @@
-"""What is told at the end of a session: problems, the run, its reports, and what to type next."""
+"""What pytest shows: the failed checks of a scenario, and the run at the end of a session."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from typing import Any
 
 import pytest
 
 from kindlm.cli.reporters import configured_reporters, of_project, spare, write_reports
 from kindlm.cli.shown_path import shown_path
 from kindlm.errors import Err, KindlmError
+from kindlm.history.rows import AssertionView, ExecutionView
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.outcome import Status
-from kindlm.pytest_plugin.live_run import LiveRun, told_failure
+from kindlm.outcome import Outcome, Status
+from kindlm.pytest_plugin.live_run import LiveRun, Ran, told_failure
 from kindlm.pytest_plugin.request import Asked
 from kindlm.recording.log import open_log
 from kindlm.recording.secrets import redactor
@@ -23,6 +26,56 @@ from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import visible
 from kindlm.wording import count
 from kindlm_store import StoreError
+
+_MOST_SHOWN = 2000
+"""Characters of a text that are shown of one check; the history has all of it."""
+
+
+def failure_report(live: LiveRun, ran: Ran) -> str:
+    """Return the list of failed checks of a test, run by run if it was repeated."""
+    lines: list[str] = []
+    with closing(live.log.reader()) as reader:
+        view = RunView(reader, live.run)
+        for finished in sorted(ran.finished, key=lambda each: each.execution.repeat):
+            execution = view.execution(finished.execution.id)
+            if execution is None or execution.status in (Status.PASSED, Status.SKIPPED):
+                continue
+            if ran.planned > 1:
+                lines.append(f"repeat {execution.repeat} of {ran.planned}: {execution.status}")
+            lines += _of_execution(execution, view.assertions(execution))
+    if ran.planned > 1:
+        passed = sum(finished.status is Status.PASSED for finished in ran.finished)
+        lines.append(f"{passed} of {ran.planned} repeats passed")
+    lines.append(f"Everything that was said: kindlm show {live.run}")
+    return visible("\n".join(lines))
+
+
+def _of_execution(execution: ExecutionView, checks: Sequence[AssertionView]) -> Iterator[str]:
+    if execution.error is not None:
+        yield f"error: {execution.error}"
+        if execution.hint:
+            yield f"  {execution.hint}"
+        if execution.trace:
+            yield from (f"  {line}" for line in execution.trace.rstrip().splitlines())
+    for check in checks:
+        if check.is_wrong:
+            yield from _of_check(execution.file, check)
+
+
+def _of_check(file: str, check: AssertionView) -> Iterator[str]:
+    place = file if check.line is None else f"{file}:{check.line}"
+    undecided = " (undecided)" if check.outcome is Outcome.INCONCLUSIVE else ""
+    yield f"{place}: {check.kind}: {check.label}{undecided}"
+    if check.message:
+        yield f"  {check.message}"
+    for name, value in (("expected", check.expected), ("actual", check.actual)):
+        if value is not None:
+            yield f"  {name}: {_cut(value)}"
+
+
+def _cut(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({len(text):,} characters)"
 
 
 def flaky_tests(name: str, asked: Asked) -> list[str]:

@@ -219,7 +219,7 @@ def _load(
 
     @cache
     def scenarios() -> ScenarioSurroundings:
-        from kindlm.scenarios.configuration_files import load_configuration
+        from kindlm.scenarios.configuration import load_configuration
         from kindlm.scenarios.load import Surroundings
 
         return Surroundings(root, project(), environ, load_configuration(root, environ))

@@ -11,8 +11,7 @@ from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.recording.git import remote_name
-from kindlm.scenarios.environment import put_in, unset_in
-from kindlm.scenarios.tool_table import names_kindlm
+from kindlm.scenarios.environment import names_kindlm, put_in, unset_in
 
 _ENDINGS = {"junit": "xml", "markdown": "md", "terminal": "txt"}
 """The ending of a report's file, where it is not the name of its format."""

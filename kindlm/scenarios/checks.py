@@ -24,15 +24,18 @@ from kindlm.checks.tool_calls import ToolCalled, ToolNotCalled
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.scenarios.judging import asked_for, holds
-from kindlm.scenarios.place import Place
-from kindlm.scenarios.reply import Reply
-from kindlm.scenarios.stopping import RequirementFailed, raise_unless_of_a_test
+from kindlm.scenarios.thread_desk import raise_unless_of_a_test
+from kindlm.scenarios.under_test import Place, Reply
 from kindlm.suite import Expectation
 from kindlm.wording import sentence, shown
 
 _MOST_SHOWN = 60
 _MOST = 50
 """How many places of an answer are told in which it does not fit."""
+
+
+class RequirementFailed(Exception):  # noqa: N818 - no error of the test
+    """Something that `t.require` asked for does not hold: the scenario ends here."""
 
 
 class Desk(Protocol):

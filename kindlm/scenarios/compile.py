@@ -4,65 +4,59 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isroutine
 from pathlib import Path
 from typing import Any
 
 from kindlm.config.canonical import config_hash, resolved
 from kindlm.config.compile_targets import compile_agent
-from kindlm.config.credentials import hide_headers, hide_in_options
-from kindlm.errors import KindlmError
+from kindlm.config.credentials import header_secrets, hide_headers, hide_in_options
+from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import read_document
+from kindlm.config.raw import section
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.scenarios.configuration import (
+    AGENT,
     PROVIDERS,
     LlmTable,
     LoadedConfiguration,
     ProjectConfiguration,
+    SandboxTable,
+    own_agent,
 )
 from kindlm.scenarios.finding import Scenario
+from kindlm.spelling import PYTHON, SCENARIO_YAML
 from kindlm.suite import AgentTarget, Case, ModelTarget, Prompt, ProviderSettings, Suite
 
 JUDGE = "llm"
 """The id of the model that judges and simulates: that of `[llm]`."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuiteIdentity:
-    """What the suite of a file is known by: its path is its name."""
-
-    path: str
-    project: str
-
-
 def compile_scenarios(
-    identity: SuiteIdentity,
-    scenarios: list[Scenario],
-    agents: Mapping[str, AgentTarget],
-    faults: Mapping[str, KindlmError],
+    path: str,
+    project: str,
+    scenarios: Sequence[Scenario],
+    chosen: ChosenAgents,
     loaded: LoadedConfiguration,
     digest: str,
 ) -> Suite:
-    """Return the suite of a file.
-
-    `agents` are those of its scenarios, by their names; `faults` keep some from being run.
-    """
+    """Return the suite of a file; its `path` is its name, `digest` is that of its text."""
     config = loaded.config
     assert config is not None, "a configuration is checked before anything is compiled"
     providers, models = language_model(config.llm)
-    text = _config_text(scenarios, agents, config, digest)
+    text = _config_text(scenarios, chosen.agents, config, digest)
     return Suite(
-        name=identity.path,
-        project=identity.project,
+        name=path,
+        project=project,
         front_end="scenario",
-        path=identity.path,
+        path=path,
         config_hash=config_hash(text),
         config_text=text,
         providers=providers,
         models=models,
-        cases=tuple(
-            _case(identity, scenario, agents[scenario.name], faults.get(scenario.name))
-            for scenario in scenarios
-        ),
+        cases=tuple(_case(path, scenario, chosen) for scenario in scenarios),
         gates=(),
         judge_model=next(iter(models), None),
         concurrency=config.eval.parallelism,
@@ -72,12 +66,10 @@ def compile_scenarios(
     )
 
 
-def _case(
-    identity: SuiteIdentity, scenario: Scenario, agent: AgentTarget, fault: KindlmError | None
-) -> Case:
-    spec = scenario.spec
+def _case(path: str, scenario: Scenario, chosen: ChosenAgents) -> Case:
+    spec, agent = scenario.spec, chosen.agents[scenario.name]
     return Case(
-        name=f"{identity.path}::{scenario.name}",
+        name=f"{path}::{scenario.name}",
         prompt=Prompt(user=""),
         targets=(agent.id,),
         agent=agent,
@@ -89,7 +81,7 @@ def _case(
         script=scenario.script,
         title=spec.name,
         timeout_ms=None if spec.timeout is None else _milliseconds(spec.timeout),
-        fault=fault,
+        fault=chosen.faults.get(scenario.name),
     )
 
 
@@ -119,7 +111,7 @@ _KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
 def _config_text(
-    scenarios: list[Scenario],
+    scenarios: Sequence[Scenario],
     agents: Mapping[str, AgentTarget],
     config: ProjectConfiguration,
     digest: str,
@@ -165,8 +157,113 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenAgents:
+    """The agents of scenarios by their names, and what is wrong with those that have none.
+
+    A scenario with a fault has an agent in name alone, so that it is known in the history as ever.
+    """
+
+    agents: Mapping[str, AgentTarget]
+    faults: Mapping[str, KindlmError]
+
+    @property
+    def errors(self) -> list[KindlmError]:
+        """The faults, each once: the cases of a scenario share one, and those without an agent."""
+        told: dict[tuple[str, str], KindlmError] = {}
+        for fault in self.faults.values():
+            place = "" if fault.details["reason"] == "no_agent" else str(fault.where)
+            told.setdefault((place, fault.message), fault)
+        return list(told.values())
+
+
+def choose_agents(
+    scenarios: Sequence[Scenario],
+    configuration: LoadedConfiguration,
+    root: Path,
+    environ: Mapping[str, str],
+) -> ChosenAgents:
+    """Return the agent of each scenario."""
+    default = compiled_agent(configuration, root)
+    agents: dict[str, AgentTarget] = {}
+    faults: dict[str, KindlmError] = {}
+    for each in scenarios:
+        own = each.spec.agent
+        if own is None:
+            found = default or _no_agent(each)
+        else:
+            found = _own(own, each, configuration, environ)
+        if isinstance(found, KindlmError):
+            # What is not run needs none: a mark may skip it where a variable is not set.
+            if not each.is_skipped and each.hint is None:
+                faults[each.name] = found
+            found = _in_name_alone(own)
+        agents[each.name] = found
+    return ChosenAgents(agents, faults)
+
+
 def compiled_agent(loaded: LoadedConfiguration, root: Path) -> AgentTarget | None:
     """Return the agent of the configuration as the engine takes it."""
     if loaded.agent is None:
         return None
     return compile_agent(loaded.agent, root if loaded.file is None else loaded.file.parent)
+
+
+def _own(
+    own: str | Mapping[str, Any],
+    scenario: Scenario,
+    configuration: LoadedConfiguration,
+    environ: Mapping[str, str],
+) -> AgentTarget | KindlmError:
+    if (wrong := _no_table(own)) is not None:
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"agent of @scenario must be a URL or a mapping with the keys of [agent], {wrong}",
+            "For a Python function, write its path: "
+            'agent={"type": "python", "endpoint": "package.module:function"}',
+            scenario.agent_where or scenario.where,
+            {"reason": "agent"},
+        )
+    table = {"type": "http", "url": own} if isinstance(own, str) else dict(own)
+    file = Path(scenario.where.file)
+    is_python = file.suffix.lower() == ".py"
+    reporter = Reporter(str(file), read_document(b""), PYTHON if is_python else SCENARIO_YAML)
+    reporter.hide(header_secrets(section(table, "headers")))
+    sandbox = configuration.config.sandbox if configuration.config else SandboxTable()
+    config = own_agent(table, environ, reporter, sandbox)
+    if config is None:
+        first = reporter.diagnostics[0].error
+        message = f"agent of @scenario: {first.message}" if is_python else first.message
+        where = scenario.agent_where or scenario.where
+        return KindlmError(first.code, message, first.hint, where, first.details)
+    return compile_agent(config, file.parent)
+
+
+def _no_table(own: object) -> str | None:
+    """Return what is wrong with the agent of a scenario that is neither a URL nor a table."""
+    if isinstance(own, str):
+        return None
+    if not isinstance(own, Mapping):
+        return f"but is {'a function' if isroutine(own) else f'of type {type(own).__name__}'}"
+    try:
+        json.dumps(dict(own), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"and its values JSON: {error}"
+    return None
+
+
+def _in_name_alone(own: str | Mapping[str, Any] | None) -> AgentTarget:
+    name = own.get("name") if isinstance(own, Mapping) else None
+    return AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
+
+
+def _no_agent(scenario: Scenario) -> KindlmError:
+    is_python = scenario.where.file.lower().endswith(".py")
+    own = '@scenario(…, agent="http://…")' if is_python else "`agent: http://…`"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "There is no agent to test",
+        f'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with {own}',
+        scenario.where,
+        {"reason": "no_agent"},
+    )

@@ -24,3 +24,14 @@ def deferred(text: str) -> str:
     What is recorded of the configuration then holds their names, and no secrets.
     """
     return _VARIABLE.sub(r"{{env.\1}}", text)
+
+
+_TABLE = re.compile(
+    r"""^[ \t]*(?:\[{1,2}[ \t]*)?["']?tool["']?[ \t]*\.[ \t]*["']?kindlm["']?[ \t]*[].=]""",
+    re.MULTILINE,
+)
+
+
+def names_kindlm(text: str) -> bool:
+    """Tell whether a text has the beginning of a table `[tool.kindlm]`."""
+    return _TABLE.search(text) is not None

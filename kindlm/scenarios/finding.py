@@ -1,10 +1,13 @@
-"""Finds the scenarios of a test file: the functions that pytest would collect of it."""
+"""Finds the scenarios of a test file where no pytest runs: the functions that it would collect.
+
+A scenario that counts on what only pytest does is found, too, with a hint why it is skipped.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,14 +16,34 @@ from unittest import TestCase
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.scenarios.api import ScenarioSpec, spec_of
-from kindlm.scenarios.marks import is_skipped, marks_of, open_condition
-from kindlm.scenarios.namesakes import namesakes, written_scenarios
-from kindlm.scenarios.parametrize import Arguments, Parameters, arguments_of, is_trial
-from kindlm.scenarios.preparation import prepared_by_marks, prepares
+from kindlm.scenarios.marks import (
+    Parameters,
+    arguments_of,
+    is_skipped,
+    is_trial,
+    marks_named,
+    marks_of,
+    open_condition,
+)
 from kindlm.scenarios.script import FunctionScript
+from kindlm.scenarios.written import read_text
 from kindlm.suite import Script
 
-_WITH_PYTEST = ": run pytest --kindlm"
+_OF_MODULES = (
+    "setup_module",
+    "setUpModule",
+    "teardown_module",
+    "tearDownModule",
+    "pytest_generate_tests",
+)
+_OF_FUNCTIONS = ("setup_function", "teardown_function")
+_OF_CLASSES = (
+    "setup_class",
+    "teardown_class",
+    "setup_method",
+    "teardown_method",
+    "pytest_generate_tests",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +60,6 @@ class Scenario:
     script: Script
     hint: str | None = None
     is_skipped: bool = False
-    parameters: Mapping[str, Any] = field(default_factory=dict)
     agent_where: SourceLocation | None = None
 
 
@@ -50,43 +72,21 @@ class FoundScenarios:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a function stands: the classes around it, the outermost first, in their module."""
+class _Test:
+    """A function that pytest collects.
+
+    `classes` are those around it, the outermost first; `names` are theirs and its own. `value` is
+    what stands in its class or module.
+    """
 
     module: ModuleType
-    classes: tuple[type, ...] = ()
-    name: str = ""
-
-    def within(self, owner: type, name: str) -> _Place:
-        return _Place(self.module, (*self.classes, owner), f"{self.name}{name}::")
-
-    @property
-    def marks(self) -> list[Any]:
-        """The marks of all that is around it, the nearest first."""
-        return [m for owner in (*reversed(self.classes), self.module) for m in marks_of(owner)]
-
-    @property
-    def hint(self) -> str | None:
-        """Why what is in here can only be run by pytest."""
-        found = prepares(self.module)
-        if found is None and not self.classes:
-            found = prepares(self.module, functions=True)
-        for owner in self.classes:
-            found = found or prepares(owner)
-        return found and f"{found}{_WITH_PYTEST}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Test:
-    """A function that pytest collects: `value` is what stands in its class or module."""
-
-    place: _Place
-    attribute: str
+    classes: tuple[type, ...]
+    names: tuple[str, ...]
     value: Any
 
     @property
     def name(self) -> str:
-        return f"{self.place.name}{self.attribute}"
+        return "::".join(self.names)
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -97,71 +97,82 @@ class _Test:
 
     @property
     def is_bound(self) -> bool:
-        return bool(self.place.classes) and not isinstance(self.value, staticmethod)
+        return bool(self.classes) and not isinstance(self.value, staticmethod)
 
     @property
     def where(self) -> SourceLocation:
         code = inspect.unwrap(self.function).__code__
         return SourceLocation(code.co_filename, code.co_firstlineno)
 
+    @property
+    def marks(self) -> list[Any]:
+        """Its marks and those of all that is around it, the nearest first."""
+        around = (self.function, *reversed(self.classes), self.module)
+        return [mark for owner in around for mark in marks_of(owner)]
+
     def find(self) -> Callable[..., Any]:
         """Return the function as it is called: that of an object that no other trial has."""
-        if not self.place.classes:
+        if not self.classes:
             return self.function
-        bound: Callable[..., Any] = getattr(self.place.classes[-1](), self.attribute)
+        bound: Callable[..., Any] = getattr(self.classes[-1](), self.names[-1])
         return bound
 
 
-def find_scenarios(module: ModuleType, source: bytes, file: str) -> FoundScenarios:
-    """Return the scenarios of a module and what is wrong with it; `source` is the text of `file`.
+def find_scenarios(
+    module: ModuleType, source: bytes, file: str, conftest: str | None = None
+) -> FoundScenarios:
+    """Return the scenarios of a module and what is wrong with it. Never raises.
 
-    Never raises for what a user did.
+    `source` is the text of `file`. `conftest` says what a conftest.py does before each test, which
+    only pytest does.
     """
+    text = read_text(source, file)
     scenarios: list[Scenario] = []
-    problems = [Diagnostic(error, "error", "", None) for error in namesakes(source, file)]
-    written = written_scenarios(source)
-    for test in _tests(_Place(module)):
-        if spec_of(test.function) is None:
-            problems += _overlooked(test, written)
+    problems = [Diagnostic(error, "error", "", None) for error in text.namesakes]
+    for test in _tests(module):
+        name = test.name
+        if (spec := spec_of(test.function)) is None:
+            parameters = inspect.signature(test.function).parameters.values()
+            if name in text.scenarios:
+                problems.append(Diagnostic(hidden(name, test.where), "error", name, None))
+            elif any(is_trial(each) for each in parameters):
+                problems.append(Diagnostic(_no_scenario(test), "warning", name, None))
             continue
         try:
-            marks = [*marks_of(test.function), *test.place.marks]
-            taken = arguments_of(test.function, marks, bound=test.is_bound)
-            trial = taken.trial
-            if trial is None and _constructed(test.place) is not None:
-                trial = ""  # It is not called.
-            if trial is None:
-                problems.append(Diagnostic(_without_trial(test), "error", test.name, None))
-            else:
-                scenarios += _cases(test, marks, taken, trial)
+            found = list(_cases(test, spec, conftest))
         except Exception as error:  # noqa: BLE001 - whatever the user's values raise
-            problems.append(Diagnostic(_unreadable(test, error), "error", test.name, None))
+            problems.append(Diagnostic(_unreadable(test, error), "error", name, None))
+            continue
+        scenarios += found
+        if not found:
+            problems.append(Diagnostic(without_trial(name, test.where), "error", name, None))
     return FoundScenarios(tuple(scenarios), tuple(problems))
 
 
-def _tests(place: _Place) -> Iterator[_Test]:
+def _tests(
+    module: ModuleType, classes: tuple[type, ...] = (), names: tuple[str, ...] = ()
+) -> Iterator[_Test]:
     """Yield the test functions of a module or class, those of the classes it comes from first."""
-    owner = place.classes[-1] if place.classes else place.module
+    owner = classes[-1] if classes else module
     if not getattr(owner, "__test__", True):
         return
-    owners = owner.__mro__ if isinstance(owner, type) else (owner,)
     seen: set[str] = set()
     found: list[list[_Test]] = []
-    for each in owners:
-        here = [item for item in vars(each).items() if item[0] not in seen]
-        seen.update(name for name, _ in here)
-        found.append([test for name, value in here for test in _tests_of(place, name, value)])
+    for each in owner.__mro__ if isinstance(owner, type) else (owner,):
+        here: list[_Test] = []
+        for name, value in list(vars(each).items()):
+            if name in seen:
+                continue
+            seen.add(name)
+            if inspect.isclass(value):
+                is_test = name.startswith("Test") or issubclass(value, TestCase)
+                if is_test and not inspect.isabstract(value):
+                    here += _tests(module, (*classes, value), (*names, name))
+            elif name.startswith("test") and _is_function(value):
+                here.append(_Test(module, classes, (*names, name), value))
+        found.append(here)
     for tests in reversed(found):
         yield from tests
-
-
-def _tests_of(place: _Place, name: str, value: object) -> Iterator[_Test]:
-    if inspect.isclass(value):
-        is_test = name.startswith("Test") or issubclass(value, TestCase)
-        if is_test and not inspect.isabstract(value):
-            yield from _tests(place.within(value, name))
-    elif name.startswith("test") and _is_function(value):
-        yield _Test(place, name, value)
 
 
 def _is_function(value: object) -> bool:
@@ -169,39 +180,39 @@ def _is_function(value: object) -> bool:
     return hasattr(inspect.unwrap(inner), "__code__") if callable(inner) else False
 
 
-def _cases(test: _Test, marks: Sequence[Any], taken: Arguments, trial: str) -> Iterator[Scenario]:
-    spec = spec_of(test.function)
-    assert spec is not None
-    hint = _constructed(test.place) or _needs(taken, marks) or test.place.hint
+def _cases(test: _Test, spec: ScenarioSpec, conftest: str | None) -> Iterator[Scenario]:
+    """Yield the cases of a scenario; none if it takes no trial."""
+    marks = test.marks
+    taken = arguments_of(test.function, marks, bound=test.is_bound)
+    hint = _uncallable(test.classes)
+    trial = "" if taken.trial is None and hint is not None else taken.trial
+    if trial is None:
+        return
+    if hint is None:
+        asked = (name for mark in marks_named("usefixtures", marks) for name in mark.args)
+        needs = taken.fixture or next(asked, None)
+        why = f"it needs the fixture {needs}" if needs else _prepared(test) or conftest
+        hint = why and f"{why}: run pytest --kindlm"
     file = Path(test.where.file)
     for case in taken.cases() or [Parameters()]:
-        script = FunctionScript(test.find, file, test.where, trial, case.arguments)
         own = [*case.marks, *marks]
         skipped = case.is_empty or is_skipped(own)
         text = None if skipped else open_condition(own)
+        if text is not None:
+            told = f"its skipif has the text {text!r} for a condition: run pytest --kindlm"
         yield Scenario(
             name=test.name if case.id is None else f"{test.name}[{case.id}]",
             spec=spec,
             where=test.where,
-            script=script,
-            hint=None if skipped else hint if text is None else _only_pytest_reads(text),
+            script=FunctionScript(test.find, file, test.where, trial, case.arguments),
+            hint=None if skipped else hint if text is None else told,
             is_skipped=skipped,
-            parameters=case.arguments,
         )
 
 
-def _needs(taken: Arguments, marks: Sequence[Any]) -> str | None:
-    asked = prepared_by_marks(marks)
-    return taken.needs or (asked and f"{asked}{_WITH_PYTEST}")
-
-
-def _only_pytest_reads(condition: str) -> str:
-    return f"its skipif has the text {condition!r} for a condition{_WITH_PYTEST}"
-
-
-def _constructed(place: _Place) -> str | None:
-    """Return why tests in a class get no trial, under pytest either."""
-    for owner in place.classes:
+def _uncallable(classes: Sequence[type]) -> str | None:
+    """Return why tests in classes get no trial, under pytest either."""
+    for owner in classes:
         if issubclass(owner, TestCase):
             why = "is a unittest.TestCase, whose tests get no trial, under pytest either"
             return f"{owner.__name__} {why}: derive it from nothing"
@@ -211,40 +222,60 @@ def _constructed(place: _Place) -> str | None:
     return None
 
 
-def _overlooked(test: _Test, written: Container[str]) -> list[Diagnostic]:
-    """Return what is wrong with a test that looks as if it was meant for a scenario."""
-    if test.name in written:
-        return [Diagnostic(_hidden(test), "error", test.name, None)]
-    parameters = inspect.signature(test.function).parameters.values()
-    if not any(is_trial(each) for each in parameters):
-        return []
-    error = KindlmError(
+def _prepared(test: _Test) -> str | None:
+    """Return what only pytest does before a test: for its module, its function or its classes."""
+    values = vars(test.module)
+    found = _prepares(test.module, _OF_MODULES, values)
+    if found is None and not test.classes:
+        found = _prepares(test.module, _OF_FUNCTIONS, {})
+    for owner in test.classes:
+        values = {name: v for each in reversed(owner.__mro__) for name, v in vars(each).items()}
+        found = found or _prepares(owner, _OF_CLASSES, values)
+    return found
+
+
+def _prepares(owner: object, named: Sequence[str], values: Mapping[str, Any]) -> str | None:
+    """Return which of some functions an owner has, or which automatic fixture is among `values`."""
+    for name in named:
+        if callable(getattr(owner, name, None)):
+            return f"only pytest calls {name}"
+    for name, value in values.items():
+        # pytest keeps what a fixture is in one of these.
+        for attribute in ("_fixture_function_marker", "_pytestfixturefunction"):
+            if getattr(getattr(value, attribute, None), "autouse", False) is True:
+                return f"it needs the fixture {name}, which is automatic"
+    return None
+
+
+def hidden(name: str, where: SourceLocation) -> KindlmError:
+    """Return the error of a scenario that became another function."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"A decorator above @scenario hides the scenario {name}",
+        "Let it use functools.wraps, or write @scenario above it.",
+        where,
+        {"reason": "hidden"},
+    )
+
+
+def without_trial(name: str, where: SourceLocation) -> KindlmError:
+    """Return the error of a scenario that could not talk to the agent."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The scenario {name} takes no trial",
+        "Give it an argument: t: Trial, or t: SyncTrial if it is not async.",
+        where,
+        {"reason": "no_trial"},
+    )
+
+
+def _no_scenario(test: _Test) -> KindlmError:
+    return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"{test.name} takes a trial and is not run: it is no scenario",
         'Write @scenario("what it is about") above it.',
         test.where,
         {"reason": "no_scenario"},
-    )
-    return [Diagnostic(error, "warning", test.name, None)]
-
-
-def _hidden(test: _Test) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"A decorator above @scenario hides the scenario {test.name}",
-        "Let it use functools.wraps, or write @scenario above it.",
-        test.where,
-        {"reason": "hidden"},
-    )
-
-
-def _without_trial(test: _Test) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The scenario {test.name} takes no trial",
-        "Give it an argument: t: Trial, or t: SyncTrial if it is not async.",
-        test.where,
-        {"reason": "no_trial"},
     )
 
 

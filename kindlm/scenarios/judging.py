@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.scenarios.reply import Reply
+from kindlm.scenarios.under_test import Reply
 from kindlm.suite import Expectation
 
 V = TypeVar("V")

@@ -1,8 +1,19 @@
-"""The marks of pytest where no pytest runs: which a test has, and whether they skip it."""
+"""The marks of pytest where no pytest runs: which skip a test, and the cases that they make of it.
+
+A parametrised test has the same cases as under pytest, with the same names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import enum
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from typing import Any
 
 
@@ -51,3 +62,191 @@ def _holds(mark: Any) -> bool:
 
 def _conditions(mark: Any) -> tuple[Any, ...]:
     return (mark.kwargs["condition"],) if "condition" in mark.kwargs else tuple(mark.args)
+
+
+_LONG = 100
+"""Of longer texts pytest 9.1 makes no names, see `parametrize_long_str_id_strategy` there."""
+
+_KEYS = ("argnames", "argvalues", "indirect", "ids", "scope")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """One case of a parametrised test; `id` stands in the brackets of its name.
+
+    `is_empty` tells that it stands for no values at all, as pytest names those; `marks` are its
+    own.
+    """
+
+    id: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    marks: tuple[Any, ...] = ()
+    is_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a test takes.
+
+    `trial` is the argument for the trial, None if there is none; `fixture` is another one that
+    only pytest can give, or None. `sets` are the marks with its parameters.
+    """
+
+    trial: str | None
+    fixture: str | None
+    sets: tuple[Mapping[str, Any], ...] = ()
+
+    def cases(self) -> list[Parameters]:
+        """Return the cases of the test; none if it has no parameters.
+
+        Raises whatever the values and the functions of the user raise.
+        """
+        # As in pytest, the decorator that is nearest to the function comes first.
+        sets = [_cases(given) for given in self.sets]
+        return [_merged(cases) for cases in product(*sets)] if sets else []
+
+
+def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: bool) -> Arguments:
+    """Return what a test under `marks`, the nearest one first, takes.
+
+    `bound` tells that the first argument is the object of a method. There is one argument that is
+    no parameter; any other would be a fixture. No values are looked at: some can be only once.
+    """
+    sets = tuple(
+        dict(zip(_KEYS, mark.args, strict=False)) | mark.kwargs
+        for mark in marks_named("parametrize", marks)
+    )
+    given = [name for each in sets for name in _names(each)]
+    taken = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
+    free = [p.name for p in taken if p.name not in given and p.default is inspect.Parameter.empty]
+    trial = _trial_in(taken, free)
+    names = [p.name for p in taken]
+    fixtures = [
+        *(name for name in free if name != trial),
+        *(name for each in sets for name in _names(each) if _is_indirect(each, name)),
+        # It can be meant for a fixture that stands behind others.
+        *(name for name in given if name not in names),
+    ]
+    return Arguments(trial, next(iter(fixtures), None), sets)
+
+
+def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> str | None:
+    """Return the argument that says it is a trial, else `t`, else the only one that is left."""
+    annotated = next((p.name for p in parameters if is_trial(p)), None)
+    if annotated is not None or "t" in free:
+        return annotated or "t"
+    return free[0] if len(free) == 1 else None
+
+
+def is_trial(parameter: inspect.Parameter) -> bool:
+    """Tell whether an argument says that it takes a trial."""
+    written = parameter.annotation
+    name = written if isinstance(written, str) else getattr(written, "__name__", "")
+    return name.rpartition(".")[2] in ("Trial", "SyncTrial")
+
+
+def _names(given: Mapping[str, Any]) -> list[str]:
+    names = given.get("argnames", ())
+    names = names.split(",") if isinstance(names, str) else list(names)
+    return [name.strip() for name in names if name.strip()]
+
+
+def _is_indirect(given: Mapping[str, Any], name: str) -> bool:
+    indirect = given.get("indirect", False)
+    return indirect if isinstance(indirect, bool) else name in indirect
+
+
+def _merged(cases: Sequence[Parameters]) -> Parameters:
+    arguments = {name: value for case in cases for name, value in case.arguments.items()}
+    ids = [case.id for case in cases if case.id is not None]
+    return Parameters(
+        "-".join(ids) if ids else None,
+        arguments,
+        tuple(mark for case in cases for mark in case.marks),
+        any(case.is_empty for case in cases),
+    )
+
+
+def _cases(given: Mapping[str, Any]) -> list[Parameters]:
+    names, written = _names(given), given["argnames"]
+    # As in pytest, a comma at the end says that the values are rows.
+    is_row = len(names) != 1 or (isinstance(written, str) and written.rstrip().endswith(","))
+    ids = given.get("ids")
+    listed = None if ids is None or callable(ids) else list(ids)
+    found = []
+    for index, value in enumerate(given["argvalues"]):
+        if type(value).__name__ == "ParameterSet":  # of pytest.param
+            row, own, marks = tuple(value.values), value.id, tuple(value.marks)
+        else:
+            row, own, marks = tuple(value) if is_row else (value,), None, ()
+        if own is None and listed is not None and index < len(listed):
+            own = listed[index]
+        made = None if own is not None else _made(names, row, index, ids if callable(ids) else None)
+        # What the user wrote can be that it is to be hidden.
+        name = _word(own) if made is None else made
+        found.append(Parameters(name, dict(zip(names, row, strict=True)), marks))
+    return list(_distinct(found)) or [Parameters("NOTSET", is_empty=True)]
+
+
+def _made(
+    names: Sequence[str], row: Sequence[Any], index: int, ids: Callable[[Any], Any] | None
+) -> str:
+    parts = []
+    for name, value in zip(names, row, strict=True):
+        given = None if ids is None else ids(value)
+        made = None if given is None else _word(given)
+        if made is None and not (_is_long(value) and _shortens()):
+            made = _word(value)
+        parts.append(f"{name}{index}" if made is None else made)
+    return "-".join(parts)
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str | bytes) and len(value) > _LONG
+
+
+@cache
+def _shortens() -> bool:
+    """Tell whether the pytest that is installed makes no names of long texts."""
+    try:
+        parts = version("pytest").split(".")[:2]
+    except PackageNotFoundError:
+        return True
+    return [int(part) for part in parts if part.isdigit()] >= [9, 1]
+
+
+def _word(value: Any) -> str | None:
+    """Return what a value is called in the name of a case; None if it has no name there."""
+    if isinstance(value, str):
+        return _printable(value.encode("unicode_escape").decode("ascii"))
+    if isinstance(value, bytes):
+        return _printable(value.decode("ascii", "backslashreplace"))
+    if value is None or isinstance(value, bool | int | float | complex):
+        return str(value)
+    if isinstance(value, re.Pattern):
+        return _word(value.pattern)
+    if isinstance(value, enum.Enum):
+        # That which stands for a hidden name is no name.
+        return None if type(value).__module__.startswith("_pytest.") else str(value)
+    named = getattr(value, "__name__", None)
+    return named if isinstance(named, str) else None
+
+
+def _printable(text: str) -> str:
+    short = {"\t": "\\t", "\r": "\\r", "\n": "\\n"}
+    return "".join(c if " " <= c <= "~" else short.get(c, f"\\x{ord(c):02x}") for c in text)
+
+
+def _distinct(cases: Sequence[Parameters]) -> Iterator[Parameters]:
+    """Number cases of the same name, as pytest does."""
+    counts = Counter(case.id for case in cases)
+    taken, numbers = set(counts), dict.fromkeys(counts, 0)
+    for case in cases:
+        if case.id is None or counts[case.id] == 1:
+            yield case
+            continue
+        joint = "_" if case.id[-1:].isdigit() else ""
+        while (name := f"{case.id}{joint}{numbers[case.id]}") in taken:
+            numbers[case.id] += 1
+        taken.add(name)
+        yield replace(case, id=name)

@@ -5,26 +5,61 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import Any
 
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.guard import guard
 from kindlm.ports import Stage
-from kindlm.scenarios.checks import verdict
-from kindlm.scenarios.place import asked_at, failed_at, shown_at, user_trace
-from kindlm.scenarios.stopping import (
-    AgentError,
-    RequirementFailed,
-    SimulationError,
-)
+from kindlm.scenarios.checks import RequirementFailed, verdict
 from kindlm.scenarios.trial import SyncTrial, Trial
+from kindlm.scenarios.under_test import AgentError
+from kindlm.scenarios.users import SimulationError
 from kindlm.suite import Expectation
 from kindlm.wording import shown
+
+
+def asked_at(file: Path) -> SourceLocation:
+    """Return the line of `file` that is being run, of the innermost function that is from there."""
+    # `inspect.stack` would read all the files.
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while frame is not None:
+        if frame.f_code.co_filename == str(file):
+            return SourceLocation(str(file), frame.f_lineno)
+        frame = frame.f_back
+    return SourceLocation(str(file))
+
+
+def failed_at(error: BaseException, file: Path) -> tuple[SourceLocation, str]:
+    """Return the last line of `file` that an error came through, and its text."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
+    if not frames:
+        return SourceLocation(str(file)), ""
+    return SourceLocation(str(file), frames[-1].lineno), frames[-1].line or ""
+
+
+def shown_at(where: SourceLocation) -> str:
+    """Return a place as `file:line`, seen from the working directory."""
+    file, here = Path(where.file), Path.cwd()
+    return str(SourceLocation(str(file.relative_to(here) if file.is_relative_to(here) else file),
+                              where.line))  # fmt: skip
+
+
+def user_trace(error: BaseException, file: Path) -> str:
+    """Return the traceback of an error from the first line of `file` on; whole if none is there."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
+    return "".join(lines)
+
 
 _HOW_TO_CHECK = (
     ': an `assert` that holds leaves no trace. Write t.require(condition, "why"), or t.check(reply)'

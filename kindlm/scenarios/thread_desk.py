@@ -12,10 +12,22 @@ from kindlm.errors import Result, SourceLocation
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult
 from kindlm.ports import ModelReply, Question, Stage
-from kindlm.scenarios.stopping import TrialOver
 from kindlm.suite import Expectation
 
 T = TypeVar("T")
+
+
+class TrialOver(BaseException):
+    """The trial was cut off, and the function of a test still runs in its thread."""
+
+
+def raise_unless_of_a_test(error: BaseException) -> None:
+    """Raise again what cuts a test off from outside; the rest is what the test itself raised.
+
+    That may be more than an `Exception`: `SystemExit`, and what `pytest.fail` raises.
+    """
+    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit | TrialOver):
+        raise error
 
 
 class ThreadDesk:

@@ -13,8 +13,7 @@ from typing import Any, overload
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.outcome import CheckResult
 from kindlm.ports import Stage
-from kindlm.scenarios.checks import Checks, verdict
-from kindlm.scenarios.conversed import Conversed, Lines, Stop, converse
+from kindlm.scenarios.checks import Checks, RequirementFailed, verdict
 from kindlm.scenarios.judging import (
     Pending,
     Verdict,
@@ -27,13 +26,17 @@ from kindlm.scenarios.judging import (
     sentiment_of,
     verdict_of,
 )
-from kindlm.scenarios.persona import Persona
-from kindlm.scenarios.place import Place
-from kindlm.scenarios.reply import Reply
-from kindlm.scenarios.stopping import RequirementFailed, SimulationError
 from kindlm.scenarios.thread_desk import ThreadDesk, at_once
-from kindlm.scenarios.unawaited import Begun
-from kindlm.scenarios.under_test import AgentInThread, AgentUnderTest, SyncAgentUnderTest
+from kindlm.scenarios.under_test import (
+    AgentInThread,
+    AgentUnderTest,
+    Begun,
+    Persona,
+    Place,
+    Reply,
+    SyncAgentUnderTest,
+)
+from kindlm.scenarios.users import Conversed, Lines, SimulationError, Stop, converse
 from kindlm.suite import Expectation
 
 

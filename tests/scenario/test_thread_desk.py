@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from kindlm.ports import Stage
-from kindlm.scenarios.stopping import TrialOver
-from kindlm.scenarios.thread_desk import ThreadDesk, at_once
+from kindlm.scenarios.thread_desk import ThreadDesk, TrialOver, at_once
 
 
 class Kept:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from scenario_project import Project
 
 from kindlm.cli.app import run
-from kindlm.pytest_plugin.collected import holds_scenarios
-from kindlm.scenarios.yaml_form import read_scenarios
-from kindlm.scenarios.yaml_schema import CHECKS
+from kindlm.pytest_plugin.request import holds_scenarios
+from kindlm.scenarios.yaml_form import CHECKS, read_scenarios
 
 REFUND = """\
 name: angry customer

@@ -23,7 +23,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import HeldConversation, ModelReply, Question
-from kindlm.scenarios.reply import reply_of
+from kindlm.scenarios.under_test import reply_of
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Usage
 
 Vector = dict[str, Any]

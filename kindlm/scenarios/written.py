@@ -1,0 +1,152 @@
+"""What stands in the text of test files and of conftest.py, found out without running them.
+
+Python keeps the last function of a name, and what a decorator makes of it: a scenario may stand in
+a file and not in its module. What a conftest.py does before tests, only pytest does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+
+_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition: TypeAlias = _Function | ast.ClassDef
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """What the text of a test file says, whatever came of it when it was imported.
+
+    `scenarios` are the names of all functions under `@scenario`, with those of their classes.
+    `namesakes` has an error for each scenario that is lost since a later test has its name; only
+    what stands beside each other counts, not the two sides of an `if`.
+    """
+
+    scenarios: frozenset[str] = frozenset()
+    namesakes: tuple[KindlmError, ...] = ()
+
+
+def read_text(source: bytes, file: str) -> FileText:
+    """Return what a test file says; nothing if it is no Python, which its import reports."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return FileText()
+    lost = tuple(_error(*pair, file) for pair in _pairs(tree.body, ""))
+    return FileText(frozenset(_written(tree, "")), lost)
+
+
+def _written(node: ast.AST, inside: str) -> Iterator[str]:
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.ClassDef):
+            yield from _written(each, f"{inside}{each.name}::")
+        elif isinstance(each, _Function):
+            if _holds_scenario(each):
+                yield f"{inside}{each.name}"
+        else:
+            yield from _written(each, inside)
+
+
+def _pairs(body: Sequence[ast.stmt], inside: str) -> Iterator[tuple[str, _Definition, _Definition]]:
+    first: dict[str, _Definition] = {}
+    for node in _beside(body):
+        if not isinstance(node, _Definition) or not node.name.lower().startswith("test"):
+            continue
+        other = first.setdefault(node.name, node)
+        if other is not node and (_holds_scenario(other) or _holds_scenario(node)):
+            yield f"{inside}{node.name}", other, node
+        if isinstance(node, ast.ClassDef):
+            yield from _pairs(node.body, f"{inside}{node.name}::")
+
+
+def _beside(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements that all are run, those in `with` and `try` among them."""
+    for node in body:
+        match node:
+            case ast.With() | ast.AsyncWith():
+                yield from _beside(node.body)
+            case ast.Try() | ast.TryStar():
+                yield from _beside([*node.body, *node.orelse, *node.finalbody])
+            case _:
+                yield node
+
+
+def _holds_scenario(node: _Definition) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any(isinstance(each, _Definition) and _holds_scenario(each) for each in node.body)
+    return any(_is_scenario(decorator) for decorator in node.decorator_list)
+
+
+def _is_scenario(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return name == "scenario"
+
+
+def _error(name: str, first: _Definition, second: _Definition, file: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"There are two {name}, in line {first.lineno} and in line {second.lineno}:"
+        " the first would be lost",
+        "Give one of them another name.",
+        SourceLocation(file, second.lineno),
+        {"reason": "duplicate"},
+    )
+
+
+def prepared_by_conftest(file: Path, root: Path) -> Result[str | None]:
+    """Return which automatic fixture is defined in a conftest.py that applies to a file.
+
+    Those are in its folder and in the folders above it up to `root`. They are read, not run; one
+    that can not be read is an error, since pytest would run no test there.
+    """
+    folder, root = file.resolve().parent, root.resolve()
+    folders = [folder, *folder.parents] if folder.is_relative_to(root) else [folder]
+    for each in folders:
+        found = _automatic_in(each / "conftest.py")
+        if isinstance(found, Err):
+            return found
+        if found.value is not None:
+            place = f"{each.name}/conftest.py"
+            return Ok(f"it needs the fixture {found.value} of {place}, which is automatic")
+        if each == root:
+            break
+    return Ok(None)
+
+
+def _automatic_in(conftest: Path) -> Result[str | None]:
+    try:
+        tree = ast.parse(conftest.read_bytes())
+    except FileNotFoundError:
+        return Ok(None)
+    except (OSError, SyntaxError, ValueError) as error:
+        return Err(_unreadable(conftest, error))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for decorator in node.decorator_list:
+            given = decorator.keywords if isinstance(decorator, ast.Call) else []
+            # A value that is computed may be true.
+            if any(each.arg == "autouse" and not _is_false(each.value) for each in given):
+                return Ok(node.name)
+    return Ok(None)
+
+
+def _unreadable(conftest: Path, error: Exception) -> KindlmError:
+    line, why = (error.lineno, error.msg) if isinstance(error, SyntaxError) else (None, error)
+    return KindlmError(
+        ErrorCode.CONFIG_PARSE_ERROR,
+        f"The conftest.py can not be read: {type(error).__name__}: {why}",
+        "Mend it: the tests in its folder did not run, since it may prepare something for them.",
+        SourceLocation(str(conftest), line),
+        {"reason": "conftest"},
+    )
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and not value.value
