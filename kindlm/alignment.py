@@ -1,6 +1,6 @@
 """Assigns calls to the entries of a list of expected ones: one after the other, or in any order.
 
-Here a call and an entry are numbers; `fits[entry][call]` tells whether the one is what the other
+Here a call and an entry are numbers; `fits[entry][call]` says whether the one is what the other
 asks for. An assignment names the entry of each call, None where it has none. Both ways find the
 best one there is: partial matching lets a call fit several entries, so that taking the first one
 that comes along would be wrong.

@@ -525,8 +525,8 @@ class Guard:
     def _is_stuck(self, silent: int) -> bool:
         """Tell whether the event loop is held up for longer than code of a user may do that.
 
-        Who does it cannot be told. But when it has not turned for longer than the shortest of the
-        timeouts, some scenario is over its time, and nothing can cut that off.
+        Which of them does it is unknown. But when it has not turned for longer than the shortest of
+        the timeouts, some scenario is over its time, and nothing can cut that off.
         """
         assert self._memory is not None
         if self.lost.interrupted is not None:
@@ -534,7 +534,7 @@ class Guard:
         if self._signals:
             return silent > _GRACE_POLLS.get(self._signals, 0)
         if silent <= _SILENT_POLLS or os.isatty(0):
-            return False  # at a terminal somebody may debug it, and can press Ctrl-C
+            return False  # at a terminal a person may debug it, and can press Ctrl-C
         timeouts = (timeout for _, timeout in self._memory.read().going.values())
         return (silent - _SILENT_POLLS) * _POLL_S > min(timeouts, default=_IDLE_S)
 

@@ -40,7 +40,7 @@ def open_client() -> httpx.AsyncClient:
         timeout=None,  # noqa: S113 - callers bound the whole exchange, body included
         limits=httpx.Limits(max_connections=_CONNECTIONS),
         follow_redirects=False,
-        # What one conversation is told to remember is no other one's business.
+        # Cookies of one conversation are never sent in another.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
     )
 
@@ -116,7 +116,7 @@ class _AnswerBody(httpx.AsyncByteStream):
                 yield piece
 
     async def aclose(self) -> None:
-        """Give the connection back; one with a body that nobody read is closed."""
+        """Give the connection back; close it if its body was not read."""
         self._answer.close()
 
 

@@ -58,7 +58,7 @@ class Budget:
         self.resolved: dict[int, Any] | None = None
 
     def spend(self, steps: int) -> None:
-        """Take steps; raise `UndecidableSchemaError` if there are none left."""
+        """Take steps; raise `UndecidableSchemaError` if no steps are left."""
         self._spent += steps
         if self._spent > self._limit:
             raise UndecidableSchemaError(

@@ -1,4 +1,4 @@
-"""Reading what a model answers that was asked for JSON, whoever asked it.
+"""Reads the JSON that a model was asked for.
 
 Where a provider can make sure of the form, it is asked to. Where none does, models put a code fence
 around the object, a sentence before it or their thoughts, and mean the object all the same. So that
@@ -52,7 +52,7 @@ def _among_words(text: str) -> Any:
     if not brace or before.rstrip().endswith("["):
         return None
     try:
-        # Two objects with words between them are none.
+        # Two objects with words between them are ambiguous.
         return parse_json(text[len(before) : text.rfind("}") + 1], unique_keys)
     except ValueError:
         return None
@@ -70,7 +70,7 @@ def why_unread(error: ValueError, ending: FinishReason | None) -> str:
 
 
 def text_member(answer: Mapping[str, Any], name: str) -> str:
-    """Return a text of an answer; raise `ValueError` if it is none."""
+    """Return a text of an answer; raise `ValueError` if it is something else."""
     value = answer.get(name)
     if not isinstance(value, str):
         raise ValueError(f"its {name} is no text")  # noqa: TRY004 - a wrong answer
@@ -78,7 +78,7 @@ def text_member(answer: Mapping[str, Any], name: str) -> str:
 
 
 def objects_member(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return a list of objects of an answer; raise `ValueError` if it is none."""
+    """Return a list of objects of an answer; raise `ValueError` if it is something else."""
     value = answer.get(name)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError(f"its {name} is no list of objects")
@@ -86,7 +86,7 @@ def objects_member(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]
 
 
 def texts_member(answer: Mapping[str, Any], name: str) -> list[str]:
-    """Return a list of texts of an answer; raise `ValueError` if it is none."""
+    """Return a list of texts of an answer; raise `ValueError` if it is something else."""
     value = answer.get(name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError(f"its {name} is no list of texts")

@@ -1,4 +1,4 @@
-"""A second look at texts: as Unicode's NFKC has them, and without characters that nobody sees.
+"""Normalises texts for a second look: Unicode's NFKC, without invisible characters.
 
 So a full-width digit is a digit, a no-break space is a space, an accent is the same whether it is a
 part of its letter or follows it, and a zero-width character within a word hides nothing. What is

@@ -116,7 +116,7 @@ def execution_status(outcomes: list[Outcome]) -> Status:
     """Return the status of an execution that ran without an error, from the assertions that decide.
 
     Those that are advisory do not. A failed assertion weighs more than one that could not be
-    decided; the latter makes the execution errored: nobody knows whether it would have passed.
+    decided; the latter makes the execution errored: whether it would have passed is unknown.
     """
     if Outcome.FAILED in outcomes:
         return Status.FAILED

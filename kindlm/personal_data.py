@@ -43,7 +43,7 @@ def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple
 def _matches_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
     is_card = pattern == _CARD_PATTERN
     last = 0
-    # Overlapping, since a card may begin inside 16 digits that are none.
+    # Overlapping, since a card may begin inside 16 digits that are not a card.
     for start, end in matches_in(pattern, text, deadline, overlapped=is_card):
         if is_card and not passes_luhn(text[start:end]):
             continue

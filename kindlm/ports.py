@@ -78,7 +78,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as a model is told of it; `parameters` is a JSON Schema of type object."""
+    """A tool definition sent to a model; `parameters` is a JSON Schema of type object."""
 
     name: str
     description: str | None
@@ -191,7 +191,7 @@ class Pricing(Protocol):
 
         `model` is the one that answered; where it has no price, that of the name it was `requested`
         by counts. What the provider reports counts before listed prices, but not before those of
-        the user. Of an agent nobody knows the provider, and maybe not the model; what it was
+        the user. The provider of an agent is unknown, and perhaps its model; what it was
         `requested` by is its own name then, which only prices of the user can have.
         """
         ...
@@ -234,7 +234,7 @@ EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A tool call that was answered, and what whoever called the tool gets to read as the answer.
+    """A tool call with its result, as the caller of the tool reads it.
 
     That is the response as JSON, unless the answer is one that is no JSON.
     """
@@ -274,10 +274,10 @@ class AgentRequest:
 class AgentReply:
     """What an agent answered: its text, the tools it says it called, and the body as received.
 
-    `reported` are numbers that it tells of its answer, by name. `recorded` is set if the answer is
-    one of an earlier run; `raw` is then None unless a script may ask for it, and it is still kept.
-    `reports_tools` is whether the form of the answer has a place for tool calls, even if it is
-    empty. With None, an answer shows that by a call that it holds.
+    `reported` are numbers that it reports with its answer, by name. `recorded` is set if the answer
+    is one of an earlier run; `raw` is then None unless a script may ask for it, and it is still
+    kept. `reports_tools` is whether the form of the answer has a place for tool calls, even if it
+    is empty. With None, an answer shows that by a call that it holds.
     """
 
     text: str

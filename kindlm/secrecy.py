@@ -1,4 +1,4 @@
-"""What is a secret, told by its name, its length and whether it is an ordinary word."""
+"""Decides what is a secret: by its name, its length and whether it is an ordinary word."""
 
 from __future__ import annotations
 

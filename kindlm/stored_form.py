@@ -32,10 +32,10 @@ class Form(Enum):
 
 
 Authored = Annotated[str, Form.TEXT]
-"""A text that somebody wrote: it is stored by reference, and can be erased."""
+"""A text that a person or model wrote: it is stored by reference, and can be erased."""
 
 AuthoredJson = Annotated[Any, Form.JSON]
-"""A JSON value that somebody wrote: it is stored by reference, as its text."""
+"""A JSON value that a person or model wrote: it is stored by reference, as its text."""
 
 Name = Annotated[str, Form.NAME]
 """A name that a model or an agent may have made up: the event holds its beginning only.

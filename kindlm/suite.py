@@ -86,7 +86,7 @@ class AgentTarget:
 
     @property
     def prints_calls(self) -> bool:
-        """Whether it is a program that tells of its tool calls in lines, as a `Command` does."""
+        """Whether it is a program that reports its tool calls in lines, as a `Command` does."""
         return bool(self.options.get("oneShot"))
 
 
@@ -104,7 +104,7 @@ class Command:
 
     @property
     def prints_calls(self) -> bool:
-        """Whether it tells of its tool calls in lines that it prints."""
+        """Whether it reports its tool calls in lines that it prints."""
         return True
 
 
@@ -274,7 +274,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A condition on the whole suite. `written` tells the user's own gates from defaults."""
+    """A condition on the whole suite. `written` marks the user's own gates, not defaults."""
 
     name: str
     threshold: float

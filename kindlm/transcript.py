@@ -21,7 +21,7 @@ from kindlm_store import REDACTED
 from kindlm_store.new_event import scrub
 
 UNNAMED = "unknown"
-"""The name of a call that an agent tells of without one; nobody knows which tool it is."""
+"""The name of a call that an agent reports without a name: the tool is unknown."""
 
 UNREAD_LINES = "cmd_tc_unreadable"
 """The id of the call without a name that stands for printed lines that are nearly tool calls."""
@@ -115,7 +115,7 @@ class ToolCall:
 
     @classmethod
     def told(cls, call_id: str, name: str, arguments: Any) -> Self:
-        """Return a call with arguments as a model or an agent tells them: a JSON value or its text.
+        """Return a call with arguments as a model or agent reports them: a JSON value or its text.
 
         None and "" are no arguments: some servers write that.
 
@@ -128,7 +128,7 @@ class ToolCall:
             return cls(call_id, name, arguments)
         text = arguments if isinstance(arguments, str) else _compact_json(arguments)
         try:
-            # Which of two values the tool took, nobody can say.
+            # Which of two values the tool took is unknown.
             parsed = parse_json(text, unique_keys)
         except ValueError:
             parsed = None
@@ -196,7 +196,7 @@ class Message:
 class Step:
     """One answer of the target within a turn. Latency is in milliseconds, of the answer alone.
 
-    `reported` are numbers that an agent tells of its answer, by name. `recorded` tells that the
+    `reported` are numbers that an agent reports with its answer, by name. `recorded` says that the
     answer is one of an earlier run, and was paid for then. `reports_tools` is whether tool calls
     would be here if there had been any: always for a model, for an agent if its answer shows it.
     """
@@ -344,7 +344,7 @@ def storable_json(value: Any) -> Any:
 
 
 def json_or_text(text: str) -> Any:
-    """Return the JSON value of a text; the text itself if it is none."""
+    """Return the JSON value of a text; the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Credentials in URLs and in other texts that say where a service is (DSN).
 
 These are passwords, tokens in the place of a user, and values whose names say that they are secret;
-scheme, host and user are none: they stand in many texts.
+scheme, host and user are not secret: they stand in many texts.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _of_user_info(url: str) -> Iterator[str]:
     is_token = scheme in ("http", "https") and (not password or is_ordinary(password))
     if at and is_token and not is_ordinary(user):
         yield user
-    # A slash or the like in a password cuts it off for whoever reads the URL by its rules.
+    # A slash or the like in a password ends it for a reader that follows the rules of URLs.
     unescaped = None if at or _HOSTS.fullmatch(netloc) else _UNESCAPED.match(rest)
     if unescaped:
         yield unescaped[1]

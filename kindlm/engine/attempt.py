@@ -146,7 +146,7 @@ async def run_execution(
     """Run one execution and record its end. None if it was cut off before.
 
     `reserved` is the turn for its first call, if that was taken already. With conversations of an
-    earlier run, it is skipped if none was held for it. `may_rerun` tells whether it can be run
+    earlier run, it is skipped if none was held for it. `may_rerun` says whether it can be run
     again if it did not pass; then it has not ended, and what is returned is `retried`.
     """
     transcripts, source = run.ports.transcripts, run.ports.answers

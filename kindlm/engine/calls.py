@@ -1,7 +1,7 @@
 """The calls of one execution: to models, agents, judges and embedders.
 
 Adapters make one request each. Retries belong here: each try is an event, takes a turn at the pace
-of whoever is called, and only here is it known what the whole call cost.
+of the target, and only here is it known what the whole call cost.
 """
 
 from __future__ import annotations

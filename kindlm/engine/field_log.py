@@ -1,4 +1,4 @@
-"""Log lines of the engine: constant messages with fields, never a text that somebody wrote.
+"""Log lines of the engine: constant messages with fields, never text from people or models.
 
 Who wants to see the lines attaches a handler to the logger `kindlm`; without one nothing is shown.
 `debug` is for a step on the way, `info` for the end of something, `warning` for a failure that may

@@ -222,7 +222,7 @@ class _SpuriousDetector:
 
     A limit that is reached refuses the next calls as well; an overload that hits one call of ten
     does not. Without a known rate the first few refusals are tested. With one, only refusals below
-    the limit are: they mean that the limit is wrong, or that there is none.
+    the limit are: they mean that the limit is wrong, or that there is no limit.
     """
 
     def __init__(self) -> None:
@@ -327,7 +327,7 @@ class Pace:
         """Wait, first come, first served, until one more call may start.
 
         Report its outcome with exactly one of `answered`, `refused` and `ended`. Once the pace is
-        closed, nobody waits, and no call may be made.
+        closed, no call waits, and none may be made.
         """
         self._in_line += 1
         try:
@@ -340,7 +340,7 @@ class Pace:
             self._wake()
 
     def turn_now(self) -> Turn | None:
-        """Return a turn if there is room for one more call and nobody waits for it, else None."""
+        """Return a turn if there is room for one more call and no call waits for it, else None."""
         if self._in_line or self._delay() > 0:
             return None
         return self._start()

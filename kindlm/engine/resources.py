@@ -45,7 +45,7 @@ _LONG_PAUSE_S = 30.0
 class Ports:
     """What the engine is given to work with; see `ports` for each.
 
-    With `transcripts` of an earlier run nobody converses, and what was said then is checked again.
+    With `transcripts` of an earlier run no target is called; what was said then is checked again.
     With `answers` of earlier runs, targets say what they said then; `asks_what_is_new` says whether
     they are called for what they were not asked then.
     """

@@ -48,12 +48,12 @@ async def run_plan(
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
 
-    With `parts`, somebody else says what is run when: one part of the plan after the other, each
+    With `parts`, the caller decides what runs when: one part of the plan after the other, each
     once the one before has ended. Whether they were all of the plan is theirs to know.
 
-    `unpriced` is called for each model whose calls count for no limit of costs, since nobody knows
-    their price, `held_up` for each provider or agent that wants to be left alone for long, with the
-    seconds. Raises what the recorder raises when events can no longer be written.
+    `unpriced` is called for each model whose calls do not count for limits of cost, since kindlm
+    does not know their price, `held_up` for each provider or agent that wants to be left alone for
+    long, with the seconds. Raises what the recorder raises when events can no longer be written.
     """
     run = Run(plan, ports, stop, limits=limits, earlier=earlier, unpriced=unpriced, held_up=held_up)
     runner = _Runner(run, observer, earlier)
@@ -99,7 +99,7 @@ class _Runner:
         self._earlier = earlier
 
     def calls(self, execution: Execution) -> bool:
-        """Return whether an execution calls somebody for certain."""
+        """Return whether an execution is certain to call a target or judge."""
         run, budget = self._run, self._run.budget
         if execution.case.skip or not run.calls_targets or run.ports.answers is not None:
             # Whether one with recorded answers calls anybody is seen when it asks; it takes its
@@ -119,7 +119,8 @@ class _Runner:
         """Run an execution, and as often again as its suite says if it does not pass.
 
         None if it was cut off by what stops the whole run; so is one that was to be run again,
-        which is left to whoever resumes the run. Where nobody is called, nothing is run again.
+        which is left to the run that resumes this one. Where no target is called, nothing runs
+        again.
         """
         run, earlier, ordinal = self._run, self._earlier, execution.suite.ordinal
         recorder, budget, stop = run.ports.recorder, run.budget, run.stop
@@ -215,7 +216,7 @@ class Pool:
         while (execution := lane.head) is not None:
             reserved = await self._admit(execution, lane.pace)
             if self._stop.winding_down.is_set():
-                return  # nobody needs the place any more
+                return  # the place is no longer needed
             if reserved is not None and reserved.pace.is_closed:
                 reserved.pace.ended(reserved)
                 self._give_back_place(execution)

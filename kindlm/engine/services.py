@@ -29,7 +29,7 @@ _LAST_WORDS_S = 1.0
 _POLL_S = 0.05
 
 Ended = Callable[[KindlmError], None]
-"""Is told of a service that ended by itself while it was needed."""
+"""Called with a service that ended by itself while it was needed."""
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def start_services(
 ) -> AsyncIterator[Result[dict[str, int]]]:
     """Start services and yield the port of each by name, or the error of one that did not start.
 
-    All that were started are ended when the context is left. `ended` is told of one that ends
+    All that were started are ended when the context is left. `ended` is called for one that ends
     before: the calls that fail then would look like a matter of the network. Whoever leaves the
     context has heard of every program that had ended until then.
     """
@@ -84,7 +84,7 @@ class _Running:
         self._drain = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        """Read the output to its end: a program that nobody listens to would block."""
+        """Read the output to its end: a program whose output is not read would block."""
         assert self.process.stdout is not None
         while chunk := await self._line():
             line = chunk.decode("utf-8", "replace").rstrip()

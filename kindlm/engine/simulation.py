@@ -78,8 +78,8 @@ class SimulatedTools:
 
     State and counts last as long as the execution, and all its tools share the state. Calls are
     answered in the order they are given, so that parallel calls see what those before them set.
-    Schemas that can take long are validated `aside`. `definitions` are the tools as a model is told
-    of them.
+    Schemas that can take long are validated `aside`. `definitions` are the tool definitions sent to
+    a model of them.
     """
 
     def __init__(self, tools: Sequence[SimulatedTool], aside: Aside = here) -> None:
@@ -126,7 +126,7 @@ class SimulatedTools:
         if answer.fault is not None:
             response = _fault_object(call.name, answer.fault)
             text = response if answer.fault is Fault.MALFORMED else None
-            # Else nobody could tell from the record that the answer was meant to be broken.
+            # Else the record would not show that the answer was meant to be broken.
             rule = f"{chosen.rule}, fault: {answer.fault.value}"
             return SimulatedAnswer(response, rule, delay_s, text, problems)
         if tool.result_schema is not None:

@@ -178,7 +178,7 @@ class Permit:
         """Cut the execution off meanwhile if what it waits for is of no use any more."""
         self._waits += 1
         self._permits.waiting.add(self)
-        # Later, since many turns are there at once: nobody has waited then.
+        # Later, since many turns are there at once: no execution has waited then.
         asyncio.get_running_loop().call_soon(self.review)
         try:
             yield
@@ -225,7 +225,7 @@ class Deadline:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time stand still until nobody pauses it any more."""
+        """Let the time stand still until every pause has ended."""
         if self.timeout.expired():
             yield  # the end is on its way to the task already
             return
@@ -269,7 +269,7 @@ async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
 def _hold(_unending: Iterable[asyncio.Task[Any]]) -> None:
     """Hold tasks until the process is gone.
 
-    Python closes a coroutine that nobody holds any more: it raises in there, and waits. What
+    Python closes a coroutine that has no reference left: it raises in there, and waits. What
     catches that, too, and tries again, would never end, as nothing can be awaited there.
     """
     threading.Event().wait()

@@ -66,7 +66,7 @@ def first_messages(case: Case) -> tuple[Message, ...]:
 
 @dataclass(eq=False)
 class Talk:
-    """A conversation as far as it was held; this class itself is one with nobody.
+    """A conversation as far as it was held; this class itself is one without a target.
 
     `error` is what ended it, if anything did; `warnings` are what the user should know: an answer
     cut off, a parameter that was dropped. A case is held as a whole; a script says one message
@@ -139,7 +139,7 @@ class HeldTalk(Talk):
             return self._ended(_diverged(held, f"message {number + 1} was another one then"))
         self.said.transcript = held.transcript.prefix(number + 1)
         if not turn.steps:
-            return self._ended(held.error or _diverged(held, "nobody answered then"))
+            return self._ended(held.error or _diverged(held, "there was no answer then"))
         raw = held.bodies[number] if number < len(held.bodies) else None
         return Ok((turn.steps[-1], raw))
 

@@ -140,7 +140,7 @@ class ScriptedTrial:
     def _next(self, expectation: Expectation) -> tuple[int, Expectation]:
         """Return the position of one more check, and the check with a label of its own.
 
-        Checks of one kind are told apart by their labels where runs are compared.
+        Labels distinguish checks of one kind where runs are compared.
         """
         self._go_on()
         label = expectation.label

@@ -1,6 +1,6 @@
 """The event vocabulary: one dataclass for each type of event.
 
-An event is the value that whoever sees the fact makes, that is recorded, and that is read back.
+An event is one value: made where the fact is seen, recorded, and read back.
 Type strings are stable: they are stored, never renamed. A payload that changes its shape gets a
 higher `SCHEMA`; stored events stay as they are. What authors wrote (prompts,
 replies, arguments, reasons, configurations) is `Authored`: the event holds the text, the store

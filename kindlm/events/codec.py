@@ -1,7 +1,7 @@
 """Between events as values and events as the store holds them.
 
 What is stored of an event has no type (a column has it), nothing that is null, and nothing that is
-empty unless somebody says otherwise. Reading turns that into the same value again, stored or not,
+empty unless it is set. Reading turns that into the same value again, stored or not,
 and checks it: events of an import or a merge come from elsewhere.
 """
 

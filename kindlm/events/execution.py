@@ -146,7 +146,7 @@ class CallAnswered(Payload):
         str | None,
         Meaning(
             "the call of an earlier run that was answered so (execution.attempt/call):"
-            " nobody was called now"
+            " no call was made now"
         ),
     ] = None
     cost_then_usd: Annotated[float | None, Meaning("what that call cost")] = None

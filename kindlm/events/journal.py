@@ -90,7 +90,7 @@ class ContentsPurged(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProfiled(Payload):
-    """A model said what an agent is for, by what it was told of it and by what the agent said."""
+    """A model described an agent's purpose, from its description and from what the agent said."""
 
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "agent.profiled"

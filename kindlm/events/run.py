@@ -134,7 +134,7 @@ class GateVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(Payload):
-    """The plan is complete. Holds the verdict as it was told to the user; seals the stream."""
+    """The plan is complete. Holds the verdict as it was shown; seals the stream."""
 
     type: ClassVar[str] = "run.finished"
     passed: bool

@@ -55,7 +55,7 @@ SELECT c.body
 class Baseline:
     """A baseline that is set. `label` is empty for one without; `set_at` is UTC, ISO 8601.
 
-    `here` tells whether its run is in this history: a journal may be merged without it.
+    `here` says whether its run is in this history: a journal may be merged without it.
     """
 
     project: str

@@ -173,7 +173,7 @@ def _part(shard: str) -> tuple[int, int]:
 def as_one_run(group: Group, shards: Sequence[Run]) -> Run:
     """Return a group as a run; what its shards do not agree on is None.
 
-    `duration_ms` is that of all shards together. Nobody was told a verdict of it when it ended.
+    `duration_ms` is that of all shards together. No verdict of it was shown when it ended.
     """
     commit, branch = _agreed((run.git_commit, run.git_branch) for run in shards) or (None, None)
     ended = [run.finished_at for run in shards if run.finished_at is not None]
@@ -206,7 +206,7 @@ def _agreed(values: Iterable[_T]) -> _T | None:
     return different.pop() if len(different) == 1 else None
 
 
-# What tells the suites of a run apart; one that could not be loaded has no hash, and is no reason.
+# What distinguishes the suites of a run; one that could not be loaded has no hash, and does not.
 _SUITES = """
 SELECT run, ordinal, path, CASE WHEN error_code IS NULL THEN config_hash END
   FROM suites WHERE run IN $ids

@@ -3,7 +3,7 @@
 An assertion that looks for personal data records where it found it, and how a match may be shown.
 The recorded transcript keeps the text; a report of the execution shows the redacted form wherever
 the match occurs in it. Where the text with the match was erased, whatever looks like the redacted
-form is redacted, and notes of reviewers are not shown: what they repeat can not be told any more.
+form is redacted, and notes of reviewers are not shown: what they repeat can no longer be found.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def masked(assertion: AssertionView, mask: Mask) -> AssertionView:
 
 
 def shown_note(note: str, attempts: Iterable[AttemptView]) -> str:
-    """Return what somebody noted of an execution, as it may be shown.
+    """Return a reviewer's note on an execution, as it may be shown.
 
     Nothing of it is, if a text was erased in which a check had found personal data: a person may
-    repeat that in ways that no redacted form tells.
+    repeat that in ways that no redacted form shows.
     """
     if note in GONE:
         return note
@@ -137,7 +137,7 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
         text = source_text(evidence["source"], attempt.execution, attempt.tool_calls)
         if text is None:
             lost.add((excerpt, end - start))
-            # Of a text that an earlier turn ended with, only the excerpt was ever told.
+            # Of a text that an earlier turn ended with, only the excerpt was ever recorded.
             is_whole = is_whole and evidence["source"].startswith("turn[")
             continue
         for form in _forms(text[start:end]):
@@ -146,7 +146,7 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
 
 
 def _shapes(lost: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-    """Yield patterns of what excerpts stand for, as far as they tell, with what may be shown."""
+    """Yield patterns of what excerpts stand for, where that is known, with what may be shown."""
     for excerpt, length in sorted(lost):
         seen = _EXCERPT.fullmatch(excerpt)
         hidden = length - len(seen[1]) - len(seen[2]) if seen else 0

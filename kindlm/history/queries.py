@@ -124,7 +124,7 @@ SELECT x.body AS expected, y.body AS actual, m.body AS message, r.body AS reason
  ORDER BY a.position
 """
 
-# The conversation may be one of another run: then its calls are told as those of the attempt that
+# The conversation may be one of another run: then its calls are shown as those of the attempt that
 # looks at it.
 TOOL_CALLS = """
 SELECT CASE WHEN t.execution = e.id THEN t.attempt ELSE e.attempt END AS attempt,
@@ -284,7 +284,7 @@ SELECT r.id, r.mode,
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """US dollars; None where nobody was called, or no cost of a call is known.
+    """US dollars; None where no call was made, or no cost of a call is known.
 
     `unknown` counts the answered calls whose cost is not known.
     """

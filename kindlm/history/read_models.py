@@ -73,7 +73,7 @@ def _holds_nothing(db: sqlite3.Connection) -> bool:
 
 
 _JOURNALS = ("run.labelled", "run.sealed", "review.recorded", "baseline.set", "baseline.removed")
-"""What is told of a run in other streams than its own."""
+"""Events about a run in other streams than its own."""
 
 _SUITES = "suite IN (SELECT id FROM suites WHERE run = :run)"
 _EXECUTIONS = "execution IN (SELECT id FROM executions WHERE run = :run)"

@@ -232,7 +232,7 @@ class RescoredAnswers(RecordedAnswers):
 
 
 def not_found(message: str, hint: str) -> Err:
-    """Return that nobody is there to answer."""
+    """Return the error that there is no agent to answer."""
     return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
 
 

@@ -198,7 +198,7 @@ class RecordedAttempt:
 
     def _load(self, stored: _Stored) -> Payload:
         seen = {key: value for key, value in stored.data.items() if key not in _UNSEEN}
-        # An error is told even if nobody knows its words any more.
+        # An error is reported even if its text was erased.
         text_of = partial(_text, self._db, gone=_GONE if stored.type in _ERROR_TYPES else None)
         return load_event(stored.type, seen, text_of)
 

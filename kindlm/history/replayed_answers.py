@@ -306,7 +306,7 @@ class ReplayedAgent:
         return len(list(same))
 
     async def __aenter__(self) -> Self:
-        """Open nothing: there is nobody to talk to."""
+        """Open nothing: there is no agent to connect to."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:

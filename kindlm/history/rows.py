@@ -70,7 +70,7 @@ class SuiteView:
 
 
 class GateThen(NamedTuple):
-    """What a gate of a suite said when the run ended, as the user was told."""
+    """What a gate of a suite said when the run ended, as it was shown."""
 
     passed: bool
     actual: float | None
@@ -220,7 +220,7 @@ class ToolCallView:
 class CallView:
     """A call of a model, with what was sent anew and what came back.
 
-    `recorded_in` is set if nobody was called: the call of another run that was answered so, and
+    `recorded_in` is set if no call was made: the call of another run that was answered so, and
     cost `cost_then_usd`. `after` is the call whose answer it continues, None or 0 for the first.
     """
 
@@ -273,7 +273,7 @@ class Repeat(NamedTuple):
 
 
 class Reviewed(NamedTuple):
-    """How many executions people reviewed; of how many somebody says it is not as recorded."""
+    """How many executions people reviewed; for how many a reviewer disagrees with the record."""
 
     executions: int
     disputed: int
@@ -281,7 +281,7 @@ class Reviewed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The run in numbers, of all calls, judges apart; None where nobody reported a number.
+    """The run in numbers, of all calls, judges apart; None where no call reported a number.
 
     `cost_then_usd` and `judge_cost_then_usd` are what answers cost that were recorded in another
     run, and cost nothing now: `calls_from_history` of all `calls`, retries included.

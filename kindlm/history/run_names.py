@@ -5,9 +5,9 @@ runs that were carried out and finished, of the suites of the other side: what w
 or imported has to be named by its id or label.
 
 Where groups of shards can be named, the shards of a group count as the one run that they are, if
-several of them are in the history: nobody means one worker of many by the newest run. As long as
-one of them is missing or did not finish, neither did the group. A shard that is alone there, as on
-a machine that ran no other, is a run like any other.
+several of them are in the history: a user who says `latest` does not mean one worker of many. As
+long as one of them is missing or did not finish, neither did the group. A shard that is alone
+there, as on a machine that ran no other, is a run like any other.
 """
 
 from __future__ import annotations

@@ -175,14 +175,14 @@ class RunView:
 
     @property
     def told_otherwise(self) -> bool:
-        """Whether the user was told another verdict when the run ended than today's rules give."""
+        """Whether the verdict shown when the run ended differs from what today's rules give."""
         return self.info.passed is not None and self.info.passed is not self.passed
 
     @cached_property
     def gates_then(self) -> dict[tuple[str, str], GateThen]:
         """What the gates said when the run ended, by suite (its id) and name; {} before.
 
-        Those of a shard judged only what it ran, and are none of its group.
+        Those of a shard judged only what it ran; its group has none.
         """
         if self.group is not None:
             return {}
@@ -204,7 +204,7 @@ class RunView:
 
     @property
     def runner(self) -> str | None:
-        """What chose the tests, such as pytest, so that nobody else goes on; None for kindlm."""
+        """What chose the tests, such as pytest, which alone can resume it; None for kindlm."""
         return runner_of(self.db, self.runs[0])
 
     @property
@@ -284,7 +284,7 @@ class RunView:
         ]
 
     def shown_note(self, execution: ExecutionView, note: str | None) -> str | None:
-        """Return what somebody noted of an execution, without personal data found in it."""
+        """Return a reviewer's note on an execution, without personal data found in it."""
         return note and shown_note(note, self.attempts(execution))
 
     def tool_calls(

@@ -128,7 +128,7 @@ def _open_index(history: Path, *, to_change: bool = False) -> Iterator[sqlite3.C
     file = index_file(history)
     if not file.exists():
         raise FileNotFoundError(file)
-    # Not `mode=ro`: whoever comes after a writer that was killed has to undo what it left.
+    # Not `mode=ro`: the first to open the file after a writer was killed has to undo what it left.
     index = sqlite3.connect(
         f"{file.absolute().as_uri()}?mode=rw",
         uri=True,
@@ -152,7 +152,7 @@ _CHUNK = 5_000
 _MOST = 100_000
 """Characters of a text that are searched: what follows is data more often than words."""
 
-# What tells whether an index is of this history: an event of it, and how often texts were erased.
+# Identifies the history of an index: an event of it, and how often texts were erased.
 _STATE = """
 SELECT (SELECT id FROM event_log WHERE seq = ?),
        (SELECT count(*) FROM event_log WHERE type = 'contents.purged')
@@ -226,7 +226,7 @@ def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
     try:
         reached = _reached(db, history)
     except sqlite3.DatabaseError:
-        reached = None  # whoever brings it up to date says why it can not be read
+        reached = None  # bringing it up to date reports why it cannot be read
     return Progress(reached or 0, _newest(db))
 
 
@@ -311,7 +311,7 @@ def _add(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: i
             "SELECT id, executions FROM texts WHERE ref = ? AND kind = ?", (ref, kind)
         ).fetchone()
         if known is not None:
-            # An index without its texts takes a row out by being told again what was in it.
+            # An index without its texts removes a row only if it is given the row's text again.
             index.execute(
                 f"INSERT INTO words(words, rowid, {kind}) VALUES ('delete', ?, ?)",  # noqa: S608
                 (known[0], text),
@@ -401,7 +401,7 @@ class Finding:
 class Findings:
     """Some of the texts that match, the newest first; `next` is where older ones begin, if any.
 
-    `as_words` tells that the question was no expression, and its words were looked for.
+    `as_words` is set if the question was not a valid expression, so its words were searched.
     """
 
     found: tuple[Finding, ...]
@@ -418,7 +418,7 @@ def find_texts(
     after: int | None = None,
     limit: int = 20,
 ) -> Findings:
-    """Return texts that match what somebody wrote into the search box, of one kind if it is given.
+    """Return texts that match what is in the search box, of one kind if it is given.
 
     `db` reads the history, which is the file `history`. `after` is where older texts begin, as
     `Findings.next` says. Raise `FileNotFoundError` without an index, `TooLongError` if it takes too
@@ -461,7 +461,7 @@ def _expression(written: str) -> tuple[str, bool] | None:
     # What has neither letter nor digit has no word to look for.
     if quoted := [f'"{word}"' for word in words if any(char.isalnum() for char in word)]:
         tries.append((" ".join(quoted), bool(tries)))
-    # By itself, before anything is put around it: "a) OR (b" is none, "(a) OR (b)" is one.
+    # By itself, before anything is put around it: "a) OR (b" is invalid, "(a) OR (b)" is valid.
     return next((found for found in tries if _is_expression(found[0])), None)
 
 

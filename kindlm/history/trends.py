@@ -112,7 +112,7 @@ class TrendPoint:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A test over its runs, the newest first; `more` tells that there are older ones."""
+    """A test over its runs, the newest first; `more` says that there are older ones."""
 
     test: QualifiedName
     points: tuple[TrendPoint, ...]

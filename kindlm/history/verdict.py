@@ -113,7 +113,7 @@ def _points(score: float) -> str:
 class SuiteMetrics:
     """What the gates of a suite look at. A value that nothing was measured for is None.
 
-    `unknown_costs` counts answers whose price is not known; `narrowed` tells that the run did not
+    `unknown_costs` counts answers whose price is not known; `narrowed` says that the run did not
     select all tests; `drift_skipped` counts drift assertions without a baseline.
     """
 
@@ -230,7 +230,7 @@ def _evaluate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
         failures = "failure" if actual == 1 else "failures"
         message = measure.words.format(actual, counts=metrics.executions, failures=failures)
         return GateResult(gate.name, gate.threshold, actual, passed, gate.written, message)
-    # It passes with a warning when nobody asked for the gate, or when the selection or a missing
+    # It passes with a warning when the gate is a default, or when the selection or a missing
     # baseline left nothing to measure; otherwise a gate that measures nothing fails.
     excused, message = not gate.written, measure.lacking
     if unpriced:

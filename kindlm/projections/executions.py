@@ -8,7 +8,7 @@ from __future__ import annotations
 from kindlm.projections.runs import COLUMNS
 from kindlm_store import Projection, on
 
-# What an attempt came to, in both tables, and where its last event tells.
+# The result of an attempt, in both tables, from its last event.
 _OUTCOME = """
         output_ref TEXT REFERENCES contents (ref), error_code TEXT, error_number INTEGER,
         error_ref TEXT REFERENCES contents (ref), hint TEXT, trace_ref TEXT, answers INTEGER,

@@ -1,6 +1,6 @@
 """Tables of runs and their suites, and what journals say of them.
 
-What was told last of a suite holds, whole: it may be told of again when its run is resumed, also
+The last event about a suite replaces the earlier ones: resuming its run records one again, also
 as one that could not be loaded the first time. Journals arrive in any order: the newest entry
 counts, by its time.
 """
@@ -182,7 +182,7 @@ SUITES = Projection(
           FROM {_LAST_TOLD} n, json_each(n.data, '$.tests') t
          WHERE n.type = 'suite.started' ORDER BY seq, t.key""",  # noqa: S608
         ),
-        # Tests that are dealt to a shard one by one, unless their suite was told of after that.
+        # Tests that are dealt to a shard one by one, unless a later event described their suite.
         on(
             f"run.extended {_TOLD}",
             """

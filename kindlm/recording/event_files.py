@@ -94,7 +94,7 @@ def require_format(header: object, name: str, version: int, what: str) -> None:
 
 
 def checked(model: type[_Line], value: Any, number: int) -> _Line:
-    """Return a line as its model; raise `LineError` if it is none."""
+    """Return a line as its model; raise `LineError` if it does not fit."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -156,10 +156,10 @@ class Unwritten:
 def keep_unwritten(
     log: EventLog, run: str, shown: str, tell: Callable[[KindlmError], None]
 ) -> None:
-    """Write the events that the log could not take into a file, and tell the user which.
+    """Write the events that the log could not take into a file, and report where it is.
 
     Beside the database, or where temporary files go if there is no room. The caller sees to it that
-    a signal waits until the user was told.
+    a signal waits until the user has seen it.
 
     Args:
         log: A log that has failed.
@@ -278,7 +278,7 @@ def _folders(database: Path) -> Iterator[Path]:
 def _write(
     folder: Path, run: str, appends: Sequence[Append], ends: Mapping[str, StreamEnd | None]
 ) -> Path:
-    """Write a file that nobody else may read, and wait until it is on disk with its name."""
+    """Write a file that only the user may read, and wait until it is on disk with its name."""
     descriptor, name = tempfile.mkstemp(prefix=f"unwritten-{run}-", suffix=".jsonl", dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as out:

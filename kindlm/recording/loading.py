@@ -47,7 +47,7 @@ class Loaded:
 
     `files` are those that were named or found, `folders` where they are, in order: their `.env`
     files belong to the run. `referenced` are files that the suites refer to, also those that are
-    not there. `ignored` are YAML files that look like tests and are none. `unnamed` are tests of
+    not there. `ignored` are YAML files that look like tests but are not. `unnamed` are tests of
     suites of several files, by the path of the suite and their name, that are in other files.
     """
 
@@ -99,7 +99,7 @@ def load_paths(
     """Load all suites that the paths hold; an error only if a path itself is of no use.
 
     Where one is `strict`, unknown keys are errors in all formats, and so are files of a folder that
-    look like tests and are none. With `compat`, cases of EvalView
+    look like tests but are not. With `compat`, cases of EvalView
     pass and fail as they do there. Where nothing `is_run`, since
     what was said is recorded, what is needed to call agents need not be there.
     """
@@ -203,7 +203,7 @@ def _load(
         if item.front_end == "evalview":
             folders.setdefault(item.path.parent.resolve(), []).append(item.path)
     for unread in held.unreadable:
-        # In a folder with cases it is taken for one, and told with them.
+        # In a folder with cases it is taken for one, and reported with them.
         if (named := folders.get(unread.path.parent.resolve())) is not None:
             named.append(unread.path)
         else:
@@ -285,7 +285,7 @@ def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagn
 
 
 def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
-    """Refuse a suite that has a test of another one: results of the two could not be told apart."""
+    """Refuse a suite that has a test of another one: their results would look the same."""
     owners: dict[tuple[str, str, str], Path] = {}
     distinct: list[LoadedSuite] = []
     for item in loaded:

@@ -39,7 +39,7 @@ def open_log(database: Path, secret: set[str]) -> EventLog:
     are not to be committed by accident.
     """
     if database.parent.name == ".kindlm" and not database.parent.exists():
-        # What can not be written here is told when the log is opened.
+        # Opening the log reports what cannot be written here.
         with suppress(OSError):
             database.parent.mkdir(parents=True)
             (database.parent / ".gitignore").write_text(_IGNORED, encoding="utf-8")

@@ -130,7 +130,7 @@ def tests_folder(root: Path) -> str:
 def configured_tests(root: Path) -> Path | None:
     """Return the folder with the tests of a project that has a configuration of scenarios.
 
-    None without one, and where the folder that nobody named is not there.
+    None without one, and where the default folder does not exist.
     """
     table = _configuration(root)
     if isinstance(table, Ok) and not table.value and not (root / "kindlm.toml").is_file():
@@ -191,7 +191,7 @@ def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _text(root: Path, key: str) -> str | None:
-    """Return a text of the configuration; what is wrong with it is told where tests are loaded."""
+    """Return a text of the configuration; loading the tests reports what is wrong with it."""
     table = _configuration(root)
     written = table.value.get(key) if isinstance(table, Ok) else None
     if not isinstance(written, str):

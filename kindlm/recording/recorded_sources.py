@@ -198,14 +198,14 @@ def embedder(
 ) -> Result[Embedder]:
     """Find the embedder for a suite; vectors are not recorded, so they are computed anew.
 
-    Where nobody is to be called, only a local model can.
+    Where no target is to be called, only a local model can.
     """
     if derived is None or derived.asks_judges:
         return find_embedder(suite, target, environ=environ)
     local = find_embedder(replace(suite, providers={}), target, environ=environ)
     if isinstance(local, Ok):
         return local
-    message = "Embeddings are not recorded, and a replayed run calls nobody."
+    message = "Embeddings are not recorded, and a replayed run calls no provider."
     hint = (
         "Use method: judge or field-diff, name a local model in KINDLM_EMBEDDING_MODEL, or let"
         " the provider be called: --judge live"

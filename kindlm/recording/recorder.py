@@ -42,7 +42,7 @@ _NESTING = 4
 """JSON inside strings of JSON is followed so deep."""
 
 _FIELDS = frozenset({"excerpt", "label", "warnings"})
-"""Strings of events that may repeat what somebody wrote, beside the texts themselves."""
+"""Strings of events that may repeat what a person or model wrote, beside the texts themselves."""
 
 _TOLD = {
     "assertion.evaluated": "message",
@@ -50,14 +50,14 @@ _TOLD = {
     "provider.failed": "message",
     "agent.failed": "message",
 }
-"""Where events hold a sentence of kindlm's own, which may go on with what somebody wrote."""
+"""Where events hold a sentence of kindlm's own, which may end with what a person or model wrote."""
 
 _OWN_WORDS = re.compile(r"[^:\"'`(\[{]*")
-"""How such a sentence begins: what somebody wrote follows a colon, or stands in quotation marks
+"""How such a sentence begins: a quotation follows a colon, or stands in quotation marks
 or brackets."""
 
 _MEASURED = frozenset({"cost", "latency", "max_length"})
-"""Checks that tell nothing but numbers, and those are kindlm's own."""
+"""Checks that report only numbers, which are kindlm's own."""
 
 _REMEMBERED = 512
 _SHORT = 10_000
@@ -82,7 +82,7 @@ class PersonalData:
     """Makes what patterns match unreadable; a pattern that does not compile matches nothing.
 
     A pattern that runs out of time on one text has next to none for those that follow: whatever it
-    is still too slow for is not recorded either. `given_up` is told of it, once.
+    is still too slow for is not recorded either. `given_up` is called once for it.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class PersonalData:
     def hide_in(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the data of an event of a type without personal data; names and numbers stay.
 
-        What kindlm itself says stays too, as far as it quotes nobody.
+        What kindlm itself says stays too, as far as it quotes no text.
         """
         if data.get("gen_ai.evaluation.name") in _MEASURED:
             return data
@@ -292,7 +292,7 @@ class RunRecorder:
     ) -> None:
         """Record nothing that patterns for personal data match, of the suites that ask for it.
 
-        `given_up` is told, from another thread, of each pattern that takes too long, once.
+        `given_up` is called once, from another thread, for each pattern that takes too long.
         """
         tell = cache(given_up)
         for planned in suites:

@@ -1,4 +1,4 @@
-"""What is asked of one session of a run, and who is told how it goes."""
+"""What is asked of one session of a run, and who watches its progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SkippedSuite:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """What a run was to do and never came to, by suite, test, target and repeat; `why` tells it."""
+    """What a run did not come to, by suite, test, target and repeat; `why` is the reason."""
 
     executions: frozenset[tuple[str, str, str, int]]
     why: str
@@ -40,7 +40,7 @@ class Derived:
     """That a run is made of what another one recorded.
 
     Rescored, what was said then is checked again; replayed, what targets answered then is answered
-    again. `asks_judges` tells whether judges are asked what they were not asked then. `repeats` are
+    again. `asks_judges` says whether judges are asked what they were not asked then. `repeats` are
     the numbers of the repeats that are planned, by suite, test and target; None: all of every test.
     A run that is made of one with `lacking` executions stays as incomplete as that one is.
     """
@@ -67,11 +67,11 @@ class Settling:
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """That somebody else says which test is run when: pytest, one after the other.
+    """Another program decides which test runs when: pytest, one after the other.
 
     `parts` is handed the plan and, by their paths, why suites can not run; it yields what is to run
     next, and ends when that is all. Where tests are `dealt` to several processes as they go on, the
-    run has those only that came, and stays open: see `end_dealt`. `objection` tells at the end why
+    run has those only that came, and stays open: see `end_dealt`. `objection` says at the end why
     the run is not complete although all of it ran, None if it is.
     """
 
@@ -117,7 +117,7 @@ class RunRequest:
 
 
 class Watcher(Protocol):
-    """Is told what happens while it happens; what it is told holds no secret or personal data."""
+    """Receives what happens while it happens, without secrets or personal data."""
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Hear what there is to do, before any of it starts; `ended` has ended already, by id."""

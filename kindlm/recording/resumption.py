@@ -166,7 +166,7 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str) -> Result[str]:
 
 
 def _run_by(run: str, runner: str) -> Err:
-    """Return the error of a run whose tests have to be chosen again by whoever chose them."""
+    """Return the error of a run whose tests must be chosen again by what chose them."""
     return _invalid(
         f"Run {run} can not be resumed: {runner} chose its tests, and started them.",
         f"Run what failed or did not run, as a run of its own: {runner} --kindlm --lf",

@@ -182,7 +182,7 @@ def _suite_skipped(skipped: SkippedSuite, ordinal: int) -> SuiteSkipped:
 
 
 def _run_finished(view: RunView, duration_ms: float) -> RunFinished:
-    """Return the event that completes a run, with the verdict as it is told now."""
+    """Return the event that completes a run, with the verdict as it is shown now."""
     passed = view.fulfilled
     return RunFinished(
         passed=passed,

@@ -82,7 +82,7 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
 
 
 def _is_there(value: str) -> bool:
-    """Tell whether a value is the path of a file or folder: HOME is in many texts, and is told."""
+    """Return whether a value is the path of a file or folder, like HOME: those are shown."""
     # Path.exists() raises for what is too long to be one.
     return os.path.isabs(value) and os.path.exists(value)  # noqa: PTH110, PTH117
 

@@ -1,4 +1,4 @@
-"""One recorded run: open the log, start what is served, run the plan, tell the verdict.
+"""One recorded run: open the log, start what is served, run the plan, report the verdict.
 
 Here the rooms are wired together: the engine is handed the providers, the checks and the recorder,
 and the verdict is computed from the read models that the recorder filled.
@@ -83,7 +83,7 @@ class _Session:
     before: Unfinished | None
 
     async def work_off(self) -> bool:
-        """Start what is served and run what is planned; tell whether all of it is done."""
+        """Start what is served and run what is planned; return whether all of it is done."""
         request, tell = self.request, self.watcher.tell
         if request.derived is None:
             for warning in unsandboxed(request.suites, request.environ):
@@ -129,7 +129,7 @@ class _Session:
             self.stop.abort(f"suite {lost.name!r} can not go on: {lost.error.message}")
 
     async def _run_once(self, plan: Plan, ports: Ports) -> bool:
-        """Run a plan that is known from the start; tell whether all of it is done."""
+        """Run a plan that is known from the start; return whether all of it is done."""
         earlier = self.before.earlier if self.before else Earlier()
         lacking = self.request.derived.lacking if self.request.derived else None
         if lacking is not None:
@@ -185,7 +185,7 @@ class _Session:
         return replace(now, finished=now.finished | earlier.finished)
 
     async def _run_driven(self, driven: Driven, served: Served, ports: Ports) -> bool:
-        """Run what somebody else says, when they say it; tell whether that was all of the plan."""
+        """Run each part when the caller asks for it; return whether that was all of the plan."""
         lost = {suite.path: suite.error for suite in served.skipped.values()}
         came = 0
 
@@ -239,7 +239,7 @@ class _Session:
         earlier: Earlier,
         parts: AsyncIterator[Plan] | None = None,
     ) -> bool:
-        """Run a plan, but for what has ended earlier; tell whether all of it is done."""
+        """Run a plan except what ended earlier; return whether all of it is done."""
         return await run_plan(
             plan,
             ports,

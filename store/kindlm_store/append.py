@@ -5,9 +5,9 @@ So the group is checked first, against what the streams will be by then, and onl
 written.
 
 Texts are stored by reference: each once, found by its digest, named by a salted hash. The reference
-of a text gives nothing away about it once the row is emptied: without the salt, nobody can try
+of a text gives nothing away about it once the row is emptied: without the salt, no one can try
 whether it was a certain text. A row without its text says why: an erased one is empty and stays so;
-a withheld one has an empty salt: its text never came here, and whoever has it may bring it.
+a withheld one has an empty salt: its text never came here, and a later import may bring it.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def truncate_wal(connection: sqlite3.Connection) -> bool:
 
 
 def unreadable_wal(path: Path) -> Path | None:
-    """The write-ahead log of a file if it is none: SQLite passes over it and what was in it.
+    """The write-ahead log of a file if it is not valid: SQLite ignores it and what was in it.
 
     What a power cut left of one that was just begun is all zeros, and had nothing in it.
     """
@@ -260,7 +260,7 @@ def _condition(path: Path) -> _Condition:
 
 def _set_up(path: Path, synchronous: Synchronous) -> None:
     """Create or migrate the file; the caller holds the setup lock."""
-    # 0600: recorded conversations are nobody else's business; SQLite gives the WAL the same mode.
+    # 0600: recorded conversations are private; SQLite gives the WAL the same mode.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     with closing(sqlite3.connect(path, timeout=_READ_WAIT, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA synchronous = {synchronous}")

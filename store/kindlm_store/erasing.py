@@ -1,6 +1,6 @@
 """Erasing texts for good: the rows are emptied, and nothing of them stays in the file or its WAL.
 
-A row keeps its reference, so that the chain holds; body, salt and digest go, so that nobody can
+A row keeps its reference, so that the chain holds; body, salt and digest go, so that no one can
 try whether it was a certain text. `secure_delete` overwrites what they leave in the file.
 
 What was erased is said by events: one names the texts that it erased, and wherever it is taken they
@@ -67,7 +67,7 @@ class Erased(NamedTuple):
 
     Attributes:
         texts: How many texts are gone.
-        emptied: Whether the WAL could be emptied. If not, since somebody reads, what was erased
+        emptied: Whether the WAL could be emptied. If not, because of a reader, what was erased
             may be in there until the last program that has the file open closes it.
     """
 
@@ -140,7 +140,7 @@ def _payloads(
     connection: sqlite3.Connection, after: int, until: int
 ) -> Iterator[tuple[str, str, str]]:
     """Stream, time and data of the events behind a position, up to another."""
-    # As text: what a payload refers to counts even if somebody made a blob of it.
+    # As text: a reference in a payload counts even if it was turned into a blob.
     return connection.execute(
         "SELECT streams.name, events.at, CAST(events.data AS TEXT) FROM events"
         " JOIN streams ON streams.id = events.stream WHERE events.seq > ? AND events.seq <= ?",

@@ -8,7 +8,7 @@
     │   ├── NewerDatabaseError    a newer version of this package wrote it
     │   ├── ForeignSchemaError    something in it may change what is written
     │   └── CorruptDatabaseError  SQLite finds it damaged (also later, while in use)
-    ├── ConflictError             an append did not fit the stream: somebody else was first
+    ├── ConflictError             an append did not fit the stream: another writer was first
     │   └── SealedError           ... nothing can be appended to the stream any more
     ├── WriteFailedError          the disk did not take an append
     ├── StoreClosedError          the log was closed, or belongs to the parent process
@@ -53,11 +53,11 @@ class NotAnEventLogError(OpenError):
 
 
 class NotSqliteError(NotAnEventLogError):
-    """The file does not begin as an SQLite database does: it is none, or that is damaged."""
+    """The file does not begin as an SQLite database does: it is something else, or damaged."""
 
 
 class EmptyFileError(NotAnEventLogError):
-    """The file holds nothing yet: whoever created it never came to its tables."""
+    """The file holds nothing yet: the process that created it ended before it made the tables."""
 
 
 class NewerDatabaseError(OpenError):

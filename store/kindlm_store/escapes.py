@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _LEVELS = 16
-"""So often a text is read; nobody escapes one more often."""
+"""How many levels of escaping are read; real texts have fewer."""
 
 # Each begins with a fixed character, so that most of a text is passed over fast.
 _REFERENCES = re.compile(r"&(?:#[xX]0*[0-9A-Fa-f]{1,6}|#0*[0-9]{1,7}|[A-Za-z][A-Za-z0-9]*);")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text inside the data of an event that somebody authored; stored by reference."""
+    """A text inside the data of an event that a person or model wrote; stored by reference."""
 
     body: str
 

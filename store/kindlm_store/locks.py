@@ -132,7 +132,7 @@ def is_held(path: str | os.PathLike[str], stream: str) -> bool:
 
 
 def holder(path: str | os.PathLike[str], stream: str) -> Holder | None:
-    """Who holds the lock of the stream now; None if nobody, or if it is not known."""
+    """The holder of the stream's lock now; None if it is free or the holder is unknown."""
     return _read_holder(_lock_file(Path(path), stream)) if is_held(path, stream) else None
 
 

@@ -454,7 +454,7 @@ def _checked(ref: str, salt: bytes | None, body: str | None) -> tuple[Any, ...]:
         ValueError: It is not what its reference says.
     """
     if body is None:
-        # If it was erased there, that is told once it is known what is taken.
+        # If it was erased there, that is reported once it is known what is taken.
         return ref, WITHHELD, None, None
     raw = body.encode()
     if not salt or scrub(body) != body:

@@ -32,7 +32,7 @@ _MAX_BITS = 14_000
 """Bits of the largest integer: above 4,300 digits Python refuses to read a number back."""
 
 _MARK = secrets.token_hex(16)
-"""Stands in a gap while data is encoded; nobody outside can guess it, so nobody can forge one."""
+"""Stands in a gap while data is encoded. It is random, so data cannot forge one."""
 
 
 class NewEvent:

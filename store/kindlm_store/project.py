@@ -131,7 +131,7 @@ class State(NamedTuple):
 
 def read_states(connection: sqlite3.Connection) -> dict[str, State]:
     """What the file says of its projections."""
-    # As integers: whoever changes the file may leave anything there.
+    # As integers: a changed file may hold anything there.
     rows = connection.execute(
         "SELECT name, CAST(version AS INTEGER), CAST(checkpoint AS INTEGER), error FROM projections"
     )
@@ -170,7 +170,7 @@ def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Project
     """Projections whose tables say of themselves that they are not of the last event.
 
     Whoever writes through this code folds in the same transaction: another program has written, or
-    somebody has changed how far the tables say they are.
+    the recorded progress of the tables was changed by hand.
     """
     last = last_position(connection)
     states = read_states(connection)
@@ -407,7 +407,7 @@ class Projector:
                 until = min(after + _PIECE, end)
                 finished = until == end
                 if finished:
-                    # From here on nobody else appends.
+                    # From here on no other writer appends.
                     begin_immediate(db)
                     until = end = last_position(db)
                 sound = [each for each in projections if each.name not in failed]
@@ -483,7 +483,7 @@ def recomputed(
 ) -> Iterator[sqlite3.Connection]:
     """Fold projections from a part of the events, into a database of its own.
 
-    No hash covers a table: whoever can write the file can change one, and nothing that checks
+    No hash covers a table: someone who can write the file can change one, and nothing that checks
     events will see it. What the events give, they give again. The database lies in memory, and
     where that is not enough in a file without a name.
 

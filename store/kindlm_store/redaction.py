@@ -61,7 +61,7 @@ _OF_A_CUT = _BEHIND_A_CUT - set("%\\&u")
 _READ_AWAY = 4
 
 # How a value may begin that is a URL, a user with a password, or a document of JSON. Of one with
-# digits nobody knows whether it is a user.
+# digits it is unknown whether it is a user.
 _PUBLIC = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\s]*(?=[/?#]|\Z))?|[A-Za-z]+(?:[_.-][A-Za-z]+)*:(?!//)"
     r"|[{\[]\s*(?:\"[^\"\\]*\"\s*:\s*\"?)?",
@@ -91,7 +91,7 @@ class Redactor:
     Replaced are the value itself, as JSON, URLs and HTML escape it, in hex, and in base64 and
     base64url wherever it begins inside the encoded text. Of each, also the first 8 characters or
     more where the text was cut. Secrets that overlap in a text go as one. Of a stream of events
-    that tells a secret in pieces, a few characters with each, the pieces go.
+    that holds a secret in pieces, a few characters with each, the pieces go.
 
     A text that hides a secret in another way is withheld whole: behind several levels of escapes,
     of percent signs, backslashes or references of HTML, or in hex or base64 over several lines.

@@ -1,6 +1,6 @@
 """Holds the tables, indexes, triggers and views of a file to those that this code makes.
 
-A trigger that somebody else has put on a table changes what is folded into it, and so does a table
+A foreign trigger on a table changes what is folded into it, and so does a table
 with a computed column in the place of ours. So nothing is written into such a file.
 """
 
@@ -95,7 +95,7 @@ def schema_problems(
 
     Of a projection in another version than this code has, only the names are known.
     """
-    # One statement each, so that nobody can swap tables in between without being noticed.
+    # One statement each, so that a swap of tables in between is noticed.
     found = {
         name: (kind, table, sql.strip())
         for kind, name, table, sql in connection.execute(

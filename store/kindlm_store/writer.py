@@ -190,7 +190,7 @@ class Writer:
                         self._run(work)
                     else:
                         self._commit(work)
-                # Whatever it is, nobody may wait for ever: recorded as the failure of the log.
+                # Whatever it is, no caller may wait forever: recorded as the failure of the log.
                 except Exception as error:  # noqa: BLE001
                     self._fail(work, error)
         finally:
@@ -317,7 +317,7 @@ class Writer:
         try:
             truncate_wal(self._connection)
         except sqlite3.Error:
-            # Everything is committed; whoever opens the file next writes the WAL back.
+            # Everything is committed; the next process to open the file writes the WAL back.
             pass
         finally:
             self._connection.close()

@@ -5,7 +5,7 @@ in several ways, so that what most of them do stands for the test. It counts as 
 most repeats of one side do what no repeat of the other one did: agents that do now this, now that
 have not changed by doing the other thing more often.
 
-Which checks are made at all is compared beside that: whoever takes one away changes the test, not
+Which checks are made at all is compared beside that: removing one changes the test, not
 what the agent does.
 """
 
@@ -126,7 +126,7 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
 
     The label of a check in a scenario may hold what is another word every time, such as a number
     that was drawn. So checks are compared by how many there are of a kind, too; and only by that
-    where a single execution was checked by the same test, and nobody can tell which labels are so.
+    where a single execution was checked by the same test, so it is unknown which labels repeat.
     """
     if {sample.checks for sample in before} == {sample.checks for sample in after}:
         return False

@@ -115,7 +115,7 @@ class Side:
 class CheckKey(NamedTuple):
     """What identifies a check of a test: a demand that is the same in both runs.
 
-    `number` tells equal demands of one execution apart, such as one after each turn: from 0, in
+    `number` distinguishes equal demands of one execution, such as one after each turn: from 0, in
     the order they were evaluated.
     """
 
@@ -258,7 +258,7 @@ class TestEvidence:
 class RunEvidence(Generic[Key]):
     """What became of all tests, and of the runs as a whole.
 
-    `paired` is None if no test had conversations of its own on both sides; `run_regressed` tells
+    `paired` is None if no test had conversations of its own on both sides; `run_regressed` says
     whether it confirms a drop. `failing` are the tests that make the exit code 1, which is `fails`.
     """
 

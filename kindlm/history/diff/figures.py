@@ -76,7 +76,7 @@ def pair_checks(
 ) -> dict[CheckKey, CheckPair]:
     """Return the checks that both sides made; none where all of them passed in all repeats.
 
-    `is_other` tells whether a check with the same label demands something else than before. A
+    `is_other` says whether a check with the same label demands something else than before. A
     repeat that errored before it decided a check did not pass it, as it did not pass its test.
     Where all repeats of AFTER errored, that goes for all checks.
     """

@@ -2,7 +2,7 @@
 
 Both runs are read once, test by test, in the same order; of each test a few numbers are kept. What
 changed inside a test is read when it is asked for, so that a comparison of ten thousand tests costs
-no more than their numbers and the few of them that are told in full.
+no more than their numbers and the few of them that are shown in full.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class RunDiff:
 
     @cached_property
     def unloaded(self) -> tuple[str, ...]:
-        """The suites that could not be loaded in AFTER: nobody knows how they would have done."""
+        """The suites that could not be loaded in AFTER: their result is unknown."""
         return tuple(suite.name for suite in self._defined[1] if suite.broken)
 
     @cached_property
@@ -177,7 +177,7 @@ class RunDiff:
 
     @cached_property
     def has_several_suites(self) -> bool:
-        """Whether a test has to be told with its suite."""
+        """Whether a test has to be named with its suite."""
         return len({test.key.suite for test in self.tests}) > 1
 
     @cached_property
@@ -288,7 +288,7 @@ class RunDiff:
             if any(key in added for added in self._added):
                 added_before, added = (side.get(key, AddedRepeats()) for side in self._added)
                 pair = added.beside(pair, added_before)
-            # Of a test that a run did not run, nobody knows what became of it.
+            # What became of a test that was not run is unknown.
             known = all(side.counts.n for side in told if side is not None)
             if new is None:
                 known = after is not None and test.identity not in unread

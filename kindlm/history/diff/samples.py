@@ -148,7 +148,7 @@ class Sample:
     `weighted` those of scores of the execution as a whole. `checks` are those that were not
     skipped, as `read_checks` reads them. Most executions of a test hold the same text, which nobody
     has to read then. `earlier` are the digests of the answers before the last turn, by turn.
-    `erased` tells that a text it answered or arguments of its calls are not there any more.
+    `erased` says that its answer or arguments of its calls were erased.
     """
 
     id: str
@@ -273,7 +273,7 @@ SELECT e.id, t.tool, a.digest, t.call
 SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
   FROM executions e
   LEFT JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
-   -- a weighted score is one, whoever decides by it
+   -- a weighted score counts, whatever decides by it
    AND (a.kind = 'weighted_score' OR NOT a.advisory
         AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift')))
  WHERE {ended} ORDER BY {order}, a.position
