@@ -1,19 +1,23 @@
-"""A small HTTP/1.1 server side on asyncio: enough for API clients, and fast.
+"""The server's side of HTTP/1.1: h11 speaks the protocol, asyncio moves the bytes.
 
-One request is answered at a time on a connection; bytes that arrive meanwhile wait in the buffer.
-A handler is a plain function from request to answer. How the answer is delivered (late, stalled,
-cut off) is part of the answer, so that faults are played on a real socket.
+A connection answers one request at a time; bytes that arrive meanwhile wait in its buffer. A
+handler is a plain function from request to answer. The answer says how it is delivered (late,
+stalled, cut off), so faults are played on a real socket.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import h11
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -23,7 +27,7 @@ Cut = Literal["before", "headers", "body"]
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A complete request. Header names are lower case."""
+    """A complete request. The path has no query, header names are lower case."""
 
     method: str
     path: str
@@ -37,7 +41,7 @@ class HttpAnswer:
 
     Attributes:
         status: HTTP status code.
-        body: The whole body; for a stream, its events joined.
+        body: The whole body, unless there are events.
         headers: Headers beside content type and length.
         content_type: Media type of the body.
         events: Parts of a streamed body, sent as one chunk each; empty for an ordinary body.
@@ -57,162 +61,43 @@ class HttpAnswer:
     cut: Cut | None = None
 
 
-class MalformedRequest(Exception):  # noqa: N818 - it names what arrived, like a value
-    """The bytes on the connection are no request that this server reads."""
+class Handler(Protocol):
+    """Answers requests, each as soon as it is there."""
 
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    method: str
-    path: str
-    headers: dict[str, str]
-    length: int
-    chunked: bool
-
-    @property
-    def expects_continue(self) -> bool:
-        return self.headers.get("expect", "").lower() == "100-continue"
+    def handle(self, request: HttpRequest) -> HttpAnswer:
+        """The answer to a request."""
+        ...
 
 
-class RequestParser:
-    """Turns received bytes into requests, incrementally."""
+@contextlib.asynccontextmanager
+async def listening(handler: Handler, host: str, port: int) -> AsyncIterator[int]:
+    """Serves while the context is open; yields the port, a free one if 0 is asked for.
 
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._head: _Head | None = None
-        self._chunks = bytearray()
-        self._continue_due = False
-
-    def feed(self, data: bytes) -> None:
-        """Adds received bytes."""
-        self._buffer += data
-
-    def next_request(self) -> HttpRequest | None:
-        """The next complete request, or None while bytes are missing.
-
-        Raises:
-            MalformedRequest: when the bytes cannot become a request.
-        """
-        if self._head is None:
-            self._head = self._take_head()
-            if self._head is None:
-                return None
-            self._continue_due = self._head.expects_continue
-        head = self._head
-        body = self._take_chunked() if head.chunked else self._take_sized(head.length)
-        if body is None:
-            return None
-        self._head = None
-        self._continue_due = False
-        return HttpRequest(head.method, head.path, head.headers, body)
-
-    def take_continue_due(self) -> bool:
-        """Whether the client waits for `100 Continue`; true once a request."""
-        due, self._continue_due = self._continue_due, False
-        return due
-
-    def _take_head(self) -> _Head | None:
-        while self._buffer.startswith(b"\r\n"):
-            del self._buffer[:2]
-        end = self._buffer.find(b"\r\n\r\n")
-        if end > MAX_HEAD_BYTES or (end < 0 and len(self._buffer) > MAX_HEAD_BYTES):
-            raise MalformedRequest(431, "the request headers are too large")
-        if end < 0:
-            return None
-        lines = self._buffer[:end].decode("latin-1").split("\r\n")
-        del self._buffer[: end + 4]
-        return _parse_head(lines)
-
-    def _take_sized(self, length: int) -> bytes | None:
-        if len(self._buffer) < length:
-            return None
-        body = bytes(self._buffer[:length])
-        del self._buffer[:length]
-        return body
-
-    def _take_chunked(self) -> bytes | None:
-        while True:
-            line_end = self._buffer.find(b"\r\n")
-            if line_end < 0:
-                return None
-            size = _chunk_size(self._buffer[:line_end])
-            if len(self._chunks) + size > MAX_BODY_BYTES:
-                raise MalformedRequest(413, "the request body is too large")
-            if size == 0:
-                return self._take_last_chunk(line_end)
-            end = line_end + 2 + size
-            if len(self._buffer) < end + 2:
-                return None
-            if self._buffer[end : end + 2] != b"\r\n":
-                raise MalformedRequest(400, "a chunk is longer than its size says")
-            self._chunks += self._buffer[line_end + 2 : end]
-            del self._buffer[: end + 2]
-
-    def _take_last_chunk(self, line_end: int) -> bytes | None:
-        """Reads past the trailers, which nobody needs, and hands out the body."""
-        if self._buffer[line_end : line_end + 4] == b"\r\n\r\n":
-            end = line_end + 4
-        else:
-            end = self._buffer.find(b"\r\n\r\n", line_end) + 4
-            if end < 4:  # find() says -1: the trailers are still on their way
-                return None
-        del self._buffer[:end]
-        body, self._chunks = bytes(self._chunks), bytearray()
-        return body
-
-
-def _chunk_size(line: bytes | bytearray) -> int:
-    digits = bytes(line).split(b";", 1)[0].strip()
+    Raises:
+        OSError: when the address cannot be used.
+    """
+    connections: set[HttpConnection] = set()
+    server = await asyncio.get_running_loop().create_server(
+        lambda: HttpConnection(handler, connections), host, port, backlog=1024
+    )
     try:
-        return int(digits, 16)
-    except ValueError:
-        raise MalformedRequest(400, "a chunk size is not a hexadecimal number") from None
-
-
-def _parse_head(lines: list[str]) -> _Head:
-    parts = lines[0].split(" ")
-    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise MalformedRequest(400, "the request line is not HTTP/1.1")
-    headers: dict[str, str] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(":")
-        if not colon or not name or name != name.strip():
-            raise MalformedRequest(400, "a header line has no name")
-        key = name.lower()
-        value = value.strip()
-        headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    chunked = headers.get("transfer-encoding", "").lower() == "chunked"
-    if "transfer-encoding" in headers and (not chunked or "content-length" in headers):
-        raise MalformedRequest(400, "the length of the body is ambiguous")
-    return _Head(parts[0], parts[1].partition("?")[0], headers, _length(headers), chunked)
-
-
-def _length(headers: Mapping[str, str]) -> int:
-    written = headers.get("content-length", "0")
-    if not (written.isascii() and written.isdigit()):
-        raise MalformedRequest(400, "Content-Length is not a number")
-    length = int(written)
-    if length > MAX_BODY_BYTES:
-        raise MalformedRequest(413, "the request body is too large")
-    return length
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for connection in tuple(connections):
+            connection.close()
+        await server.wait_closed()
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client connection: parses requests, asks the handler, plays the answer."""
+    """One client connection: reads requests, asks the handler, plays the answers."""
 
-    def __init__(
-        self,
-        handler: Callable[[HttpRequest], HttpAnswer],
-        open_connections: set[HttpConnection],
-    ) -> None:
+    def __init__(self, handler: Handler, open_connections: set[HttpConnection]) -> None:
         self._handler = handler
         self._open_connections = open_connections
-        self._parser = RequestParser()
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._request: h11.Request | None = None
+        self._body = bytearray()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -231,7 +116,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes bytes of the client."""
-        self._parser.feed(data)
+        self._http.receive_data(data)
         self._advance()
 
     def close(self) -> None:
@@ -240,29 +125,52 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _advance(self) -> None:
-        while self._transport is not None and self._timer is None:
-            if self._transport.is_closing():
-                return
+        """Reads until bytes are missing, an answer is due later, or the connection ends."""
+        while (
+            self._timer is None and self._transport is not None and not self._transport.is_closing()
+        ):
             try:
-                request = self._parser.next_request()
-            except MalformedRequest as malformed:
-                self._refuse(malformed)
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                self._refuse(error.error_status_hint, str(error))
                 return
-            if request is None:
-                if self._parser.take_continue_due():
-                    self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            if event is h11.NEED_DATA:
+                if self._http.they_are_waiting_for_100_continue:
+                    proceed = h11.InformationalResponse(
+                        status_code=100, headers=[], reason="Continue"
+                    )
+                    self._transport.write(self._encoded(proceed))
                 return
-            self._play(self._handler(request), keep_alive=_keeps_alive(request))
+            self._take(event)
 
-    def _refuse(self, malformed: MalformedRequest) -> None:
-        body = b'{"error": {"message": "' + malformed.reason.encode("ascii") + b'"}}'
-        self._send(HttpAnswer(malformed.status, body), keep_alive=False)
+    def _take(self, event: h11.Event | type[h11.NEED_DATA | h11.PAUSED]) -> None:
+        if isinstance(event, h11.Request):
+            self._request = event
+            self._body.clear()
+            length = int(dict(event.headers).get(b"content-length", 0))
+            if event.method == b"CONNECT":
+                self._refuse(405, "this is no proxy")
+            elif length > MAX_BODY_BYTES:
+                self._refuse(413, "the request body is too large")
+        elif isinstance(event, h11.Data):
+            self._body += event.data
+            if len(self._body) > MAX_BODY_BYTES:
+                self._refuse(413, "the request body is too large")
+        elif isinstance(event, h11.EndOfMessage):
+            answer = self._handler.handle(self._complete())
+            if answer.delay_s > 0:
+                self._later(answer.delay_s, lambda: self._send(answer))
+            else:
+                self._send(answer)
 
-    def _play(self, answer: HttpAnswer, *, keep_alive: bool) -> None:
-        if answer.delay_s > 0:
-            self._later(answer.delay_s, lambda: self._send(answer, keep_alive=keep_alive))
-        else:
-            self._send(answer, keep_alive=keep_alive)
+    def _complete(self) -> HttpRequest:
+        assert self._request is not None
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in self._request.headers:
+            name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        path = self._request.target.decode("latin-1").partition("?")[0]
+        return HttpRequest(self._request.method.decode("latin-1"), path, headers, bytes(self._body))
 
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         def fire() -> None:
@@ -272,57 +180,57 @@ class HttpConnection(asyncio.Protocol):
 
         self._timer = asyncio.get_running_loop().call_later(seconds, fire)
 
-    def _send(self, answer: HttpAnswer, *, keep_alive: bool) -> None:
+    def _refuse(self, status: int, reason: str) -> None:
+        """Answers what cannot become a request, and ends the connection."""
+        body = json.dumps({"error": {"message": reason}}).encode("ascii")
+        self._send(HttpAnswer(status, body, (("connection", "close"),)))
+
+    def _send(self, answer: HttpAnswer) -> None:
+        """Sends the answer, or as much of it as a fault lets through."""
         transport = self._transport
         if transport is None:
             return
         if answer.cut == "before":
             transport.close()
             return
-        head, first, rest = _encode(answer, keep_alive=keep_alive)
+        headers = [("content-type", answer.content_type), *answer.headers]
+        if answer.events:
+            headers.append(("transfer-encoding", "chunked"))
+            parts, middle = answer.events, (len(answer.events) + 1) // 2
+        else:
+            headers.append(("content-length", str(len(answer.body))))
+            half = len(answer.body) // 2
+            parts, middle = (answer.body[:half], answer.body[half:]), 1
+        if self._request is not None and self._request.method == b"HEAD":
+            parts = ()
+        response = h11.Response(
+            status_code=answer.status, headers=headers, reason=_reason(answer.status)
+        )
+        sent = self._encoded(response)
+        if answer.cut != "headers":
+            sent += self._encoded(*map(h11.Data, parts[:middle]))
         if answer.cut is not None:
-            transport.write(head + first if answer.cut == "body" else head)
+            transport.write(sent)
             transport.close()
         elif answer.stall_s > 0:
-            transport.write(head + first)
-            self._later(answer.stall_s, lambda: self._finish(rest, keep_alive=keep_alive))
+            transport.write(sent)
+            self._later(answer.stall_s, lambda: self._finish(b"", parts[middle:]))
         else:
-            self._finish(head + first + rest, keep_alive=keep_alive)
+            self._finish(sent, parts[middle:])
 
-    def _finish(self, data: bytes, *, keep_alive: bool) -> None:
+    def _finish(self, sent: bytes, rest: tuple[bytes, ...]) -> None:
+        """Sends what is left of an answer; then the next request may come."""
         if self._transport is None:
             return
-        self._transport.write(data)
-        if not keep_alive:
+        self._transport.write(sent + self._encoded(*map(h11.Data, rest), h11.EndOfMessage()))
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+            self._request = None
+        else:
             self._transport.close()
 
-
-def _keeps_alive(request: HttpRequest) -> bool:
-    return request.headers.get("connection", "").lower() != "close"
-
-
-def _encode(answer: HttpAnswer, *, keep_alive: bool) -> tuple[bytes, bytes, bytes]:
-    """The head and the two halves of the body, as bytes on the wire."""
-    lines = [
-        f"HTTP/1.1 {answer.status} {_reason(answer.status)}",
-        f"content-type: {answer.content_type}",
-        "connection: keep-alive" if keep_alive else "connection: close",
-    ]
-    lines += [f"{name}: {value}" for name, value in answer.headers]
-    if answer.events:
-        lines.append("transfer-encoding: chunked")
-        middle = (len(answer.events) + 1) // 2
-        first = b"".join(map(_chunk, answer.events[:middle]))
-        rest = b"".join(map(_chunk, answer.events[middle:])) + b"0\r\n\r\n"
-    else:
-        lines.append(f"content-length: {len(answer.body)}")
-        middle = len(answer.body) // 2
-        first, rest = answer.body[:middle], answer.body[middle:]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), first, rest
-
-
-def _chunk(event: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(event), event)
+    def _encoded(self, *events: h11.Event) -> bytes:
+        return b"".join(self._http.send(event) or b"" for event in events)
 
 
 def _reason(status: int) -> str:

@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kindlm.testing.app import App
-from kindlm.testing.http1 import HttpConnection
+from kindlm.testing.http1 import listening
 from kindlm.testing.node import Node
 from kindlm.testing.request_log import LoggedRequest, RequestLog
 from kindlm.testing.script import Script, ScriptError
 from kindlm.testing.script_loading import fault_rules, load_script
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
-
-    from kindlm.testing.http1 import HttpAnswer, HttpRequest
-
-
-class Handler(Protocol):
-    """Answers requests, each as soon as it is there."""
-
-    def handle(self, request: HttpRequest) -> HttpAnswer:
-        """The answer to a request."""
-        ...
-
-
-@contextlib.asynccontextmanager
-async def listening(app: Handler, host: str, port: int) -> AsyncIterator[int]:
-    """Serves the app while the context is open; yields the port.
-
-    Raises:
-        OSError: when the address cannot be used.
-    """
-    connections: set[HttpConnection] = set()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: HttpConnection(app.handle, connections), host, port, backlog=1024
-    )
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for connection in tuple(connections):
-            connection.close()
-        await server.wait_closed()
 
 
 def require_loopback(host: str) -> str:

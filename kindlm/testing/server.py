@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from kindlm.testing.app import App
-from kindlm.testing.loopback import listening, require_loopback
+from kindlm.testing.http1 import listening
+from kindlm.testing.loopback import require_loopback
 from kindlm.testing.node import Node, load_yaml
 from kindlm.testing.request_log import RequestLog
 from kindlm.testing.script import FaultRule, ScriptError

@@ -16,8 +16,7 @@ from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode
 from kindlm.ports import AgentRequest, AnsweredCall
 from kindlm.suite import AgentTarget
-from kindlm.testing.http1 import HttpAnswer
-from kindlm.testing.loopback import listening
+from kindlm.testing.http1 import HttpAnswer, listening
 from kindlm.transcript import Message, Role, ToolUse, Usage
 
 KEY = "sk-planted-0123456789abcdef"

@@ -9,7 +9,7 @@ import threading
 import pytest
 from assistants_stand_in import AssistantsApp, ScriptedRun
 
-from kindlm.testing.loopback import listening
+from kindlm.testing.http1 import listening
 
 TOKEN = "tok-assistant-51d2e84b06"
 CALL = {"id": "call_1", "name": "lookup_order", "arguments": '{"order_id": "A1"}'}

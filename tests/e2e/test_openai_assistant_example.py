@@ -19,7 +19,7 @@ from assistants_stand_in import AssistantsApp, ScriptedRun
 from scenario_examples import copied, good_and_rude, held_against, lost_checks, rows
 
 from kindlm.cli.app import run
-from kindlm.testing.loopback import listening
+from kindlm.testing.http1 import listening
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "openai-assistant"
 

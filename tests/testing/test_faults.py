@@ -242,7 +242,7 @@ def test_clients_that_go_away_while_they_wait_do_no_harm(echo, openai_echo):
     echo.use_faults([{"latencyMs": 60_000, "next": 1}])
     with socket.create_connection(("127.0.0.1", echo.port)) as client:
         client.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer x\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer x\r\n"
             b"content-length: 2\r\n\r\n{}"
         )
         while not echo.requests:
