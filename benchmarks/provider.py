@@ -1,6 +1,6 @@
 """A provider that costs next to nothing, so that what is measured is kindlm and not the server.
 
-`kindlm.testing.server` plays scripts, checks requests as the real APIs do and keeps them, which
+`kindlm.testing.server` plays scripts, reads whole conversations and keeps the requests, which
 costs a good part of what kindlm itself costs for a call. This one finds the end of a request and
 sends the reply of a chat completion, another text and id each time as real models do.
 

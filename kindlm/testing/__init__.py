@@ -4,6 +4,6 @@
 """
 
 from kindlm.testing.loopback import LoopbackServer
-from kindlm.testing.script import ScriptError
+from kindlm.testing.node import ScriptError
 
 __all__ = ["LoopbackServer", "ScriptError"]

@@ -1,15 +1,20 @@
-"""The server's routes: from an HTTP request to its answer, and a line in the request log."""
+"""The server's routes: from an HTTP request to its answer, and a line in the request log.
+
+A line is on its way to the log's file before the first byte of the answer is: whatever a client
+has seen is in the log, also if the client is killed the next moment. Keys are never written, only
+whether one was there and whether it was accepted.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
-from kindlm.testing import embeddings
-from kindlm.testing.anthropic_responses import MESSAGES
-from kindlm.testing.conversation import DRIFT_QUESTION, JUDGE_QUESTION
+from kindlm.testing import anthropic_wire, openai_wire
+from kindlm.testing.conversation import DRIFT_QUESTION, JUDGE_QUESTION, Refusal
 from kindlm.testing.faults import (
     PLENTY,
     Allowance,
@@ -22,27 +27,128 @@ from kindlm.testing.faults import (
     without_limits,
 )
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
-from kindlm.testing.node import Node
-from kindlm.testing.openai_responses import CHAT_COMPLETIONS
+from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.player import Played, play
-from kindlm.testing.request_log import LoggedRequest, RequestLog, harmless, now
-from kindlm.testing.script import FaultRule, Script, ScriptError
-from kindlm.testing.script_loading import builtin_scripts, fault_rules, load_script
-from kindlm.testing.wire import Refusal
+from kindlm.testing.script import FaultRule, Script, builtin_scripts, fault_rules, load_script
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from kindlm.testing.conversation import Asks, Conversation
-    from kindlm.testing.request_log import KeyState
+    from kindlm.testing.conversation import Asks, Conversation, WireFormat
     from kindlm.testing.script import Fault, ModelSpec
-    from kindlm.testing.wire import WireFormat
+
+KeyState = Literal["missing", "accepted", "refused"]
+
+_LOGGED_HEADERS = frozenset(
+    (
+        "accept",
+        "anthropic-beta",
+        "anthropic-version",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "openai-organization",
+        "openai-project",
+        "transfer-encoding",
+        "user-agent",
+        "x-stainless-retry-count",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """One request and how it was answered.
+
+    Attributes:
+        number: Order of arrival, from 1.
+        at: When it arrived.
+        method: HTTP method.
+        path: Route.
+        model: Model asked for, None if unreadable.
+        asks: Its purpose: agent, judge or drift; None for other routes and refused requests.
+        key: Whether a key came with it, and whether it was accepted.
+        headers: Harmless headers.
+        raw_body: The body as received.
+        status: Status of the answer, also where a fault then cut it off.
+        rule: Name of the script's rule that replied, None if none did.
+        fault: The fault that was played, None for none.
+    """
+
+    number: int
+    at: datetime
+    method: str
+    path: str
+    model: str | None
+    asks: str | None
+    key: KeyState
+    headers: Mapping[str, str]
+    raw_body: bytes
+    status: int
+    rule: str | None
+    fault: str | None
+
+    @property
+    def body(self) -> Any:
+        """The body as JSON, or as text if it is none."""
+        try:
+            return json.loads(self.raw_body)
+        except (ValueError, RecursionError):
+            return self.raw_body.decode("utf-8", "replace")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry as plain data."""
+        return {
+            "number": self.number,
+            "at": self.at.isoformat(),
+            "method": self.method,
+            "path": self.path,
+            "model": self.model,
+            "asks": self.asks,
+            "key": self.key,
+            "headers": dict(self.headers),
+            "body": self.body,
+            "status": self.status,
+            "rule": self.rule,
+            "fault": self.fault,
+        }
+
+
+class RequestLog:
+    """All requests so far. Written by the server's thread, readable from any."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._entries: list[LoggedRequest] = []
+        self._file = path.open("a", encoding="utf-8") if path is not None else None
+
+    def next_number(self) -> int:
+        """The number of the next request."""
+        return len(self._entries) + 1
+
+    def add(self, entry: LoggedRequest) -> None:
+        """Keeps an entry; it has reached the operating system when this returns."""
+        self._entries.append(entry)
+        if self._file is not None:
+            self._file.write(json.dumps(entry.as_dict()) + "\n")
+            self._file.flush()
+
+    def entries(self) -> tuple[LoggedRequest, ...]:
+        """The requests so far, in order of arrival."""
+        return tuple(self._entries)
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+
 
 EMBEDDINGS_PATH = "/v1/embeddings"
-_WIRES = {
-    "/v1/chat/completions": CHAT_COMPLETIONS,
-    "/v1/messages": MESSAGES,
-    EMBEDDINGS_PATH: CHAT_COMPLETIONS,
+_WIRES: dict[str, WireFormat] = {
+    "/v1/chat/completions": openai_wire,
+    "/v1/messages": anthropic_wire,
+    EMBEDDINGS_PATH: openai_wire,
 }
 _NOT_JSON = "We could not parse the JSON body of your request."
 
@@ -106,7 +212,7 @@ class App:
         wire = _WIRES.get(request.path)
         if wire is None:
             return self._control(request)
-        number, arrived_at = self._log.next_number(), now()
+        number, arrived_at = self._log.next_number(), datetime.now(UTC)
         call = self._open_call(wire, request, number)
         outcome = self._answer(call)
         self._log.add(
@@ -118,7 +224,11 @@ class App:
                 model=call.model or None,
                 asks=outcome.asks,
                 key=call.key_state,
-                headers=harmless(request.headers),
+                headers={
+                    name: value
+                    for name, value in request.headers.items()
+                    if name in _LOGGED_HEADERS
+                },
                 raw_body=request.body,
                 status=outcome.answer.status,
                 rule=outcome.rule,
@@ -163,11 +273,10 @@ class App:
         assert call.body is not None
         reported = spec.reported_as if spec is not None else call.model
         if call.request.path == EMBEDDINGS_PATH:
-            refusal = embeddings.refusal(call.body)
-            if refusal is not None:
-                return _Outcome(_error(call, refusal))
-            body = embeddings.write(call.body, reported)
-            return _Outcome(_delivered(_ok(call, (body,), stream=False), fault))
+            vectors = openai_wire.embeddings(call.body, reported)
+            if isinstance(vectors, Refusal):
+                return _Outcome(_error(call, vectors))
+            return _Outcome(_delivered(_ok(call, (vectors,), stream=False), fault))
         read = call.wire.read(call.request.headers, call.body, call.request.body, spec)
         if isinstance(read, Refusal):
             return _Outcome(_error(call, read))

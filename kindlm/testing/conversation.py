@@ -1,15 +1,23 @@
 """What a request asks and what is replied, apart from any wire format.
 
-Both wire formats are read into a `Conversation` and written from a `Reply`, so that one script
-plays the same agent through both.
+Each wire format (`openai_wire`, `anthropic_wire`) reads its requests into a `Conversation` and
+writes its answers from a `Reply`, so one script plays the same agent through both.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any, Literal
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kindlm.testing.faults import Allowance
+    from kindlm.testing.node import Node
+    from kindlm.testing.script import ModelSpec
 
 WireName = Literal["openai", "anthropic"]
 Asks = Literal["agent", "judge", "drift"]
@@ -139,6 +147,72 @@ class Reply:
     reports_usage: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error that an API answers with.
+
+    Attributes:
+        status: HTTP status.
+        kind: The error's `type`.
+        message: The error's message.
+        param: The parameter at fault (Chat Completions only).
+        code: The error's code (Chat Completions only).
+    """
+
+    status: int
+    kind: str
+    message: str
+    param: str | None = None
+    code: str | None = None
+
+
+class WireFormat(Protocol):
+    """One provider's format; the modules `openai_wire` and `anthropic_wire` are such."""
+
+    NAME: WireName
+
+    def key_of(self, headers: Mapping[str, str], /) -> str | None:
+        """The key in a request's headers, None if there is none."""
+        ...
+
+    def auth_refusal(self, key: str | None, /) -> Refusal:
+        """What a missing (None) or wrong key gets."""
+        ...
+
+    def unknown_model(self, name: str, /) -> Refusal:
+        """What a model that does not exist gets."""
+        ...
+
+    def status_refusal(self, status: int, model: str, /) -> Refusal:
+        """The error that the real API sends with a status."""
+        ...
+
+    def error_body(self, refusal: Refusal, request_id: str, /) -> dict[str, Any]:
+        """An error in the format's shape, with the id of the request."""
+        ...
+
+    def headers(self, request_id: str, allowance: Allowance, /) -> tuple[tuple[str, str], ...]:
+        """Headers of every answer: the id of the request, what is left of a limit."""
+        ...
+
+    def read(
+        self,
+        headers: Mapping[str, str],
+        body: dict[str, Any],
+        raw_body: bytes,
+        model: ModelSpec | None,
+        /,
+    ) -> Conversation | Refusal:
+        """The conversation that a request holds, or why it holds none."""
+        ...
+
+    def write(
+        self, conversation: Conversation, reply: Reply, reported_model: str, /
+    ) -> tuple[bytes, ...]:
+        """The parts of an answer's body: one, or the events of a stream."""
+        ...
+
+
 class TurnsBuilder:
     """Collects turns while a wire format's messages are read in order."""
 
@@ -193,3 +267,34 @@ def usage_of(conversation: Conversation, reply: Reply, text: str) -> Usage:
         return reply.usage
     calls = sum(estimate_tokens(call.name + call.arguments_text) for call in reply.calls)
     return Usage(conversation.prompt_tokens, estimate_tokens(text) + calls)
+
+
+def shape(reply: Reply, conversation: Conversation, text: str) -> tuple[str, Reply]:
+    """Applies what the request asked for to the text of a reply: prefill, stop texts, length.
+
+    Returns:
+        The text to send, and the reply with the reason why it ended.
+    """
+    if conversation.prefill and text.startswith(conversation.prefill):
+        text = text[len(conversation.prefill) :]
+    stops = [(text.find(stop), stop) for stop in conversation.stop if stop in text]
+    if stops:
+        position, stop = min(stops)
+        text, reply = text[:position], replace(reply, finish="stop", stopped_at=stop)
+    limit = conversation.max_tokens
+    if limit is not None and len(text) > limit * 4:
+        text, reply = text[: limit * 4], replace(reply, finish="length", stopped_at=None)
+    return text, reply
+
+
+def text_of(content: Node) -> str:
+    """The text of a message: its content, or the parts of it that are text, line by line."""
+    if isinstance(content.value, str):
+        return content.value
+    parts = [part for part in content.items() if part.entry("type").text() == "text"]
+    return "\n".join(part.entry("text").text() for part in parts)
+
+
+def words_of(text: str) -> list[str]:
+    """The text in parts of a word each, as a stream carries it; joined they are the text."""
+    return re.findall(r"\s*\S+|\s+", text)

@@ -8,12 +8,10 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from kindlm.testing.app import App
+from kindlm.testing.app import App, LoggedRequest, RequestLog
 from kindlm.testing.http1 import listening
-from kindlm.testing.node import Node
-from kindlm.testing.request_log import LoggedRequest, RequestLog
-from kindlm.testing.script import Script, ScriptError
-from kindlm.testing.script_loading import fault_rules, load_script
+from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.script import Script, fault_rules, load_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

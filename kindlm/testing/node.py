@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import regex
 import yaml
 
-from kindlm.testing.script import ScriptError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 MAX_SCRIPT_DEPTH = 40
+
+
+class ScriptError(Exception):
+    """A script that cannot be used; the message names the place and what is wrong."""
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -154,6 +156,23 @@ class Node:
             return regex.compile(self.text(), regex.IGNORECASE)
         except regex.error as error:
             self.fail(f"not a valid pattern: {error}")
+
+    def entry(self, key: str) -> Node:
+        """An entry of this mapping, which must be there."""
+        entries = self.entries()
+        if key not in entries:
+            self.fail(f"{key!r} is missing")
+        return entries[key]
+
+    def given(self, key: str, read: Callable[[Node], Any], default: Any = None) -> Any:
+        """An entry of this mapping, read, or the default when it is absent or null."""
+        found = self.entries().get(key)
+        return default if found is None or found.value is None else read(found)
+
+    def members(self, key: str) -> list[Node]:
+        """The entries of a list in this mapping; none when it is absent or null."""
+        found: list[Node] = self.given(key, Node.items, [])
+        return found
 
     def optional(self, key: str, read: Callable[[Node], Any], default: Any = None) -> Any:
         """An entry of this mapping, read, or the default when it is absent."""

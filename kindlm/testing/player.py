@@ -1,17 +1,325 @@
-"""Plays a script: finds the rule for a conversation and computes its reply."""
+"""Plays a script: finds the rule for a conversation and computes its reply.
+
+The parts, from the bottom up: placeholders in replies, the conditions of rules, the answers to the
+questions of kindlm's judge and drift checks, and the reply to a conversation.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Self
 
-from kindlm.testing.conditions import Situation, captures_of
 from kindlm.testing.conversation import CallOut, Conversation, Reply
-from kindlm.testing.judging import answer_drift, answer_judge
-from kindlm.testing.templates import MissingValue, fill, fill_text
 
 if TYPE_CHECKING:
-    from kindlm.testing.script import Fault, Rule, Script
+    from collections.abc import Mapping
+
+    from kindlm.testing.script import (
+        Fault,
+        JudgeCheck,
+        JudgeRule,
+        Rule,
+        Script,
+        TextTest,
+        ValueTest,
+        When,
+    )
+
+MISSING = object()
+# `{{path}}`, or `{{path|default}}` where the path may be absent. Values are put in once and never
+# expanded again. A text that is one placeholder keeps the value's type.
+_PLACEHOLDER = re.compile(r"\{\{([^{}|]+)(?:\|([^{}]*))?\}\}")
+
+
+class MissingValue(Exception):  # noqa: N818 - it says what happened to a placeholder
+    """A placeholder names something that is not there."""
+
+
+def look_up(path: str, scope: Any) -> Any:
+    """The value at a dotted path (list positions are numbers), or `MISSING`."""
+    value = scope
+    for part in path.split("."):
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif (
+            isinstance(value, list) and part.isascii() and part.isdigit() and int(part) < len(value)
+        ):
+            value = value[int(part)]
+        else:
+            return MISSING
+    return value
+
+
+def fill(template: Any, scope: Mapping[str, Any]) -> Any:
+    """The template with its placeholders replaced, at every level.
+
+    Raises:
+        MissingValue: when a path without a default is absent.
+    """
+    if isinstance(template, str):
+        return _fill_text(template, scope)
+    if isinstance(template, dict):
+        return {key: fill(value, scope) for key, value in template.items()}
+    if isinstance(template, list):
+        return [fill(value, scope) for value in template]
+    return template
+
+
+def fill_text(template: str, scope: Mapping[str, Any]) -> str:
+    """As `fill`, always giving text."""
+    return as_text(_fill_text(template, scope))
+
+
+def as_text(value: Any) -> str:
+    """A value inside a text: text as it is, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _fill_text(template: str, scope: Mapping[str, Any]) -> Any:
+    if "{{" not in template:
+        return template
+    whole = _PLACEHOLDER.fullmatch(template)
+    if whole is not None:
+        return _value(whole, scope)
+    return _PLACEHOLDER.sub(lambda match: as_text(_value(match, scope)), template)
+
+
+def _value(match: re.Match[str], scope: Mapping[str, Any]) -> Any:
+    path, default = match.group(1).strip(), match.group(2)
+    value = look_up(path, scope)
+    if value is not MISSING:
+        return value
+    if default is None:
+        raise MissingValue(path)
+    return default
+
+
+def json_equal(left: Any, right: Any) -> bool:
+    """Whether two JSON values are the same: numbers by value, booleans are no numbers."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(json_equal(left[k], right[k]) for k in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(json_equal, left, right))
+    return bool(left == right)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A conversation with what conditions ask of it, worked out once for all rules.
+
+    Attributes:
+        conversation: The conversation itself.
+        called: Names of all tools that were called.
+        called_this_turn: Names of those called after the last user message.
+        offered: Names of the tools on offer.
+        results: The latest result of each tool.
+        said: All user messages.
+    """
+
+    conversation: Conversation
+    called: frozenset[str]
+    called_this_turn: frozenset[str]
+    offered: frozenset[str]
+    results: dict[str, Any]
+    said: str
+
+    @classmethod
+    def of(cls, conversation: Conversation) -> Self:
+        """The situation of a conversation."""
+        turns = conversation.turns
+        results = {call.name: call.result for call in conversation.calls}
+        return cls(
+            conversation=conversation,
+            called=frozenset(results),
+            called_this_turn=frozenset(call.name for call in turns[-1].calls)
+            if turns
+            else frozenset(),
+            offered=frozenset(conversation.offered),
+            results=results,
+            said="\n".join(turn.user for turn in turns),
+        )
+
+
+def captures_of(when: When, situation: Situation) -> dict[str, str] | None:
+    """The captures of a rule's conditions if they all hold, else None.
+
+    Raises:
+        ScriptError: when a pattern takes too long.
+    """
+    if not _request_matches(when, situation.conversation):
+        return None
+    if not _tools_match(when, situation):
+        return None
+    return _text_captures(when, situation)
+
+
+def _request_matches(when: When, conversation: Conversation) -> bool:
+    if when.asks != conversation.asks:
+        return False
+    if when.wire is not None and when.wire != conversation.wire:
+        return False
+    if when.models and not any(fnmatchcase(conversation.model, name) for name in when.models):
+        return False
+    if when.structured is not None and when.structured != conversation.structured:
+        return False
+    return when.user_turns is None or when.user_turns == len(conversation.turns)
+
+
+def _tools_match(when: When, situation: Situation) -> bool:
+    return (
+        situation.called_this_turn.issuperset(when.called_this_turn)
+        and situation.called_this_turn.isdisjoint(when.not_called_this_turn)
+        and situation.called.issuperset(when.called)
+        and situation.called.isdisjoint(when.not_called)
+        and situation.offered.issuperset(when.offered)
+        and situation.offered.isdisjoint(when.not_offered)
+        and all(
+            _value_matches(test, look_up(path, situation.results)) for path, test in when.results
+        )
+    )
+
+
+def _value_matches(test: ValueTest, value: Any) -> bool:
+    if test.exists is not None and test.exists != (value is not MISSING):
+        return False
+    if test.equals and not (value is not MISSING and json_equal(test.equals[0], value)):
+        return False
+    if test.contains is not None and (
+        value is MISSING or test.contains.casefold() not in as_text(value).casefold()
+    ):
+        return False
+    return _within(test, value)
+
+
+def _within(test: ValueTest, value: Any) -> bool:
+    if test.minimum is None and test.maximum is None:
+        return True
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    above = test.minimum is None or value >= test.minimum
+    return above and (test.maximum is None or value <= test.maximum)
+
+
+def _text_captures(when: When, situation: Situation) -> dict[str, str] | None:
+    captures: dict[str, str] = {}
+    tests: tuple[tuple[TextTest | None, str], ...] = (
+        (when.system, situation.conversation.system),
+        (when.said, situation.said),
+        (when.user, situation.conversation.user),
+    )
+    for test, text in tests:
+        if test is None:
+            continue
+        found = test.captures(text)
+        if found is None:
+            return None
+        captures |= found
+    return captures
+
+
+# A question of the judge is one JSON object between two boundary lines.
+_DATA = re.compile(r"^<<<KINDLM-DATA-(\w+)\n(.*)\n^KINDLM-DATA-\1>>>$", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r"\w+")
+_UNREADABLE = {"reasoning": "The question holds no readable data between its boundary lines."}
+
+
+def answer_judge(script: Script, question: str) -> dict[str, Any]:
+    """The judgement: `score` and `reasoning`; without a score if the question is unreadable."""
+    data = _read_data(question)
+    if data is None or not isinstance(data.get("transcript"), dict):
+        return _UNREADABLE
+    criteria = str(data.get("criteria", ""))
+    rule = _rule_for(script, criteria)
+    if rule is None:
+        reasoning = f"No rule for the criterion {criteria!r}; the default score."
+        return {"score": script.judge_default, "reasoning": reasoning}
+    return _score(rule, data["transcript"])
+
+
+def answer_drift(question: str) -> dict[str, Any]:
+    """The drift: `driftScore`, one minus the share of words that both texts have."""
+    data = _read_data(question)
+    if data is None:
+        return _UNREADABLE
+    baseline, current = (_words(data.get(key)) for key in ("baseline", "current"))
+    both, either = baseline & current, baseline | current
+    score = round(1 - len(both) / len(either), 4) if either else 0.0
+    return {
+        "driftScore": score,
+        "reasoning": f"{len(both)} of {len(either)} different words occur in both texts.",
+    }
+
+
+def _words(value: Any) -> set[str]:
+    return set(_WORD.findall(str(value).casefold()))
+
+
+def _read_data(question: str) -> dict[str, Any] | None:
+    found = _DATA.search(question)
+    if found is None:
+        return None
+    try:
+        data = json.loads(found.group(2))
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _rule_for(script: Script, criteria: str) -> JudgeRule | None:
+    rules = script.judge_rules
+    return next((rule for rule in rules if rule.criteria.captures(criteria) is not None), None)
+
+
+def _score(rule: JudgeRule, transcript: dict[str, Any]) -> dict[str, Any]:
+    text = str(transcript.get("finalText") or "")
+    calls = _tool_calls(transcript)
+    found: list[JudgeCheck] = []
+    missing: list[JudgeCheck] = []
+    for check in rule.checks:
+        (found if _holds(check, text, calls) else missing).append(check)
+    total = sum(check.weight for check in rule.checks)
+    score = round(sum(check.weight for check in found) / total, 4) if total else 0.0
+    reasoning = f"Found: {_notes(found)}. Missing: {_notes(missing)}."
+    return {"score": score, "reasoning": reasoning}
+
+
+def _notes(checks: list[JudgeCheck]) -> str:
+    return "; ".join(check.note for check in checks) or "nothing"
+
+
+def _tool_calls(transcript: dict[str, Any]) -> list[dict[str, Any]]:
+    messages = transcript.get("messages")
+    calls: list[dict[str, Any]] = []
+    for message in messages if isinstance(messages, list) else []:
+        made = message.get("toolCalls") if isinstance(message, dict) else None
+        calls += [call for call in made or [] if isinstance(call, dict)]
+    return calls
+
+
+def _holds(check: JudgeCheck, text: str, calls: list[dict[str, Any]]) -> bool:
+    if check.says is not None:
+        return bool(text) and check.says.captures(text) is not None
+    names = [call.get("name") for call in calls]
+    if check.called is not None:
+        return any(_is_call(check, call) for call in calls)
+    if check.not_called is not None:
+        return check.not_called not in names
+    remaining = iter(names)
+    return all(name in remaining for name in check.in_order)
+
+
+def _is_call(check: JudgeCheck, call: dict[str, Any]) -> bool:
+    arguments = call.get("arguments")
+    held = arguments if isinstance(arguments, dict) else {}
+    return call.get("name") == check.called and all(
+        name in held and json_equal(value, held[name]) for name, value in check.arguments
+    )
+
 
 UNMATCHED = "(The script has no rule for this request.)"
 
@@ -91,21 +399,3 @@ def _scope(conversation: Conversation, captures: dict[str, str]) -> dict[str, An
         "results": {call.name: call.result for call in calls},
         "arguments": {call.name: call.arguments for call in calls},
     }
-
-
-def shape(reply: Reply, conversation: Conversation, text: str) -> tuple[str, Reply]:
-    """Applies what the request asked for to the text of a reply: prefill, stop texts, length.
-
-    Returns:
-        The text to send, and the reply with the reason why it ended.
-    """
-    if conversation.prefill and text.startswith(conversation.prefill):
-        text = text[len(conversation.prefill) :]
-    stops = [(text.find(stop), stop) for stop in conversation.stop if stop in text]
-    if stops:
-        position, stop = min(stops)
-        text, reply = text[:position], replace(reply, finish="stop", stopped_at=stop)
-    limit = conversation.max_tokens
-    if limit is not None and len(text) > limit * 4:
-        text, reply = text[: limit * 4], replace(reply, finish="length", stopped_at=None)
-    return text, reply

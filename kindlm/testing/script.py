@@ -1,31 +1,82 @@
-"""What a script can say: the values that rules, judges and faults are made of.
+"""What a script can say, and how scripts are read: YAML to values, strictly.
 
 A script is an ordered list of rules. For each request the first rule whose conditions all hold
 gives the reply, so the agent is deterministic and its replies follow from what it is sent.
+
+A script is a file, the name of one that comes with the package (`support`), or a mapping. With
+`extends` a script puts its rules before those of another one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import regex
+
+from kindlm.testing.conversation import Asks, Finish, Usage, WireName
+from kindlm.testing.http1 import Cut
+from kindlm.testing.node import Node, ScriptError, load_yaml
 
 if TYPE_CHECKING:
-    import regex
-
-    from kindlm.testing.conversation import Asks, Finish, Usage, WireName
-    from kindlm.testing.http1 import Cut
+    from collections.abc import Callable, Mapping
 
 EchoPlace = Literal["error", "header", "url", "text", "toolArgument"]
 Encoding = Literal["plain", "base64", "percent"]
 Tells = Literal["retryAfter", "quotas", "both", "nothing"]
 OddText = Literal["control", "surrogate", "nul", "ansi", "huge"]
 
+MAX_EXTENDS = 8
 MAX_MATCHED_CHARACTERS = 100_000
 MATCH_TIMEOUT_S = 0.5
 
 
-class ScriptError(Exception):
-    """A script that cannot be used; the message names the place and what is wrong."""
+def _entry(key: str, read: Callable[[Node], Any], default: Any = None) -> Any:
+    """A field with its key in a script, and how its value is read."""
+    return field(default=default, metadata={"key": key, "read": read})
+
+
+def _keys(kind: type[Any]) -> tuple[str, ...]:
+    """The keys of a kind of value in a script."""
+    return tuple(each.metadata["key"] for each in fields(kind) if each.metadata)
+
+
+def _fields(kind: type[Any], node: Node) -> Any:
+    """A value from the entries of a mapping that are its own; their keys have been checked."""
+    return kind(
+        **{
+            each.name: each.metadata["read"](Node(node.value[key], f"{node.where}.{key}"))
+            for each in fields(kind)
+            if each.metadata and (key := each.metadata["key"]) in node.value
+        }
+    )
+
+
+def _mapping(kind: type[Any], node: Node) -> Any:
+    node.mapping(*_keys(kind))
+    return _fields(kind, node)
+
+
+def _one_of(words: Any) -> Callable[[Node], Any]:
+    return lambda node: node.choice(*get_args(words))
+
+
+def _each(read: Callable[[Node], Any]) -> Callable[[Node], tuple[Any, ...]]:
+    return lambda node: tuple(map(read, node.items()))
+
+
+def _folded(node: Node) -> tuple[str, ...]:
+    texts = tuple(text.casefold() for text in node.texts())
+    if not texts or "" in texts:
+        node.fail("expected at least one text, none of them empty")
+    return texts
+
+
+def _plain_mapping(node: Node) -> dict[str, Any]:
+    return {key: entry.value for key, entry in node.entries().items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +90,10 @@ class TextTest:
         matches: Must be found; its named groups become placeholders.
     """
 
-    any_of: tuple[str, ...] = ()
-    all_of: tuple[str, ...] = ()
-    none_of: tuple[str, ...] = ()
-    matches: regex.Pattern[str] | None = None
+    any_of: tuple[str, ...] = _entry("any", _folded, ())
+    all_of: tuple[str, ...] = _entry("all", _folded, ())
+    none_of: tuple[str, ...] = _entry("none", _folded, ())
+    matches: regex.Pattern[str] | None = _entry("matches", Node.pattern)
 
     def captures(self, text: str) -> dict[str, str] | None:
         """The named groups if the condition holds, else None.
@@ -70,15 +121,28 @@ def _search(pattern: regex.Pattern[str], text: str) -> dict[str, str] | None:
     return {name: value for name, value in found.groupdict().items() if value is not None}
 
 
+def _text_test(node: Node) -> Any:
+    return _mapping(TextTest, node) if isinstance(node.value, dict) else TextTest(_folded(node))
+
+
 @dataclass(frozen=True, slots=True)
 class ValueTest:
     """A condition on one value inside a tool result. Unset parts do not matter."""
 
-    exists: bool | None = None
-    equals: tuple[Any, ...] = ()
-    contains: str | None = None
-    minimum: float | None = None
-    maximum: float | None = None
+    exists: bool | None = _entry("exists", Node.flag)
+    equals: tuple[Any, ...] = _entry("equals", lambda node: (node.value,), ())
+    contains: str | None = _entry("contains", Node.text)
+    minimum: float | None = _entry("min", partial(Node.number, minimum=-1e12))
+    maximum: float | None = _entry("max", partial(Node.number, minimum=-1e12))
+
+
+def _results(node: Node) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (path, _mapping(ValueTest, test))
+        if isinstance(test.value, dict)
+        else (path, ValueTest(equals=(test.value,)))
+        for path, test in node.entries().items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +153,21 @@ class When:
     the last user message.
     """
 
-    asks: Asks = "agent"
-    wire: WireName | None = None
-    models: tuple[str, ...] = ()
-    system: TextTest | None = None
-    user: TextTest | None = None
-    said: TextTest | None = None
-    user_turns: int | None = None
-    called: tuple[str, ...] = ()
-    not_called: tuple[str, ...] = ()
-    called_this_turn: tuple[str, ...] = ()
-    not_called_this_turn: tuple[str, ...] = ()
-    offered: tuple[str, ...] = ()
-    not_offered: tuple[str, ...] = ()
-    results: tuple[tuple[str, ValueTest], ...] = ()
-    structured: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CallTemplate:
-    """A tool call to make; the arguments may hold placeholders."""
-
-    name: str
-    arguments: Any
-    raw_arguments: str | None = None
+    called: tuple[str, ...] = _entry("called", Node.texts, ())
+    not_called: tuple[str, ...] = _entry("notCalled", Node.texts, ())
+    called_this_turn: tuple[str, ...] = _entry("calledThisTurn", Node.texts, ())
+    not_called_this_turn: tuple[str, ...] = _entry("notCalledThisTurn", Node.texts, ())
+    offered: tuple[str, ...] = _entry("offered", Node.texts, ())
+    not_offered: tuple[str, ...] = _entry("notOffered", Node.texts, ())
+    system: TextTest | None = _entry("system", _text_test)
+    user: TextTest | None = _entry("user", _text_test)
+    said: TextTest | None = _entry("said", _text_test)
+    asks: Asks = _entry("asks", _one_of(Asks), "agent")
+    wire: WireName | None = _entry("wire", _one_of(WireName))
+    models: tuple[str, ...] = _entry("model", Node.texts, ())
+    user_turns: int | None = _entry("userTurns", Node.integer)
+    results: tuple[tuple[str, ValueTest], ...] = _entry("results", _results, ())
+    structured: str | None = _entry("structured", Node.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,21 +193,21 @@ class Fault:
         tells: What a limit says of itself: Retry-After with a 429, what is left with each answer.
     """
 
-    latency_ms: float | None = None
-    status: int | None = None
-    retry_after_s: float | None = None
-    retry_after_date: bool = False
-    cut: Cut | None = None
-    malformed: bool = False
-    empty: bool = False
-    stall_ms: float | None = None
-    echo_key: EchoPlace | None = None
-    encoding: Encoding = "plain"
-    odd_text: OddText | None = None
-    tool_calls: int | None = None
-    per_minute: int | None = None
-    burst: int | None = None
-    tells: Tells = "retryAfter"
+    latency_ms: float | None = _entry("latencyMs", Node.number)
+    status: int | None = _entry("status", partial(Node.integer, minimum=400, maximum=599))
+    cut: Cut | None = _entry("cut", _one_of(Cut))
+    malformed: bool = _entry("malformed", Node.flag, default=False)
+    empty: bool = _entry("empty", Node.flag, default=False)
+    stall_ms: float | None = _entry("stallMs", Node.number)
+    echo_key: EchoPlace | None = _entry("echoKey", _one_of(EchoPlace))
+    odd_text: OddText | None = _entry("text", _one_of(OddText))
+    tool_calls: int | None = _entry("toolCalls", partial(Node.integer, minimum=1, maximum=10_000))
+    per_minute: int | None = _entry("perMinute", Node.integer)
+    retry_after_s: float | None = _entry("retryAfter", partial(Node.number, maximum=1e300))
+    retry_after_date: bool = _entry("retryAfterDate", Node.flag, default=False)
+    encoding: Encoding = _entry("encoding", _one_of(Encoding), "plain")
+    burst: int | None = _entry("burst", partial(Node.integer, minimum=1))
+    tells: Tells = _entry("tells", _one_of(Tells), "retryAfter")
 
     @property
     def kind(self) -> str:
@@ -172,6 +227,21 @@ class Fault:
         return next((kind for kind, is_set in kinds.items() if is_set), "rate limit")
 
 
+_FAULT_DETAILS = ("retryAfter", "retryAfterDate", "encoding", "burst", "tells")
+_FAULT_KINDS = tuple(key for key in _keys(Fault) if key not in _FAULT_DETAILS)
+
+
+def _fault(node: Node) -> Any:
+    kinds = [kind for kind in _FAULT_KINDS if kind in node.entries()]
+    if len(kinds) != 1:
+        node.fail(f"expected exactly one of {', '.join(_FAULT_KINDS)}; got {len(kinds)}")
+    if kinds != ["perMinute"]:
+        for key in ("burst", "tells"):
+            if key in node.entries():
+                node.fail(f"{key!r} is for perMinute")
+    return _fields(Fault, node)
+
+
 @dataclass(frozen=True, slots=True)
 class FaultRule:
     """A fault and the requests it is for.
@@ -186,36 +256,100 @@ class FaultRule:
         asks: Only requests of this purpose.
     """
 
-    fault: Fault
-    next: int | None = None
-    every: int | None = None
-    path: str | None = None
-    model: str | None = None
-    contains: str | None = None
-    asks: Asks | None = None
+    fault: Fault = Fault()
+    next: int | None = _entry("next", partial(Node.integer, minimum=1))
+    every: int | None = _entry("every", partial(Node.integer, minimum=1))
+    path: str | None = _entry("path", Node.text)
+    model: str | None = _entry("model", Node.text)
+    contains: str | None = _entry("contains", Node.text)
+    asks: Asks | None = _entry("asks", _one_of(Asks))
+
+
+def fault_rule(node: Node) -> FaultRule:
+    """Reads one fault with the requests it is for."""
+    node.mapping(*_keys(Fault), *_keys(FaultRule))
+    fault = _fault(node)
+    rule: FaultRule = replace(_fields(FaultRule, node), fault=fault)
+    return rule
+
+
+def fault_rules(node: Node) -> tuple[FaultRule, ...]:
+    """Reads a list of faults with the requests they are for."""
+    return tuple(map(fault_rule, node.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class CallTemplate:
+    """A tool call to make; the arguments may hold placeholders."""
+
+    name: str = _entry("name", Node.text)
+    arguments: Any = _entry("arguments", _plain_mapping)
+    raw_arguments: str | None = _entry("rawArguments", Node.text)
+
+
+def _call(node: Node) -> Any:
+    node.mapping(*_keys(CallTemplate))
+    node.entry("name")
+    call = _fields(CallTemplate, node)
+    return call if "arguments" in node.value else replace(call, arguments={})
+
+
+def _usage(node: Node) -> Usage | None:
+    if node.value == "missing":
+        return None
+    entries = node.mapping("inputTokens", "outputTokens")
+    if len(entries) != 2:
+        node.fail("expected inputTokens and outputTokens, or the word missing")
+    return Usage(entries["inputTokens"].integer(), entries["outputTokens"].integer())
+
+
+def _reply_fault(node: Node) -> Any:
+    node.mapping(*(key for key in _keys(Fault) if key != "perMinute"))
+    return _fault(node)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyTemplate:
     """The reply of a rule; texts, JSON and arguments may hold placeholders."""
 
-    text: str | None = None
-    json: dict[str, Any] | None = None
-    calls: tuple[CallTemplate, ...] = ()
-    finish: Finish | None = None
-    usage: Usage | None = None
+    text: str | None = _entry("text", Node.text)
+    json: dict[str, Any] | None = _entry("json", _plain_mapping)
+    calls: tuple[CallTemplate, ...] = _entry("toolCalls", _each(_call), ())
+    finish: Finish | None = _entry("finish", _one_of(Finish))
+    usage: Usage | None = _entry("usage", _usage)
+    fault: Fault | None = _entry("fault", _reply_fault)
+    delay_ms: float = _entry("delayMs", Node.number, 0.0)
     reports_usage: bool = True
-    fault: Fault | None = None
-    delay_ms: float = 0.0
+
+
+def _reply(node: Node) -> Any:
+    entries = node.mapping(*_keys(ReplyTemplate))
+    if not entries.keys() & {"text", "json", "toolCalls", "fault"}:
+        node.fail("expected one of text, json, toolCalls, fault")
+    if {"text", "json"} <= entries.keys():
+        node.fail("text and json exclude one another")
+    missing = "usage" in entries and entries["usage"].value == "missing"
+    return replace(_fields(ReplyTemplate, node), reports_usage=not missing)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """If the conditions hold, this is the reply."""
 
-    name: str
-    when: When
-    reply: ReplyTemplate
+    name: str = _entry("name", Node.text)
+    when: When = _entry("when", partial(_mapping, When), When())
+    reply: ReplyTemplate = _entry("reply", _reply)
+
+
+def _rules(node: Node) -> tuple[Rule, ...]:
+    return tuple(_rule(item, number) for number, item in enumerate(node.items(), 1))
+
+
+def _rule(node: Node, number: int) -> Any:
+    node.mapping(*_keys(Rule))
+    node.entry("reply")
+    rule = _fields(Rule, node)
+    return rule if "name" in node.value else replace(rule, name=f"rule {number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,21 +366,52 @@ class JudgeCheck:
         arguments: Arguments, by name, that some call of `called` must have.
     """
 
-    note: str
-    weight: float = 1.0
-    says: TextTest | None = None
-    called: str | None = None
-    not_called: str | None = None
-    in_order: tuple[str, ...] = ()
-    arguments: tuple[tuple[str, Any], ...] = ()
+    says: TextTest | None = _entry("says", _text_test)
+    called: str | None = _entry("called", Node.text)
+    not_called: str | None = _entry("notCalled", Node.text)
+    in_order: tuple[str, ...] = _entry("inOrder", Node.texts, ())
+    arguments: tuple[tuple[str, Any], ...] = _entry(
+        "arguments", lambda node: tuple(_plain_mapping(node).items()), ()
+    )
+    weight: float = _entry("weight", Node.number, 1.0)
+    note: str = _entry("note", Node.text)
+
+
+_DEFAULT_NOTES = {
+    "says": "says",
+    "called": "calls",
+    "notCalled": "does not call",
+    "inOrder": "in order",
+}
+
+
+def _judge_check(node: Node) -> Any:
+    entries = node.mapping(*_keys(JudgeCheck))
+    used = [kind for kind in _DEFAULT_NOTES if kind in entries]
+    if len(used) != 1:
+        node.fail(f"expected exactly one of {', '.join(_DEFAULT_NOTES)}")
+    if "arguments" in entries and "called" not in entries:
+        node.fail("arguments belong to called")
+    check = _fields(JudgeCheck, node)
+    note = f"{_DEFAULT_NOTES[used[0]]} {entries[used[0]].value}"
+    return check if "note" in entries else replace(check, note=note)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeRule:
     """How one criterion is scored: the weighted share of its checks that hold."""
 
-    criteria: TextTest
-    checks: tuple[JudgeCheck, ...]
+    criteria: TextTest = _entry("criteria", _text_test)
+    checks: tuple[JudgeCheck, ...] = _entry("checks", _each(_judge_check))
+
+
+def _judge_rule(node: Node) -> Any:
+    if len(node.mapping(*_keys(JudgeRule))) != 2:
+        node.fail("expected criteria and checks")
+    rule = _fields(JudgeRule, node)
+    if not rule.checks:
+        node.fail("expected at least one check")
+    return rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +424,18 @@ class ModelSpec:
         reasoning: Whether it refuses sampling parameters, as reasoning models do.
     """
 
-    name: str
-    reported_as: str
-    reasoning: bool = False
+    name: str = _entry("name", Node.text)
+    reported_as: str = _entry("reportedAs", Node.text)
+    reasoning: bool = _entry("reasoning", Node.flag, default=False)
+
+
+def _model(node: Node) -> Any:
+    if isinstance(node.value, str):
+        return ModelSpec(node.value, node.value)
+    node.mapping(*_keys(ModelSpec))
+    node.entry("name")
+    spec = _fields(ModelSpec, node)
+    return spec if "reportedAs" in node.value else replace(spec, reported_as=spec.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,3 +459,69 @@ class Script:
     judge_rules: tuple[JudgeRule, ...] = ()
     judge_default: float = 0.5
     faults: tuple[FaultRule, ...] = ()
+
+
+def load_script(source: str | Path | Mapping[str, Any]) -> Script:
+    """Loads a script from a file, a built-in name, or plain data.
+
+    Raises:
+        ScriptError: naming the file, the place in it and what is wrong.
+    """
+    return _load(source, Path.cwd(), MAX_EXTENDS)
+
+
+def builtin_scripts() -> tuple[str, ...]:
+    """Names of the scripts that come with the package."""
+    folder = resources.files("kindlm.testing") / "scripts"
+    names = (entry.name for entry in folder.iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+def _load(source: str | Path | Mapping[str, Any], folder: Path, depth: int) -> Script:
+    if depth == 0:
+        raise ScriptError("too many scripts extend one another; is there a circle?")
+    if not isinstance(source, str | Path):
+        return _script(dict(source), "script", partial(_load, folder=folder, depth=depth - 1))
+    name, text, base = _read_text(source, folder)
+    try:
+        return _script(load_yaml(text), name, partial(_load, folder=base, depth=depth - 1))
+    except ScriptError as error:
+        raise ScriptError(f"{name}: {error}") from error
+
+
+def _read_text(source: str | Path, folder: Path) -> tuple[str, str, Path]:
+    """A script's name, its text, and the folder its `extends` is relative to."""
+    if isinstance(source, str) and source in builtin_scripts():
+        packaged = resources.files("kindlm.testing") / "scripts" / f"{source}.yaml"
+        return source, packaged.read_text(encoding="utf-8"), folder
+    path = folder / source
+    try:
+        return str(source), path.read_text(encoding="utf-8"), path.parent
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        known = ", ".join(builtin_scripts())
+        raise ScriptError(f"{source}: {reason} (built-in scripts: {known})") from error
+
+
+def _script(data: Any, name: str, load: Any) -> Script:
+    """Reads a script from plain data; `load` fetches the script that it extends."""
+    root = Node(data, "script")
+    root.mapping("description", "extends", "models", "keys", "rules", "judge", "faults")
+    root.optional("description", Node.text)
+    base = root.optional("extends", lambda node: load(node.text()), Script(name))
+    judge = root.optional("judge", _judge, ((), base.judge_default))
+    return Script(
+        name=name,
+        models=root.optional("models", _each(_model), base.models),
+        keys=root.optional("keys", Node.texts, base.keys),
+        rules=root.optional("rules", _rules, ()) + base.rules,
+        judge_rules=judge[0] + base.judge_rules,
+        judge_default=judge[1],
+        faults=root.optional("faults", fault_rules, ()) + base.faults,
+    )
+
+
+def _judge(node: Node) -> tuple[tuple[JudgeRule, ...], float]:
+    node.mapping("default", "rules")
+    rules = node.optional("rules", _each(_judge_rule), ())
+    return rules, node.optional("default", partial(Node.number, maximum=1), 0.5)

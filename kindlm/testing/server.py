@@ -17,13 +17,11 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from kindlm.testing.app import App
+from kindlm.testing.app import App, RequestLog
 from kindlm.testing.http1 import listening
 from kindlm.testing.loopback import require_loopback
-from kindlm.testing.node import Node, load_yaml
-from kindlm.testing.request_log import RequestLog
-from kindlm.testing.script import FaultRule, ScriptError
-from kindlm.testing.script_loading import builtin_scripts, fault_rule, load_script
+from kindlm.testing.node import Node, ScriptError, load_yaml
+from kindlm.testing.script import FaultRule, builtin_scripts, fault_rule, load_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

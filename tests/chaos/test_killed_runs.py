@@ -13,10 +13,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from orders import asked, comparable, events_of, order, serve_orders, write_orders
 from workspace import Workspace, new_workspace, until
-
-from kindlm.testing import LoopbackServer
 
 TESTS = 12
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from jsonschema import validate
 from orders import comparable, order, serve_orders, write_orders
 from workspace import KEY, new_workspace
 
 from kindlm.events import RunOptions
 from kindlm.reports.json_report import report_schema
-from kindlm.testing import LoopbackServer
 
 NAMES = [f"k{number}" for number in range(7)]
 

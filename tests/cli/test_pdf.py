@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from workspace import new_workspace
-
-from kindlm.testing import LoopbackServer
 
 AGENT: dict[str, Any] = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "Hello."}}]}
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kindlm.testing import LoopbackServer
+from checked_server import LoopbackServer
 
 UNUSED = (
     "anthropic",

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from checked_server import LoopbackServer
 from workspace import KEY, Workspace, new_workspace
-
-from kindlm.testing import LoopbackServer
 
 ECHO_AGENT = {
     "rules": [

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from orders import asked, order, serve_orders, write_orders
 from workspace import Workspace
-
-from kindlm.testing import LoopbackServer
 
 TOOL = {"name": "lookup_order", "defaultResponse": {"status": "delivered"}}
 TOLD = {**TOOL, "description": "Finds an order."}

@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-
-from kindlm.testing import LoopbackServer
+from checked_server import LoopbackServer
 
 FEW, MANY = 25, 100
 CONCURRENCY = 4

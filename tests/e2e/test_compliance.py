@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from workspace import Workspace
-
-from kindlm.testing import LoopbackServer
 
 
 def files(workspace: Workspace) -> list[str]:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from small_disk import mounted
-
-from kindlm.testing import LoopbackServer
 
 PADDING = "x" * 4_000
 

@@ -8,8 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-
-from kindlm.testing import LoopbackServer
+from checked_server import LoopbackServer
 
 
 def agent(action: str, words: str) -> dict[str, Any]:

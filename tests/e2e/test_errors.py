@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-
-from kindlm.testing import LoopbackServer
+from checked_server import LoopbackServer
 
 
 def only_execution(report, test="delivered"):

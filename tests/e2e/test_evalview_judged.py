@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from checked_server import LoopbackServer
 from workspace import Workspace
-
-from kindlm.testing import LoopbackServer
 
 ANSWER = "Paris is the capital. It was founded in 1999."
 

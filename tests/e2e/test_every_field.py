@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 import yaml
+from checked_server import LoopbackServer
 from dotenv import dotenv_values
 from free_ports import free_ports
 from workspace import until
 
 from kindlm.config import json_schema
-from kindlm.testing import LoopbackServer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "every-field"
 SUITE, SCRIPT = "kindlm.yaml", "models.yaml"

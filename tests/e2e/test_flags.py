@@ -7,8 +7,7 @@ import re
 import signal
 
 import pytest
-
-from kindlm.testing import LoopbackServer
+from checked_server import LoopbackServer
 
 PASSES = {"output": {"contains": ["delivered"]}}
 FAILS = {"output": {"contains": ["lost in the post"]}}

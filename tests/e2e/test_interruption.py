@@ -12,12 +12,11 @@ from contextlib import closing, suppress
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from loaded_kindlm import Started
 from orders import SCRIPT, Silent, asked, hold, order, serve_orders, write_orders
 from processes import assert_ended, started_pids
 from workspace import Workspace, interrupt, signal_twice, until
-
-from kindlm.testing import LoopbackServer
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

@@ -9,11 +9,10 @@ from operator import add
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from orders import SCRIPT, Silent, asked, hold, order, write_orders
 from pages import one_line
 from workspace import Workspace
-
-from kindlm.testing import LoopbackServer
 
 CALL_USD = 0.01
 """What one answer costs: 5,000 tokens at two dollars a million."""

@@ -7,7 +7,7 @@ import pty
 import sqlite3
 from contextlib import closing
 
-from kindlm.testing import LoopbackServer
+from checked_server import LoopbackServer
 
 EMAIL = "jane.roe@example.com"
 CARD = "4111-1111-1111-1111"

@@ -8,8 +8,7 @@ import signal
 import subprocess
 
 import pytest
-
-from kindlm.testing import LoopbackServer
+from checked_server import LoopbackServer
 
 EXPECT = {"output": {"contains": ["delivered"]}}
 

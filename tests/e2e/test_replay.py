@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from checked_server import LoopbackServer
 from orders import asked, order, serve_orders, write_orders
 from workspace import Workspace
-
-from kindlm.testing import LoopbackServer
 
 TOOL_AGENT = {
     "rules": [

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from checked_server import LoopbackServer
 from orders import asked, events_of, hold, order, serve_orders, write_orders
 from workspace import KEY, Workspace
-
-from kindlm.testing import LoopbackServer
 
 TOOL_AGENT = {
     "rules": [

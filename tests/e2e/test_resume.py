@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
+from checked_server import LoopbackServer
 from orders import SCRIPT, asked, comparable, events_of, hold, order, serve_orders, write_orders
 from workspace import Workspace, new_workspace, until
 
 from kindlm.projections import PROJECTIONS
-from kindlm.testing import LoopbackServer
 from kindlm_store import EventLog, NewEvent, Text, open_reader
 
 

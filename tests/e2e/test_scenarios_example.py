@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from checked_server import LoopbackServer
 from free_ports import free_ports
 from pytest_project import pytest_environment, run_inside
 from scenario_examples import copied, good_and_rude, held_against, lost_checks, rows
 
 from kindlm.cli.app import run
-from kindlm.testing import LoopbackServer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "scenarios"
 

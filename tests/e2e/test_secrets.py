@@ -11,8 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
 import pytest
-
-from kindlm.testing import LoopbackServer
+from checked_server import LoopbackServer
 
 
 def traces(key: str) -> set[bytes]:

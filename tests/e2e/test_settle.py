@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from workspace import until
-
-from kindlm.testing import LoopbackServer
 
 AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was delivered."}}]}
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
-from kindlm.testing import LoopbackServer
+from checked_server import LoopbackServer
 
 AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was delivered."}}]}
 

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from checked_server import LoopbackServer
 from orders import order, serve_orders, write_orders
 from workspace import Workspace
-
-from kindlm.testing import LoopbackServer
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from checked_server import LoopbackServer
 from orders import hold, order, serve_orders, write_orders
 from workspace import Workspace, interrupt
-
-from kindlm.testing import LoopbackServer
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import math
 from importlib.util import find_spec
 
 import pytest
+from checked_server import LoopbackServer
 from suites import make_suite
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.providers.embedders import find_embedder
 from kindlm.suite import ModelTarget, ProviderSettings, Suite
-from kindlm.testing import LoopbackServer
 
 KEY = "sk-planted-0123456789abcdef"
 OPENAI = ProviderSettings("openai", "openai", "OPENAI_API_KEY")

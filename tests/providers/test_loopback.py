@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from checked_server import LoopbackServer
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ResponseSchema, ToolDefinition
-from kindlm.testing import LoopbackServer
 from kindlm.transcript import FinishReason, Message, Role
 
 TOOLS = (

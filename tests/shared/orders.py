@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from checked_server import LoopbackServer
 from workspace import Workspace, until
-
-from kindlm.testing import LoopbackServer
 
 SCRIPT = {
     "rules": [{"name": "answer", "when": {}, "reply": {"text": "delivered: {{user}}"}}],

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from checked_server import LoopbackServer
 from workspace import Workspace
-
-from kindlm.testing import LoopbackServer
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "support-agent"
 

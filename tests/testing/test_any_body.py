@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm.testing.app import App
+from kindlm.testing.app import App, RequestLog
 from kindlm.testing.http1 import HttpRequest
-from kindlm.testing.request_log import RequestLog
-from kindlm.testing.script_loading import load_script
+from kindlm.testing.script import load_script
 
 HEADERS = {"authorization": "Bearer x", "anthropic-version": "2023-06-01"}
 SCRIPT = {"rules": [{"when": {"user": "refund"}, "reply": {"text": "{{user}} {{system}}"}}]}

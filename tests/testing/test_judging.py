@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.testing.judging import answer_drift, answer_judge
-from kindlm.testing.script_loading import load_script
+from kindlm.testing.player import answer_drift, answer_judge
+from kindlm.testing.script import load_script
 
 SCRIPT = load_script(
     {

@@ -139,7 +139,7 @@ def test_the_log_is_there_to_read(start):
 def test_it_starts_without_heavy_packages():
     code = (
         "import sys, kindlm.testing.server\n"
-        "heavy = {'openai', 'anthropic', 'httpx', 'sqlite3', 'typer'}\n"
+        "heavy = {'openai', 'anthropic', 'httpx', 'pydantic', 'sqlite3', 'typer'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kindlm.testing import ScriptError
 from kindlm.testing.node import load_yaml
-from kindlm.testing.script_loading import builtin_scripts, load_script
-from kindlm.testing.templates import fill
+from kindlm.testing.player import fill
+from kindlm.testing.script import builtin_scripts, load_script
 
 REPLY = {"text": "x"}
 

@@ -1,4 +1,8 @@
-"""Messages responses: messages, streams and errors, with every field the API sends."""
+"""The wire format of Anthropic: Messages.
+
+`NAME` and the public functions down to `write` are what `conversation.WireFormat` asks for. A
+request is refused where it cannot be read. Replies have every field that the API sends.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,28 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kindlm.testing import anthropic_requests
-from kindlm.testing.conversation import Conversation, Reply, usage_of
-from kindlm.testing.player import shape
-from kindlm.testing.wire import Refusal, WireFormat, words_of
+from kindlm.testing.conversation import (
+    Conversation,
+    Refusal,
+    Reply,
+    Turn,
+    TurnsBuilder,
+    fingerprint_of,
+    shape,
+    text_of,
+    usage_of,
+    words_of,
+)
+from kindlm.testing.node import Node, ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from kindlm.testing.conversation import WireName
     from kindlm.testing.faults import Allowance
+    from kindlm.testing.script import ModelSpec
+
+NAME: WireName = "anthropic"
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -54,7 +71,7 @@ def unknown_model(name: str) -> Refusal:
     return Refusal(404, "not_found_error", f"model: {name}")
 
 
-def status_refusal(status: int, model: str) -> Refusal:  # noqa: ARG001 - as WireFormat
+def status_refusal(status: int, model: str) -> Refusal:  # noqa: ARG001 - as WireFormat asks
     """The error that comes with a status."""
     default = "invalid_request_error" if status < 500 else "api_error"
     message = _ERROR_MESSAGES.get(status, f"The request failed with status {status}.")
@@ -77,6 +94,93 @@ def headers(request_id: str, allowance: Allowance) -> tuple[tuple[str, str], ...
         ("anthropic-ratelimit-requests-remaining", str(allowance.left)),
         ("anthropic-ratelimit-requests-reset", f"{reset:%Y-%m-%dT%H:%M:%SZ}"),
     )
+
+
+def read(
+    headers: Mapping[str, str], body: dict[str, Any], raw_body: bytes, model: ModelSpec | None
+) -> Conversation | Refusal:
+    """The conversation that a request holds, or why it holds none."""
+    if "anthropic-version" not in headers:
+        return _refusal("anthropic-version: header is required")
+    try:
+        conversation = _conversation(Node(body, "request"), raw_body)
+    except ScriptError as error:
+        return _refusal(str(error).removeprefix("request."))
+    if model is not None and model.reasoning:
+        for name in ("temperature", "top_p", "top_k"):
+            if body.get(name) not in (None, 1):
+                return _refusal(f"`{name}` is deprecated for this model.")
+        if conversation.prefill:
+            return _refusal("This model does not support assistant message prefill.")
+    return conversation
+
+
+def _refusal(message: str) -> Refusal:
+    return Refusal(400, "invalid_request_error", message)
+
+
+def _conversation(request: Node, raw_body: bytes) -> Conversation:
+    fingerprint, prompt_tokens = fingerprint_of(raw_body)
+    messages = request.entry("messages").items()
+    if not messages:
+        request.entry("messages").fail("expected at least one message")
+    tools = [tool.entry("name").text() for tool in request.members("tools")]
+    choice = request.given("tool_choice", lambda node: node, Node({"type": "auto"}, ""))
+    kind = choice.entry("type").choice("auto", "any", "tool", "none")
+    forced = choice.entry("name").text() if kind == "tool" else None
+    turns = _turns(messages)
+    last = messages[-1]
+    prefilled = last.entry("role").value == "assistant"
+    return Conversation(
+        wire=NAME,
+        model=request.entry("model").text(),
+        system=request.given("system", text_of, ""),
+        turns=turns,
+        offered=() if kind == "none" else tuple(tools),
+        structured=forced,
+        forced_tool=forced,
+        prefill=text_of(last.entry("content")) if prefilled else "",
+        parallel=not choice.given("disable_parallel_tool_use", Node.flag, default=False),
+        max_tokens=request.entry("max_tokens").integer(),
+        stop=request.given("stop_sequences", Node.texts, ()),
+        stream=request.given("stream", Node.flag, default=False),
+        stream_usage=True,
+        fingerprint=fingerprint,
+        prompt_tokens=prompt_tokens,
+    )
+
+
+def _turns(messages: list[Node]) -> tuple[Turn, ...]:
+    """The turns; each tool call has its result in the message right after it."""
+    turns = TurnsBuilder()
+    waiting: dict[str, tuple[str, Any]] = {}
+    for message in messages:
+        role = message.entry("role").choice("user", "assistant")
+        content = message.entry("content")
+        text = text_of(content)
+        blocks = [] if isinstance(content.value, str) else content.items()
+        for result in (each for each in blocks if each.value["type"] == "tool_result"):
+            use = waiting.pop(result.entry("tool_use_id").text(), None)
+            if use is None:
+                result.fail("unexpected `tool_use_id`, or a second result")
+            turns.add_call(*use, result.given("content", text_of, ""))
+        if waiting:
+            message.fail(
+                "`tool_use` ids without `tool_result` blocks immediately after: "
+                f"{', '.join(waiting)}"
+            )
+        waiting = {
+            use.entry("id").text(): (use.entry("name").text(), use.entry("input").value)
+            for use in blocks
+            if use.value["type"] == "tool_use"
+        }
+        if role == "assistant":
+            turns.add_assistant()
+        elif text:
+            turns.add_user(text)
+    if waiting:
+        message.fail(f"`tool_use` ids without `tool_result` blocks: {', '.join(waiting)}")
+    return turns.build()
 
 
 def write(conversation: Conversation, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
@@ -176,16 +280,3 @@ def _block_events(index: int, block: dict[str, Any]) -> Iterator[dict[str, Any]]
 
 def _event(data: dict[str, Any]) -> bytes:
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode("ascii")
-
-
-MESSAGES = WireFormat(
-    name="anthropic",
-    key_of=key_of,
-    auth_refusal=auth_refusal,
-    unknown_model=unknown_model,
-    read=anthropic_requests.read,
-    write=write,
-    error_body=error_body,
-    status_refusal=status_refusal,
-    headers=headers,
-)

@@ -1,0 +1,408 @@
+"""The wire format of OpenAI: Chat Completions, and Embeddings.
+
+`NAME` and the public functions down to `write` are what `conversation.WireFormat` asks for. A
+request is refused where it cannot be read. Replies have every field that the API sends.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import struct
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kindlm.testing.conversation import (
+    Conversation,
+    Refusal,
+    Reply,
+    Turn,
+    TurnsBuilder,
+    estimate_tokens,
+    fingerprint_of,
+    parse_or_text,
+    shape,
+    text_of,
+    usage_of,
+    words_of,
+)
+from kindlm.testing.node import Node, ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kindlm.testing.conversation import WireName
+    from kindlm.testing.faults import Allowance
+    from kindlm.testing.script import ModelSpec
+
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_NOT_FOR_REASONING = (
+    "max_tokens",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "logprobs",
+    "stop",
+)
+CREATED = 1_750_000_000
+"""Responses of the same request are the same bytes, so the clock stands still."""
+
+
+def key_of(headers: Mapping[str, str]) -> str | None:
+    """The key of a request."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() or None if scheme.lower() == "bearer" else None
+
+
+def auth_refusal(key: str | None) -> Refusal:
+    """What a missing or wrong key gets; of a wrong one, as the API does, the ends are shown."""
+    if key is None:
+        message = (
+            "You didn't provide an API key. You need to provide your API key in an Authorization "
+            "header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY)."
+        )
+    else:
+        shown = f"{key[:3]}***{key[-2:]}" if len(key) > 12 else "***"
+        message = f"Incorrect API key provided: {shown}."
+    return Refusal(401, "invalid_request_error", message, None, "invalid_api_key")
+
+
+def unknown_model(name: str) -> Refusal:
+    """What a model that does not exist gets."""
+    message = f"The model `{name}` does not exist or you do not have access to it."
+    return Refusal(404, "invalid_request_error", message, None, "model_not_found")
+
+
+def status_refusal(status: int, model: str) -> Refusal:
+    """The error that comes with a status."""
+    if status == 429:
+        message = (
+            f"Rate limit reached for {model} on requests per min (RPM). Please try again later."
+        )
+        return Refusal(429, "requests", message, None, "rate_limit_exceeded")
+    if status == 401:
+        return auth_refusal("")
+    if status == 503:
+        message = "The engine is currently overloaded, please try again later."
+        return Refusal(503, "server_error", message, None, "overloaded")
+    if status >= 500:
+        message = "The server had an error while processing your request. Sorry about that!"
+        return Refusal(status, "server_error", message)
+    return Refusal(status, "invalid_request_error", f"The request failed with status {status}.")
+
+
+def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:  # noqa: ARG001 - as WireFormat asks
+    """An error as the API shapes it."""
+    error = {
+        "message": refusal.message,
+        "type": refusal.kind,
+        "param": refusal.param,
+        "code": refusal.code,
+    }
+    return {"error": error}
+
+
+def headers(request_id: str, allowance: Allowance) -> tuple[tuple[str, str], ...]:
+    """Headers of every answer."""
+    return (
+        ("x-request-id", request_id),
+        ("openai-version", "2020-10-01"),
+        ("openai-processing-ms", "1"),
+        ("x-ratelimit-limit-requests", str(allowance.limit)),
+        ("x-ratelimit-remaining-requests", str(allowance.left)),
+        ("x-ratelimit-reset-requests", _duration(allowance.reset_s)),
+    )
+
+
+def _duration(seconds: float) -> str:
+    """A time as the API writes it: `6ms`, `1.5s`, `6m0s`."""
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes:.0f}m{rest:.3g}s" if minutes else f"{rest:.3g}s"
+
+
+NAME: WireName = "openai"
+
+
+def read(
+    headers: Mapping[str, str],  # noqa: ARG001 - all wire formats are asked alike
+    body: dict[str, Any],
+    raw_body: bytes,
+    model: ModelSpec | None,
+) -> Conversation | Refusal:
+    """The conversation that a request holds, or why it holds none."""
+    if model is not None and model.reasoning and (refusal := _unsupported(body)) is not None:
+        return refusal
+    try:
+        return _conversation(Node(body, "request"), raw_body)
+    except ScriptError as error:
+        return _misread(error)
+
+
+def _misread(error: ScriptError) -> Refusal:
+    place, _, problem = str(error).partition(": ")
+    return _refusal(problem, place.removeprefix("request."))
+
+
+def _refusal(message: str, param: str | None = None, code: str | None = None) -> Refusal:
+    return Refusal(400, "invalid_request_error", message, param, code)
+
+
+def _unsupported(body: Mapping[str, Any]) -> Refusal | None:
+    """What a reasoning model does not take."""
+    for name in _NOT_FOR_REASONING:
+        if body.get(name) is not None:
+            message = f"Unsupported parameter: '{name}' is not supported with this model."
+            return _refusal(message, name, "unsupported_parameter")
+    if body.get("temperature") not in (None, 1):
+        message = (
+            f"Unsupported value: 'temperature' does not support {body['temperature']} with this "
+            "model. Only the default (1) value is supported."
+        )
+        return _refusal(message, "temperature", "unsupported_value")
+    return None
+
+
+def _conversation(request: Node, raw_body: bytes) -> Conversation:
+    fingerprint, prompt_tokens = fingerprint_of(raw_body)
+    system, turns = _messages(request)
+    tools = [tool.entry("function").entry("name").text() for tool in request.members("tools")]
+    choice = request.given("tool_choice", lambda node: node, Node("auto", ""))
+    forced = None
+    if isinstance(choice.value, dict):
+        forced = choice.entry("function").entry("name").text()
+    else:
+        choice.choice("none", "auto", "required")
+    count = partial(Node.integer, minimum=1)
+    limit = request.given("max_completion_tokens", count)
+    options = request.given("stream_options", lambda node: node.given("include_usage", Node.flag))
+    return Conversation(
+        wire=NAME,
+        model=request.entry("model").text(),
+        system=system,
+        turns=turns,
+        offered=() if choice.value == "none" else tuple(tools),
+        structured=request.given("response_format", _structured),
+        forced_tool=forced,
+        prefill="",
+        parallel=request.given("parallel_tool_calls", Node.flag, default=True),
+        max_tokens=request.given("max_tokens", count) if limit is None else limit,
+        stop=request.given("stop", Node.texts, ()),
+        stream=request.given("stream", Node.flag, default=False),
+        stream_usage=bool(options),
+        fingerprint=fingerprint,
+        prompt_tokens=prompt_tokens,
+    )
+
+
+def _messages(request: Node) -> tuple[str, tuple[Turn, ...]]:
+    """The system text and the turns; each tool call has its result right after it."""
+    messages = request.entry("messages").items()
+    if not messages:
+        request.entry("messages").fail("expected at least one message")
+    system: list[str] = []
+    turns = TurnsBuilder()
+    calls: dict[str, tuple[str, Any]] = {}
+    waiting: dict[str, Node] = {}
+    for message in messages:
+        role = message.entry("role").choice(*_ROLES)
+        text = message.given("content", text_of, "")
+        if role == "tool":
+            call_id = message.entry("tool_call_id").text()
+            if call_id not in calls:
+                message.fail("a message with role 'tool' must be a response to a preceding call")
+            waiting.pop(call_id, None)
+            turns.add_call(*calls[call_id], text)
+            continue
+        if waiting:
+            break
+        made = message.members("tool_calls")
+        calls = {call.entry("id").text(): _call(call.entry("function")) for call in made}
+        waiting = dict.fromkeys(calls, message)
+        if role == "assistant":
+            turns.add_assistant()
+        elif role == "user":
+            turns.add_user(text)
+        elif role != "function":
+            system.append(text)
+    if waiting:
+        caller = next(iter(waiting.values()))
+        caller.fail(f"'tool_calls' must be followed by a tool message each: {', '.join(waiting)}")
+    return "\n".join(system), turns.build()
+
+
+def _call(function: Node) -> tuple[str, Any]:
+    return function.entry("name").text(), parse_or_text(function.entry("arguments").text())
+
+
+def _structured(node: Node) -> str | None:
+    kind = node.entry("type").choice("text", "json_object", "json_schema")
+    return node.entry("json_schema").entry("name").text() if kind == "json_schema" else None
+
+
+def write(conversation: Conversation, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
+    """The completion, or the events of its stream."""
+    text = reply.text
+    if reply.structured is not None:
+        text = json.dumps(reply.structured, ensure_ascii=False)
+    if text is not None:
+        text, reply = shape(reply, conversation, text)
+    message = _message(text, _tool_calls(conversation, reply))
+    usage = _usage(conversation, reply, text or "")
+    envelope = _envelope(conversation, reported_model)
+    if conversation.stream:
+        told = usage if conversation.stream_usage else None
+        return tuple(_stream(envelope, _chunks(message, _finish_reason(reply), told)))
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": _finish_reason(reply),
+    }
+    completion = {**envelope, "object": "chat.completion", "choices": [choice]}
+    if usage is not None:
+        completion["usage"] = usage
+    return (json.dumps(completion).encode("ascii"),)
+
+
+def _envelope(conversation: Conversation, reported_model: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{conversation.fingerprint[:29]}",
+        "created": CREATED,
+        "model": reported_model,
+        "service_tier": "default",
+        "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
+    }
+
+
+def _message(text: str | None, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": text,
+        "refusal": None,
+        "annotations": [],
+    }
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _stream(envelope: dict[str, Any], chunks: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield _event({**envelope, "object": "chat.completion.chunk", **chunk})
+    yield b"data: [DONE]\n\n"
+
+
+def _tool_calls(conversation: Conversation, reply: Reply) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"call_{conversation.fingerprint[:20]}{position:04}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments_text},
+        }
+        for position, call in enumerate(reply.calls)
+    ]
+
+
+def _finish_reason(reply: Reply) -> str:
+    return reply.finish or ("tool_calls" if reply.calls else "stop")
+
+
+def _usage(conversation: Conversation, reply: Reply, text: str) -> dict[str, Any] | None:
+    if not reply.reports_usage:
+        return None
+    usage = usage_of(conversation, reply, text)
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+def _chunks(
+    message: dict[str, Any], finish_reason: str, usage: dict[str, Any] | None
+) -> Iterator[dict[str, Any]]:
+    """The parts of a stream: the role, the text by words, the tool calls, the end, the usage."""
+    yield _delta({"role": "assistant", "content": "", "refusal": None})
+    for word in words_of(message["content"] or ""):
+        yield _delta({"content": word})
+    for position, call in enumerate(message.get("tool_calls", ())):
+        opening = {**call, "index": position, "function": {**call["function"], "arguments": ""}}
+        yield _delta({"tool_calls": [opening]})
+        rest = {"index": position, "function": {"arguments": call["function"]["arguments"]}}
+        yield _delta({"tool_calls": [rest]})
+    yield _delta({}, finish_reason)
+    if usage is not None:
+        yield {"choices": [], "usage": usage}
+
+
+def _delta(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    return {"choices": [choice]}
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(data).encode("ascii") + b"\n\n"
+
+
+DEFAULT_DIMENSIONS = 256
+MAX_DIMENSIONS = 4096
+_WORD = re.compile(r"\w+")
+
+
+def embeddings(body: dict[str, Any], reported_model: str) -> bytes | Refusal:
+    """The response to an embeddings request: vectors of hashed bags of words.
+
+    Texts with common words are near one another.
+    """
+    try:
+        request = Node(body, "request")
+        request.entry("model").text()
+        texts = request.entry("input").texts()
+        if not texts or "" in texts:
+            request.entry("input").fail("expected at least one text, none of them empty")
+        within = partial(Node.integer, minimum=1, maximum=MAX_DIMENSIONS)
+        dimensions = request.optional("dimensions", within, DEFAULT_DIMENSIONS)
+        encoding = request.optional("encoding_format", lambda node: node.choice("float", "base64"))
+    except ScriptError as error:
+        return _misread(error)
+    vectors = [_embed(text, dimensions) for text in texts]
+    tokens = sum(estimate_tokens(text) for text in texts)
+    response = {
+        "object": "list",
+        "data": [
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": _base64(vector) if encoding == "base64" else vector,
+            }
+            for index, vector in enumerate(vectors)
+        ],
+        "model": reported_model,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+    return json.dumps(response).encode("ascii")
+
+
+def _embed(text: str, dimensions: int) -> list[float]:
+    """The text's vector of length one: a signed count of its words, hashed to positions."""
+    vector = [0.0] * dimensions
+    for word in _WORD.findall(text.casefold()):
+        digest = hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest()
+        position = int.from_bytes(digest[:4], "big") % dimensions
+        vector[position] += 1.0 if digest[4] & 1 else -1.0
+    length = math.hypot(*vector)
+    return [value / length for value in vector] if length else [1.0, *vector[1:]]
+
+
+def _base64(vector: list[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
