@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import warnings
+from collections.abc import Callable
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -134,3 +136,18 @@ def check_env_name(value: Any) -> Any:
             secret=True,
         )
     return value
+
+
+def filled(value: Any, fill: Callable[[str], str]) -> Any:
+    """Return a JSON value with all texts in it, but for keys, as `fill` returns them."""
+    match value:
+        case Enum():
+            return value
+        case str():
+            return fill(value)
+        case dict():
+            return {key: filled(item, fill) for key, item in value.items()}
+        case list() | tuple():
+            return [filled(item, fill) for item in value]
+        case _:
+            return value

@@ -1,4 +1,5 @@
 """The checks: each looks at a transcript and says whether what it expects is so.
 
-One module holds one family of them; `base.Check` says what a check is, `runner` evaluates them.
+A module is a section of `expect` in kindlm.yaml and the checks that it makes, or a family of checks
+of other front ends. `base` says what a check is and finds them all; `runner` evaluates them.
 """

@@ -1,25 +1,37 @@
-"""A check of kindlm: a value that says what is expected, and that finds out whether it is so.
+"""What every check of kindlm is made of, and how kindlm finds the checks.
 
-One subclass of `Check` is one check. Front ends construct it, the engine hands it on in an
-`Expectation`, and the runner calls its `evaluate`, which returns a result by one of the functions
-below. It sees the transcript and what `CheckContext` has, and nothing else of the world: that is
-why it works on every source of transcripts.
+A check is a value that says what is expected, and finds out whether it is so: a subclass of
+`Check`. A section of `expect` in kindlm.yaml is a subclass of `ExpectSection`: its fields are the
+keys that users write, and it makes the checks of what they wrote. Most sections are one check: a
+`CheckSection`. A module of this package with such a class is all that a new check takes.
+
+Front ends make checks, the engine hands them on in an `Expectation`, and the runner calls
+`evaluate`. A check sees the transcript and what `CheckContext` has, and nothing else of the world:
+that is why it works on every source of transcripts.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import Enum
 from functools import cache
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
 
 from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
 from kindlm.ports import CheckContext
+from kindlm.section import Section
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import sentence
+
+Place: TypeAlias = tuple[str | int, ...]
+"""Where something is written below a section: keys and positions in lists."""
+
+Fill: TypeAlias = Callable[[str], str]
+"""Puts values into the placeholders of a text."""
 
 
 class Reads(Enum):
@@ -31,8 +43,19 @@ class Reads(Enum):
     EVERYTHING = "all texts and tool calls"
 
 
+class Rule(NamedTuple):
+    """A guardrail in a SARIF report: its id, what it forbids, and what to do about a finding."""
+
+    kind: str
+    """The kind of the assertions that break it."""
+    id: str
+    title: str
+    meaning: str
+    advice: str
+
+
 class Check:
-    """What is expected; subclasses are frozen dataclasses with slots."""
+    """What is expected. Checks that no section holds are frozen dataclasses with slots."""
 
     __slots__ = ()
 
@@ -43,10 +66,24 @@ class Check:
     """Whether it demands something of the tool calls. It is undecided instead of passed if nothing
     shows that the target reports its calls."""
     asks_judge: ClassVar[bool] = False
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """The rules that its kinds are in a SARIF report, if they are guardrails."""
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        """Return its kinds: more than one where a field decides which it is."""
+        return (cls.kind,)
 
     def expected(self, label: str, **more: Any) -> Expectation:
         """Return the expectation of this check; `more` are the other fields of `Expectation`."""
         return Expectation(self.kind, label, self, **more)
+
+    def filled(self, bind: Fill, insert: Fill) -> Check:
+        """Return it with values in its placeholders; most checks have none.
+
+        `bind` fills those that a text of a test may have, `insert` those of a setting.
+        """
+        return self
 
     def is_slow(self, transcript: Transcript) -> bool:
         """Return whether it runs patterns or schemas of users; it then runs in a thread.
@@ -77,6 +114,113 @@ class AskingCheck(Check):
         raise NotImplementedError
 
 
+class Key(NamedTuple):
+    """Where a section stands in `expect`, and what the reference says of it there.
+
+    `many` sections stand there as a list. `order` is the place in the reference, and `evaluated`
+    that of its checks, where it is another one. `in_format` says that version 1 of the KindLM
+    format has it; all others are marked as extensions. Without a `description`, that of the section
+    counts.
+    """
+
+    name: str
+    description: str | None = None
+    many: bool = False
+    order: int = 100
+    evaluated: int | None = None
+    in_format: bool = False
+    examples: list[Any] | None = None
+
+
+class Made(NamedTuple):
+    """A check that a section makes, its label before it is made unique, and where it is written."""
+
+    check: Check
+    label: str
+    place: Place = ()
+
+
+class Advice(NamedTuple):
+    """What has no effect where it is written, and what to do about it."""
+
+    place: Place
+    message: str
+    hint: str
+
+
+class ExpectSection(Section):
+    """A section of `expect`, or a part of one: what users write, and the checks that it makes.
+
+    All methods speak of what stands in this section itself. Parts of it speak for themselves.
+    """
+
+    key: ClassVar[Key | None] = None
+    """Where it stands, None for a part of another section."""
+
+    def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
+        """Yield the checks; `schema` returns the JSON Schema in a file by the name of the file."""
+        yield from ()
+
+    @property
+    def expects_nothing(self) -> bool:
+        """Whether no transcript can fail because of it; a test needs more than that."""
+        return not any(self.checks(lambda _: None))
+
+    def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
+        """Yield what can never fail, and why; an execution ends after `timeout_ms`."""
+        yield from ()
+
+    def unused(self) -> Iterator[Advice]:
+        """Yield what has no effect beside the other keys."""
+        yield from ()
+
+    def tools(self) -> Iterator[tuple[Place, str]]:
+        """Yield the tools that it names."""
+        yield from ()
+
+    @classmethod
+    def all_parts(cls) -> Iterator[type[ExpectSection]]:
+        """Yield it and all sections that there may be within it."""
+        yield cls
+        for field in cls.model_fields.values():
+            for part in (field.annotation, *get_args(field.annotation)):
+                if isinstance(part, type) and issubclass(part, ExpectSection):
+                    yield from part.all_parts()
+
+    def parts(self) -> Iterator[tuple[Place, ExpectSection]]:
+        """Yield it and all sections within it, with their places."""
+        yield (), self
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            several = isinstance(value, list)
+            for index, item in enumerate(value if several else (value,)):
+                if isinstance(item, ExpectSection):
+                    key = field.alias or name
+                    own: Place = (key, index) if several else (key,)
+                    yield from (((*own, *place), part) for place, part in item.parts())
+
+
+class CheckSection(ExpectSection, Check):
+    """A section that is one check: its fields are what users write and what `evaluate` goes by.
+
+    Code that has values which no file could hold makes it with `model_construct`.
+    """
+
+    kind: ClassVar[str]
+    reads: ClassVar[Reads]
+    about_tools: ClassVar[bool]
+    asks_judge: ClassVar[bool]
+    rules: ClassVar[tuple[Rule, ...]]
+
+    @property
+    def label(self) -> str:
+        """The label: results of one kind are told apart by it."""
+        return self.kind
+
+    def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
+        yield Made(self, self.label)
+
+
 class UndecidedError(Exception):
     """What a check expects cannot be decided; the runner makes a result of it."""
 
@@ -88,13 +232,49 @@ class UndecidedError(Exception):
 
 
 @cache
+def sections() -> tuple[type[ExpectSection], ...]:
+    """Return the sections of `expect` in their order: those that modules of this package define."""
+    found = {
+        each
+        for module in _modules(importlib.import_module(__package__))
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, ExpectSection) and vars(each).get("key")
+    }
+    return tuple(sorted(found, key=_position))
+
+
+def _position(section: type[ExpectSection]) -> tuple[int, str]:
+    assert section.key is not None
+    return section.key.order, section.key.name
+
+
+@cache
+def all_checks() -> tuple[type[Check], ...]:
+    """Return all checks of kindlm, those of packages within this one, too, by their kinds."""
+    todo, found = [importlib.import_module(__package__)], set[type[Check]]()
+    while todo:
+        for module in _modules(todo.pop()):
+            if hasattr(module, "__path__"):
+                todo.append(module)
+            classes = (each for each in vars(module).values() if isinstance(each, type))
+            found |= {each for each in classes if issubclass(each, Check) and hasattr(each, "kind")}
+    return tuple(sorted(found, key=lambda each: each.kinds()))
+
+
+def _modules(package: ModuleType) -> Iterator[ModuleType]:
+    for module in pkgutil.iter_modules(package.__path__):
+        yield importlib.import_module(f"{package.__name__}.{module.name}")
+
+
 def kinds() -> frozenset[str]:
     """Return the kinds of all checks of kindlm, which no package can use."""
-    package = importlib.import_module(__package__)
-    names = [f"{__package__}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
-    values = [value for name in names for value in vars(importlib.import_module(name)).values()]
-    checks = [each for each in values if isinstance(each, type) and issubclass(each, Check)]
-    return frozenset(each.kind for each in checks if hasattr(each, "kind"))
+    return frozenset(kind for check in all_checks() for kind in check.kinds())
+
+
+@cache
+def rules() -> dict[str, Rule]:
+    """Return the rules of SARIF by the kinds of checks, in the order of the kinds."""
+    return {rule.kind: rule for check in all_checks() for rule in check.rules}
 
 
 def passed(*, score: float = 1.0, message: str = "", **more: Any) -> CheckResult:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, Self
 
+from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from kindlm.alignment import Bounds
-from kindlm.checks.base import undecided
+from kindlm.checks.base import ExpectSection, undecided
 from kindlm.matching import Mismatch, Reason, matches, mismatches
 from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult
+from kindlm.section import Count, Maybe
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
+from kindlm.values import refuse
 from kindlm.wording import bounded, count, excerpt, listed, shown
 
 _MAX_LISTED = 5
@@ -81,18 +83,32 @@ def _difference(mismatch: Mismatch) -> str:
     return f"{expected}, got {shown(mismatch.actual)}"
 
 
-@dataclass(frozen=True, slots=True)
-class CallCount:
-    """How many calls are expected, as a test says it: `count: { min, max }`."""
+class CallCount(ExpectSection):
+    """How many calls are expected: at least `min`, at most `max`."""
 
-    min: int | None = None
-    max: int | None = None
+    min: Maybe[Count] = Field(default=None, examples=[1])
+    """Least number of calls; 1 by default, or 0 with `max: 0` and in a `subset`."""
+    max: Maybe[Count] = Field(default=None, examples=[2])
+    """Largest number of calls; any number by default."""
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.min is None and self.max is None:
+            raise refuse("holds neither `min` nor `max`", "Add one of them")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise refuse(f"can never hold: min {self.min} is more than max {self.max}")
+        return self
 
     @property
     def bounds(self) -> Bounds:
         """The bounds: what is expected happens at least once, unless it may not happen at all."""
         usual = 0 if self.max == 0 else 1
         return Bounds(usual if self.min is None else self.min, self.max)
+
+    @property
+    def is_any_number(self) -> bool:
+        """Whether any number of calls will do."""
+        return self.min == 0 and self.max is None
 
 
 def how_often(bounds: Bounds) -> str:
@@ -108,11 +124,11 @@ def how_often(bounds: Bounds) -> str:
 
 
 def written(value: Any) -> Any:
-    """Return a part of an expectation as a test has it, for results: without what it left out."""
-    if not is_dataclass(value):
+    """Return a part of a section as a test has it, for results: without what it left out."""
+    if not isinstance(value, ExpectSection):
         return value
-    names = ((field.name, getattr(value, field.name)) for field in fields(value))
-    return {to_camel(name): written(part) for name, part in names if part is not None}
+    items = ((to_camel(name), written(part)) for name, part in value)
+    return {key: part for key, part in items if part is not None}
 
 
 def normalised(name: str) -> str:

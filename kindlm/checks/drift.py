@@ -14,16 +14,30 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from kindlm.checks.base import AskingCheck, UndecidedError, failed, passed, skipped, undecided
+from pydantic import Field
+
+from kindlm.checks.base import (
+    Advice,
+    AskingCheck,
+    CheckSection,
+    ExpectSection,
+    Key,
+    Place,
+    UndecidedError,
+    failed,
+    passed,
+    skipped,
+    undecided,
+)
 from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is, prompt
-from kindlm.checks.output_json import json_of
+from kindlm.checks.output import json_of
 from kindlm.errors import Err, ErrorCode
 from kindlm.matching import ABSENT, equal, value_at
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext, Purpose
+from kindlm.section import Maybe, Score
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, excerpt, shown
 
@@ -71,26 +85,44 @@ Scores in between are allowed. Which of the two is better does not matter.""",
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Drift(AskingCheck):
-    """The drift from the baseline's final text is at most `max_score`.
-
-    The method is judge, embedding or field-diff; `fields` are the paths that field-diff compares,
-    None for all of the baseline. A judge that failed or measured nothing is asked once more. Of an
-    answer within a conversation the baseline holds no counterpart.
-    """
+class Drift(CheckSection, AskingCheck):
+    """How far the output may be from the baseline's."""
 
     kind = "drift"
 
-    max_score: float = 0.15
-    method: str = "judge"
-    fields: Sequence[str] | None = None
+    max_score: Score = Field(default=0.15, examples=[0.1])
+    """Largest drift that passes: 0 is the same, 1 is something else."""
+    method: Literal["judge", "embedding", "field-diff"] = Field(
+        default="judge", examples=["field-diff"]
+    )
+    """`judge`: a model compares. `embedding`: distance of meaning. `field-diff`: share of JSON
+    fields that differ."""
+    fields: Maybe[list[str]] = Field(default=None, examples=[["response.action"]])
+    """Paths that field-diff compares; all fields by default."""
+
+    @property
+    def label(self) -> str:
+        return self.method
 
     @property
     def asks_judge(self) -> bool:  # type: ignore[override]
         return self.method == "judge"
 
+    def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
+        if self.max_score == 1:
+            yield ("maxScore",), "no drift is more than 1"
+
+    def unused(self) -> Iterator[Advice]:
+        if self.fields is not None and self.method != "field-diff":
+            message = f"fields are not used with the method {self.method}"
+            yield Advice(("fields",), message, "Add `method: field-diff`")
+
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        """Return whether the drift from the baseline's final text is small enough.
+
+        A judge that failed or measured nothing is asked once more. Of an answer within a
+        conversation the baseline holds no counterpart.
+        """
         if context.turn is None and (context.baseline_error, context.baseline) == (None, None):
             return skipped("No baseline for this test. Run: kindlm baseline set")
         threshold = _complement(self.max_score)
@@ -140,6 +172,15 @@ class Drift(AskingCheck):
         judging = Judging(context, (baseline, current))
         score, reasoning = await judging.ask(PROMPT, lambda: data, answered("driftScore"))
         return _Measured(score, "judge", reasoning)
+
+
+class Baseline(ExpectSection):
+    """Comparison with the baseline."""
+
+    key = Key("baseline", order=50, in_format=True)
+
+    drift: Maybe[Drift] = None
+    """Largest distance from the baseline's answer."""
 
 
 def _complement(drift: float) -> float:

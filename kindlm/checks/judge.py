@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from kindlm.checks.base import AskingCheck, failed, passed, undecided
+from pydantic import Field, PrivateAttr
+
+from kindlm.checks.base import AskingCheck, CheckSection, Key, Place, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
 from kindlm.checks.judging import (
     CONVERSATION,
@@ -26,10 +29,12 @@ from kindlm.checks.judging import (
 )
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
+from kindlm.section import EXTENSION, WHOLE, Maybe, Score, Text
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, sentence, shown
 
 _DECIMALS = 12
+_MAX_PASSES = 20
 
 _RUBRIC = """\
 1.0: the criterion is fully met. 0.75: met, with minor gaps. 0.5: partly met. 0.25: hardly met. \
@@ -64,28 +69,59 @@ def judgement(scale: float | None = None) -> Prompt:
     return replace(asked, system=asked.system.replace("Its members", "Its\nmembers"))
 
 
-@dataclass(frozen=True, slots=True)
-class Judge(AskingCheck):
-    """The judge's score for `criteria` is at least `min_score`, which the judge never learns.
+class Judge(CheckSection, AskingCheck):
+    """A criterion that a model judges, with a score from 0 to 1."""
 
-    `model` is the id of the judging model, and `passes` how many times it is asked. `scale` is the
-    highest score that it may give where that is not 1: `min_score` and what is recorded are shares
-    of it. The score is the median of the passes, the mean of the middle two where their number is
-    even. A pass that failed or gave no judgement is asked for once more, and is lost after that.
-    The other passes decide only as long as they are more than half of all.
-    """
-
+    key = Key(
+        "judge",
+        "Criteria that a model judges.",
+        many=True,
+        order=30,
+        evaluated=45,  # after the calls of tools
+        in_format=True,
+    )
     kind = "judge"
 
-    criteria: str
-    min_score: float
-    model: str | None = None
-    rubric: str | None = None
-    passes: int = 1
-    scale: float | None = None
+    criteria: Text = Field(examples=["Confirms the refund and is polite"])
+    """What the judge looks at, in plain words."""
+    min_score: Score = Field(default=0.7, examples=[0.9])
+    """Least score with which it passes."""
+    model: Maybe[str] = Field(default=None, examples=["judge"])
+    """Id of the model that judges this criterion; `defaults.judgeModel` by default."""
+    rubric: Maybe[str] = Field(default=None, examples=["1.0: both. 0.5: one of them. 0: none."])
+    """How to score; a general rubric by default."""
+    passes: Annotated[int, Field(ge=1, le=_MAX_PASSES), WHOLE] = Field(
+        default=1, examples=[3], json_schema_extra=EXTENSION
+    )
+    """How often the judge is asked; the median of its scores counts."""
+
+    _scale: float | None = PrivateAttr(None)
+
+    @property
+    def label(self) -> str:
+        return self.criteria
+
+    def on_scale(self, scale: float) -> Judge:
+        """Return it with another highest score than 1 that the judge may give.
+
+        `min_score` and what is recorded are shares of it.
+        """
+        copy = self.model_copy()
+        copy._scale = scale  # noqa: SLF001 - of the same class
+        return copy
+
+    def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
+        if self.min_score == 0:
+            yield ("minScore",), "no score is less than 0"
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        scale, highest, several = self.scale, self.scale or 1, self.passes > 1
+        """Return whether the judge's score is enough; the judge never learns what is enough.
+
+        The score is the median of the passes, the mean of the middle two where their number is
+        even. A pass that failed or gave no judgement is asked for once more, and is lost after
+        that. The other passes decide only as long as they are more than half of all.
+        """
+        scale, highest, several = self._scale, self._scale or 1, self.passes > 1
         rubric = self.rubric
         if rubric is None:
             rubric = _RUBRIC if scale is None else _SCALED_RUBRIC.format(scale=scale)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
-from kindlm.checks.base import Check, Reads, failed, passed, undecided
+from pydantic import Field
+
+from kindlm.checks.base import Check, CheckSection, Key, Place, Reads, failed, passed, undecided
 from kindlm.checks.calls import how_to_report
 from kindlm.money import exceeds
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
+from kindlm.section import Positive
 from kindlm.transcript import Step, Transcript
+from kindlm.values import plain_number
 from kindlm.wording import count, excerpt, shown
 
 # What arithmetic alone adds must not decide: |0.3 - 0.1| is more than 0.2, and sums of prices such
@@ -20,20 +24,27 @@ from kindlm.wording import count, excerpt, shown
 _DECIMALS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Latency(Check):
-    """The target's answers took at most `max_ms` milliseconds together.
+class Latency(CheckSection):
+    """How long the answers may take."""
 
-    Waits between retries and the delays of simulated tools do not count. Without any answer
-    nothing was measured.
-    """
-
+    key = Key("latency", order=70)
     kind = "latency"
     reads = Reads.NUMBERS_AND_NAMES
 
-    max_ms: float
+    max_ms: Positive = Field(examples=[5000])
+    """Most milliseconds for all answers of one conversation together. Waits between retries and
+    `delayMs` of simulated tools do not count."""
+
+    @property
+    def label(self) -> str:
+        return f"≤ {plain_number(self.max_ms)} ms"
+
+    def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
+        if self.max_ms >= timeout_ms:
+            yield ("maxMs",), beyond(timeout_ms)
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        """Return whether the target's answers took no longer; without an answer it is undecided."""
         limit = self.max_ms
         if not transcript.steps:
             message = "The latency is not known: the target gave no answer."
@@ -43,20 +54,30 @@ class Latency(Check):
         return _limited(took, limit, FailureCode.LATENCY_EXCEEDED, message, too_much=took > limit)
 
 
-@dataclass(frozen=True, slots=True)
-class Cost(Check):
-    """The target's answers cost at most `max_usd` US dollars together; judges do not count.
+def beyond(timeout_ms: float) -> str:
+    """Return why nothing takes as long as this."""
+    return f"an execution ends after {plain_number(timeout_ms)} ms (defaults.executionTimeoutMs)"
 
-    A cost that is not known is never taken for 0: this is undecided then, unless what is known
-    exceeds the limit already.
-    """
 
+class Cost(CheckSection):
+    """What one conversation may cost."""
+
+    key = Key("cost", "What the conversation may cost.", order=80)
     kind = "cost"
     reads = Reads.NUMBERS_AND_NAMES
 
-    max_usd: float
+    max_usd: Annotated[float, Field(ge=0)] = Field(examples=[0.02])
+    """Most US dollars, judges not counted. A cost that is not known is not taken for 0."""
+
+    @property
+    def label(self) -> str:
+        return f"≤ ${plain_number(self.max_usd)}"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        """Return whether the target's answers cost no more.
+
+        Without all costs it is undecided, unless those that are known exceed the limit already.
+        """
         limit = self.max_usd
         known = [step.cost.usd for step in transcript.steps if step.cost.usd is not None]
         usd, is_whole = sum(known), transcript.total.cost.usd is not None

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kindlm.checks.base import AskingCheck, Reads, undecided
+from kindlm.checks.base import AskingCheck, Fill, Reads, undecided
 from kindlm.errors import Err
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
+from kindlm.values import filled
 from kindlm.wording import bounded, sentence, shown
 
 
@@ -41,6 +42,9 @@ class CheckOfPackage(AskingCheck):
 
         found = plugins.find(plugins.Check, self.name)
         return found is not None and not isinstance(found, Err) and found.value.about_tools
+
+    def filled(self, bind: Fill, insert: Fill) -> CheckOfPackage:
+        return replace(self, options=filled(self.options, insert))
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         from kindlm import plugins

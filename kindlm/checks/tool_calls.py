@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from pydantic import Field, PrivateAttr, model_validator
+from pydantic.alias_generators import to_camel
 
 from kindlm.alignment import Bounds
-from kindlm.checks.base import Check, Reads, failed, passed, undecided
+from kindlm.checks.base import (
+    Advice,
+    CheckSection,
+    Key,
+    Made,
+    Place,
+    Reads,
+    Rule,
+    failed,
+    passed,
+    undecided,
+)
 from kindlm.checks.calls import (
     CallCount,
     argument_faults,
@@ -24,10 +38,15 @@ from kindlm.checks.calls import (
 from kindlm.json_schema import schema_issues
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
+from kindlm.section import EXTENSION, Count, Maybe, Text
 from kindlm.transcript import ToolUse, Transcript
+from kindlm.values import refuse
 from kindlm.wording import bounded, count, shown
 
 _MAX_LISTED = 5
+_TIMES = ("order", "before", "after", "count")
+_ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
+_FORBID_CERTAIN_CALLS = "Use argsMatch to forbid certain calls, or remove shouldNotCall"
 
 
 class _Shortcoming(NamedTuple):
@@ -66,50 +85,133 @@ class _Candidate:
         return "; ".join(lack.message for lack in self.lacks)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCalled(Check):
-    """Some call of `tool` satisfies all other parts together.
+class ToolCall(CheckSection):
+    """A tool call that is expected, or must not happen. All that is written holds of one call."""
 
-    What is called: `args_match`, matched partially; `args_schema`, a JSON Schema, known by the name
-    `args_schema_file`; `response_contains`, a substring of the tool's answer, its case included.
-
-    When: `order`, the position among all calls from 0; `before`, a tool that had not been called
-    yet; `after`, a tool that had been called already. So `before` holds where the other tool is
-    never called, and `after` does not: looking up an order before a refund asks for no refund,
-    which is an expectation of its own.
-
-    `count` bounds the number of calls that are what is asked for, whenever they happen. Without
-    `min` there is at least one, and one of them at the right time; with `min: 0` none at all is as
-    good.
-
-    A call without a name, or whose name only looks like that of a tool, may be one of the tool that
-    was to come later (`before`), or one too many.
-    """
-
-    kind = "tool_called"
+    key = Key(
+        "toolCalls",
+        "Calls that are expected, or must not happen.",
+        many=True,
+        order=40,
+        in_format=True,
+    )
     about_tools = True
+    rules = (
+        Rule(
+            "tool_not_called",
+            "forbidden-tool",
+            "A forbidden tool was called",
+            "A tool was called of which toolCalls says shouldNotCall.",
+            "Read the execution with kindlm show; take the tool away where it must not be called,"
+            " or tell the agent when not to call it.",
+        ),
+    )
 
-    tool: str
-    args_match: Any = None
-    args_schema_file: str | None = None
-    response_contains: str | None = None
-    order: int | None = None
-    before: str | None = None
-    after: str | None = None
-    count: CallCount | None = None
-    args_schema: Any = None
+    tool: Text = Field(examples=["lookup_order"])
+    """Name of the tool."""
+    should_not_call: bool = Field(default=False, examples=[True])
+    """The tool must not be called; with `argsMatch`: not with such arguments. A call whose
+    arguments are no JSON object leaves that undecided, and so does an agent that does not show that
+    it reports its tool calls."""
+    args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
+    """Arguments that must be there; more are allowed, at every level."""
+    args_schema: Maybe[Text] = Field(default=None, examples=["schemas/lookup.json"])
+    """JSON Schema file for the arguments, relative to this file."""
+    order: Maybe[Count] = Field(default=None, examples=[0])
+    """Position among all tool calls, from 0."""
+    response_contains: Maybe[str] = Field(default=None, examples=["delivered"])
+    """Text that must be in the tool's answer."""
+    before: Maybe[Text] = Field(
+        default=None, examples=["issue_refund"], json_schema_extra=EXTENSION
+    )
+    """Name of a tool that is not called earlier than this; it need not be called at all."""
+    after: Maybe[Text] = Field(default=None, examples=["log_in"], json_schema_extra=EXTENSION)
+    """Name of a tool that must have been called earlier."""
+    count: Maybe[CallCount] = Field(default=None, json_schema_extra=EXTENSION)
+    """How many calls are as this entry says; other calls of the tool do not count. By default at
+    least one."""
+
+    _document: Any = PrivateAttr(None)
+    """The JSON Schema in the file `args_schema`, None if there is no such file."""
+
+    @model_validator(mode="after")
+    def _is_about_another_tool(self) -> Self:
+        for key, other in (("before", self.before), ("after", self.after)):
+            if other == self.tool:
+                raise refuse(f"can never hold: {key} names the tool itself", "Name another tool")
+        return self
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        return "tool_called", "tool_not_called"
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """Whether a call is demanded or forbidden."""
+        return self.kinds()[self.should_not_call]
+
+    @property
+    def label(self) -> str:
+        return self.tool
+
+    def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
+        check = self
+        if self.args_schema is not None and not self.should_not_call:
+            check = self.with_schema(schema(self.args_schema))
+        yield Made(check, self.tool)
+
+    def with_schema(self, document: Any) -> ToolCall:
+        """Return it with the JSON Schema that arguments have to fit."""
+        copy = self.model_copy()
+        copy._document = document  # noqa: SLF001 - of the same class
+        return copy
+
+    def tools(self) -> Iterator[tuple[Place, str]]:
+        for key, name in (("tool", self.tool), ("before", self.before), ("after", self.after)):
+            if name is not None:
+                yield (key,), name
+
+    def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
+        at_any_time = (self.order, self.before, self.after) == (None, None, None)
+        if self.count is not None and self.count.is_any_number and at_any_time:
+            yield ("count",), "any number of calls will do"
+
+    def unused(self) -> Iterator[Advice]:
+        if self.should_not_call:
+            for name in _ONLY_OF_A_CALL:
+                if getattr(self, name) is not None:
+                    key = to_camel(name)
+                    message = f"`{key}` has no effect beside shouldNotCall"
+                    yield Advice((key,), message, _FORBID_CERTAIN_CALLS)
 
     @property
     def reads(self) -> Reads:  # type: ignore[override]
         """The name alone decides where nothing is said of arguments and results."""
-        asks = (self.args_match, self.args_schema, self.response_contains)
+        of_a_call = None if self.should_not_call else self.response_contains
+        asks = (self.args_match, self._document, of_a_call)
         return Reads.NUMBERS_AND_NAMES if asks == (None, None, None) else Reads.CALLS
 
     def is_slow(self, transcript: Transcript) -> bool:
-        return self.args_schema is not None
+        return self._document is not None
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        uses = transcript.tool_uses
+        if self.should_not_call:
+            return self._not_called(transcript.tool_uses)
+        return self._called(transcript.tool_uses)
+
+    def _called(self, uses: Sequence[ToolUse]) -> CheckResult:
+        """Return whether some call of the tool satisfies all parts together.
+
+        `before` holds where the other tool is never called, and `after` does not: looking up an
+        order before a refund asks for no refund, which is an expectation of its own.
+
+        `count` bounds the number of calls that are what is asked for, whenever they happen. Without
+        `min` there is at least one, and one of them at the right time; with `min: 0` none at all is
+        as good.
+
+        A call without a name, or whose name only looks like that of a tool, may be one of the tool
+        that was to come later (`before`), or one too many.
+        """
         bounds = None if self.count is None else self.count.bounds
         first: dict[str, int] = {}
         if self.before is not None or self.after is not None:
@@ -150,7 +252,11 @@ class ToolCalled(Check):
 
     @property
     def _expected(self) -> Any:
-        return written(replace(self, args_schema=None))
+        """What a result shows of it: not the schema, which may be long."""
+        keys = ("tool", "args_match", "args_schema", "response_contains", *_TIMES)
+        names = {"args_schema": "argsSchemaFile"}
+        parts = ((names.get(key, to_camel(key)), written(getattr(self, key))) for key in keys)
+        return {key: part for key, part in parts if part is not None}
 
     def _counted(
         self, bounds: Bounds, calls: Sequence[_Candidate], uses: Sequence[ToolUse]
@@ -193,12 +299,12 @@ class ToolCalled(Check):
         places, why = argument_faults(self.args_match, use)
         if places:
             yield _Shortcoming(FailureCode.TOOL_CALL_ARGS_MISMATCH, why, places)
-        if self.args_schema is not None:
+        if self._document is not None:
             code = FailureCode.TOOL_CALL_ARGS_SCHEMA_INVALID
             if use.call.malformed is not None:
                 yield _Shortcoming(code, argument_faults({}, use)[1])
-            elif issues := schema_issues(self.args_schema, use.call.arguments):
-                name = self.args_schema_file or "the schema"
+            elif issues := schema_issues(self._document, use.call.arguments):
+                name = self.args_schema or "the schema"
                 listed = "; ".join(f"{one.path}: {one.message}" for one in issues[:_MAX_LISTED])
                 message = f"its arguments do not fit {name}: {listed}"
                 yield _Shortcoming(code, message, len(issues))
@@ -218,38 +324,25 @@ class ToolCalled(Check):
             message = f"expected a response with {shown(needle)}, got {shown(use.response)}"
             yield _Shortcoming(FailureCode.TOOL_RESPONSE_MISMATCH, message)
 
+    def _not_called(self, uses: Sequence[ToolUse]) -> CheckResult:
+        """Return whether no call of the tool was made; with `args_match`, none with such arguments.
 
-@dataclass(frozen=True, slots=True)
-class ToolNotCalled(Check):
-    """No call of `tool`; with `args_match`, none whose arguments match it.
-
-    Arguments that are no JSON object may be those that must not be, and a call without a name, or
-    whose name only looks like that of the tool, may be one of it: that is undecided.
-    """
-
-    kind = "tool_not_called"
-    about_tools = True
-
-    tool: str
-    args_match: Any = None
-
-    @property
-    def reads(self) -> Reads:  # type: ignore[override]
-        """As that of `ToolCalled`."""
-        return Reads.NUMBERS_AND_NAMES if self.args_match is None else Reads.CALLS
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        tool, wanted, uses = self.tool, self.args_match, transcript.tool_uses
+        Arguments that are no JSON object may be those that must not be, and a call without a name,
+        or whose name only looks like that of the tool, may be one of it: that is undecided.
+        """
+        tool, wanted = self.tool, self.args_match
         of_tool = [(index, use) for index, use in enumerate(uses) if use.call.name == tool]
         calls = [call for call in of_tool if wanted is None or arguments_match(wanted, call[1])]
         if calls:
             index, use = calls[0]
+            expected = {"tool": tool, "shouldNotCall": True}
+            expected |= {} if wanted is None else {"argsMatch": wanted}
             which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
             return failed(
                 FailureCode.TOOL_CALL_UNEXPECTED,
                 f"Expected no call of {shown(tool)}{which}, got {count(len(calls), 'call')}; "
                 f"the first is call {index} with arguments {shown(written_arguments(use))}.",
-                expected={"tool": tool, "shouldNotCall": True} | written(self),
+                expected=expected,
                 actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
             )
         for index, use in of_tool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from kindlm.checks.base import Check, Reads, failed, passed, undecided
+from kindlm.checks.base import Check, Reads, Rule, failed, passed, undecided
 from kindlm.checks.calls import described, normalised, undecided_for_a_name, written_arguments
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
@@ -60,6 +60,16 @@ class ForbiddenTool(Check):
     kind = "forbidden_tool"
     about_tools = True
     reads = Reads.NUMBERS_AND_NAMES
+    rules = (
+        Rule(
+            "forbidden_tool",
+            "forbidden-tool-called",
+            "A forbidden tool was called",
+            "A tool was called that forbidden_tools names, however its name is spelt.",
+            "Read the execution with kindlm show; take the tool away where it must not be called,"
+            " or tell the agent when not to call it.",
+        ),
+    )
 
     tool: str
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
 
 from kindlm.alignment import Bounds, in_any_order, in_sequence
-from kindlm.checks.base import Check, Reads, failed, passed
+from kindlm.checks.base import CheckSection, ExpectSection, Key, Place, Reads, failed, passed
 from kindlm.checks.calls import (
     CallCount,
     argument_faults,
@@ -19,6 +19,7 @@ from kindlm.checks.calls import (
 )
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
+from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, listed, shown
 
@@ -26,16 +27,6 @@ _MAX_LISTED = 6
 _MAX_ACTUAL = 30
 _UNCOMPARABLE = 1_000
 """Arguments that are no JSON are further away than any that are."""
-
-
-class TrajectoryMode(StrEnum):
-    """How the calls that were made and the list of expected ones have to agree."""
-
-    STRICT = "strict"
-    IN_ORDER = "in-order"
-    UNORDERED = "unordered"
-    SUBSET = "subset"
-    SUPERSET = "superset"
 
 
 class _Rule(NamedTuple):
@@ -47,21 +38,27 @@ class _Rule(NamedTuple):
 
 
 _RULES = {
-    TrajectoryMode.STRICT: _Rule(Bounds(1, 1), in_sequence=True, others_allowed=False),
-    TrajectoryMode.IN_ORDER: _Rule(Bounds(1, None), in_sequence=True, others_allowed=True),
-    TrajectoryMode.UNORDERED: _Rule(Bounds(1, 1), in_sequence=False, others_allowed=False),
-    TrajectoryMode.SUBSET: _Rule(Bounds(0, None), in_sequence=False, others_allowed=False),
-    TrajectoryMode.SUPERSET: _Rule(Bounds(1, None), in_sequence=False, others_allowed=True),
+    "strict": _Rule(Bounds(1, 1), in_sequence=True, others_allowed=False),
+    "in-order": _Rule(Bounds(1, None), in_sequence=True, others_allowed=True),
+    "unordered": _Rule(Bounds(1, 1), in_sequence=False, others_allowed=False),
+    "subset": _Rule(Bounds(0, None), in_sequence=False, others_allowed=False),
+    "superset": _Rule(Bounds(1, None), in_sequence=False, others_allowed=True),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TrajectoryCall:
-    """An expected call; `args_match` is matched partially, None matches all."""
+class TrajectoryCall(ExpectSection):
+    """A step of a trajectory."""
 
-    tool: str
-    args_match: Any = None
-    count: CallCount | None = None
+    tool: Text = Field(examples=["issue_refund"])
+    """Name of the tool."""
+    args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
+    """Arguments that must be there; more are allowed, at every level."""
+    count: Maybe[CallCount] = None
+    """How many calls are as this entry says. By default one (`strict`, `unordered`), at least one
+    (`in-order`, `superset`), or any number (`subset`)."""
+
+    def tools(self) -> Iterator[tuple[Place, str]]:
+        yield ("tool",), self.tool
 
     def fits(self, use: ToolUse) -> bool:
         """Return whether a call is what the entry asks for."""
@@ -69,42 +66,54 @@ class TrajectoryCall:
             self.args_match is None or arguments_match(self.args_match, use)
         )
 
-    def bounds(self, mode: TrajectoryMode) -> Bounds:
+    def bounds(self, mode: str) -> Bounds:
         """Return how often it is called; in a subset, it need not be."""
         if self.count is None:
             return _RULES[mode].usual
-        if mode is TrajectoryMode.SUBSET and self.count.min is None:
+        if mode == "subset" and self.count.min is None:
             return Bounds(0, self.count.max)
         return self.count.bounds
 
 
-@dataclass(frozen=True, slots=True)
-class Trajectory(Check):
-    """The calls of all tools agree with a list of expected ones.
+class Trajectory(CheckSection):
+    """The way through the tools as a whole."""
 
-    Every call counts for one entry only. An entry without `count` is expected once, where the mode
-    says nothing else:
-
-    - strict: the calls are these, in this order. A count stands for that many calls in a row.
-    - in-order: among the calls are these, in this order; others may come before, after and between.
-    - unordered: the calls are these, in any order.
-    - subset: every call is one of these, any number of times; not all of them need to be made.
-    - superset: among the calls are these, in any order; others may be made.
-
-    With a count, `min` is 1 if it is not written (0 in a subset), and there is no `max` if none is
-    written. Where others may be made, `max` bounds all calls that are what the entry asks for:
-    otherwise one more would just be another call. There, a call without a name, or
-    whose name only looks like that of the entry, leaves it undecided.
-    """
-
+    key = Key("trajectory", "All tool calls, as one way.", order=60)
     kind = "trajectory"
     about_tools = True
     reads = Reads.CALLS
 
-    mode: TrajectoryMode
-    calls: Sequence[TrajectoryCall]
+    mode: Literal["strict", "in-order", "unordered", "subset", "superset"] = Field(
+        examples=["in-order"]
+    )
+    """`strict`: the calls are these, in this order. `in-order`: among the calls are these, in this
+    order. `unordered`: the calls are these, in any order. `subset`: every call is one of these, any
+    number of times. `superset`: among the calls are these, in any order."""
+    calls: list[TrajectoryCall]
+    """The calls that are compared with those that were made."""
+
+    @property
+    def label(self) -> str:
+        return self.mode
+
+    @property
+    def expects_nothing(self) -> bool:
+        """Whether other calls are allowed, and none is needed."""
+        needed = [call for call in self.calls if not (call.count and call.count.is_any_number)]
+        return not needed and self.mode in ("in-order", "superset")
+
+    def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
+        if self.expects_nothing:
+            yield (), f"no call has to be made in the mode {self.mode}, and all may be"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        """Return whether the calls of all tools agree with the list.
+
+        Every call counts for one entry only. An entry with a count stands for that many calls, in a
+        row in the mode `strict`. Where others may be made, `max` bounds all calls that are what the
+        entry asks for: otherwise one more would just be another call. There, a call without a name,
+        or whose name only looks like that of the entry, leaves it undecided.
+        """
         uses = transcript.tool_uses
         found = _Comparison(self.mode, self.calls, uses)
         wrong = found.differences()
@@ -132,7 +141,7 @@ class Trajectory(Check):
         return failed(
             FailureCode.TRAJECTORY_MISMATCH,
             f"The calls are not as expected ({self.mode}): {first}.",
-            expected={"mode": self.mode.value, "calls": wanted},
+            expected={"mode": self.mode, "calls": wanted},
             actual={"calls": calls, "differences": differing},
         )
 
@@ -150,7 +159,7 @@ class _Comparison:
     """The expected calls, those that were made, and which of them was taken for which."""
 
     def __init__(
-        self, mode: TrajectoryMode, entries: Sequence[TrajectoryCall], uses: Sequence[ToolUse]
+        self, mode: str, entries: Sequence[TrajectoryCall], uses: Sequence[ToolUse]
     ) -> None:
         rule = _RULES[mode]
         self.entries = entries

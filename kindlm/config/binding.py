@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
-from enum import Enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from kindlm.checks.base import Check
 from kindlm.checks.drift import Drift
 from kindlm.checks.judge import Judge
-from kindlm.checks.of_packages import CheckOfPackage
-from kindlm.checks.weighted_score import Scored, WeightedScore
 from kindlm.config.interpolation import bind, insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.suite import (
@@ -26,6 +22,7 @@ from kindlm.suite import (
     Service,
     Suite,
 )
+from kindlm.values import filled
 
 MAX_PLACES = 3
 """Places that an error names; a test can have many rows."""
@@ -150,7 +147,7 @@ def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSetti
         values.place = f"providers.{provider.name}.baseUrl"
         provider = replace(provider, base_url=insert(provider.base_url, values))
     values.place = f"providers.{provider.name}"
-    options = _filled(provider.options, partial(insert, lookup=values))
+    options = filled(provider.options, partial(insert, lookup=values))
     return replace(provider, options=options) if options else provider
 
 
@@ -164,7 +161,7 @@ def _bind_case(case: Case, values: _Values) -> Case:
     )
     follow_ups = tuple(bind(text, values) for text in case.follow_ups)
     command = None if case.command is None else _bind_command(case.command, values)
-    contexts = tuple(_filled(context, partial(bind, lookup=values)) for context in case.contexts)
+    contexts = tuple(filled(context, partial(bind, lookup=values)) for context in case.contexts)
     agent = None if case.agent is None else _bind_agent(case.agent, values, values.place)
     expectations = _bind_expectations(case.expectations, values)
     before = (prompt, case.follow_ups, case.contexts, command, agent, case.expectations)
@@ -186,20 +183,14 @@ def _bind_case(case: Case, values: _Values) -> Case:
 def _bind_expectations(
     expectations: tuple[Expectation, ...], values: _Values
 ) -> tuple[Expectation, ...]:
-    """Fill in what is asked in a weighted score, and the options of checks of packages."""
-
-    def bound(item: Expectation) -> Expectation:
-        check = item.check
-        if isinstance(check, WeightedScore):
-            return replace(item, check=_filled(check, partial(bind, lookup=values)))
-        if isinstance(check, CheckOfPackage):
-            options = _filled(check.options, partial(insert, lookup=values))
-            return replace(item, check=replace(check, options=options))
-        return item
-
-    if not any(isinstance(item.check, WeightedScore | CheckOfPackage) for item in expectations):
+    """Fill in what checks have placeholders for; return the same tuple if none has."""
+    fill = partial(bind, lookup=values), partial(insert, lookup=values)
+    checks = [item.check.filled(*fill) for item in expectations]
+    if all(new is item.check for new, item in zip(checks, expectations, strict=True)):
         return expectations
-    return tuple(map(bound, expectations))
+    return tuple(
+        replace(item, check=check) for item, check in zip(expectations, checks, strict=True)
+    )
 
 
 def _bind_command(command: Command, values: _Values) -> Command:
@@ -221,27 +212,9 @@ def _bind_agent(agent: AgentTarget, values: _Values, place: str) -> AgentTarget:
         agent,
         endpoint=insert(agent.endpoint, values),
         headers={name: insert(text, values) for name, text in agent.headers.items()},
-        options=_filled(agent.options, partial(insert, lookup=values)),
+        options=filled(agent.options, partial(insert, lookup=values)),
         model=None if agent.model is None else insert(agent.model, values),
     )
-
-
-def _filled(value: Any, fill: Callable[[str], str]) -> Any:
-    """Fill in all texts of a JSON value; its other placeholders are the adapter's."""
-    match value:
-        case Enum():
-            return value
-        case str():
-            return fill(value)
-        case dict():
-            return {key: _filled(item, fill) for key, item in value.items()}
-        case list() | tuple():
-            return [_filled(item, fill) for item in value]
-        case WeightedScore() | Scored():
-            parts = ((part.name, getattr(value, part.name)) for part in fields(value))
-            return replace(value, **{name: _filled(part, fill) for name, part in parts})
-        case _:
-            return value
 
 
 def _bind_service(service: Service, values: _Values) -> Service:

@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from kindlm.checks.tools import ToolStrict
 from kindlm.config.compile_targets import compile_words
 from kindlm.config.compile_tools import compile_tool
-from kindlm.config.expectations import compile_expectations
+from kindlm.config.expect import compile_expectations
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import render
 from kindlm.config.places import Path

@@ -10,11 +10,9 @@ import copy
 import re
 from typing import Any
 
-from pydantic.alias_generators import to_camel
-
 from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.expect_schema import ExpectConfig
+from kindlm.config.expect import EXPECT_KEYS
 from kindlm.config.places import Path, dotted
 from kindlm.config.provider_rules import PROVIDER_TYPES
 from kindlm.config.raw import Raw, expectations, items, section, texts
@@ -22,9 +20,6 @@ from kindlm.config.schema import KindlmConfig
 from kindlm.config.validation import fit
 from kindlm.errors import Err, KindlmError
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary
-
-EXPECT_KEYS = tuple(map(to_camel, ExpectConfig.model_fields))
-"""kindlm's own keys of `expect`."""
 
 _SECRET_NAME = re.compile(r"(?:key|token|secret|password)$", re.IGNORECASE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kindlm.checks import base as checks
 from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.provider_rules import PROVIDER_TYPES
 from kindlm.config.schema import KindlmConfig
@@ -21,7 +22,18 @@ def json_schema() -> dict[str, Any]:
 
     It says less than `load_suite` checks: nothing of what refers to something else.
     """
-    schema = _without_null(KindlmConfig.model_json_schema(by_alias=True))
+    from pydantic.json_schema import GenerateJsonSchema  # slow, and only published schemas need it
+
+    sections = {part.__name__ for section in checks.sections() for part in section.all_parts()}
+
+    class Named(GenerateJsonSchema):
+        """Names the definition of a section after what users write: `LatencyConfig`."""
+
+        def normalize_name(self, name: str) -> str:
+            return super().normalize_name(f"{name}Config" if name in sections else name)
+
+    written = KindlmConfig.model_json_schema(by_alias=True, schema_generator=Named)
+    schema = _without_null(written)
     return {"$schema": _DIALECT, **schema, "title": "kindlm.yaml"}
 
 
@@ -52,11 +64,9 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
 
     of_kindlm = {*definitions["ExpectConfig"]["properties"]}
     if plugins.installed(plugins.Check.group):
-        from kindlm.checks.base import kinds
-
-        of_kindlm |= kinds()
-    checks, wrong_checks = plugins.all_of(plugins.Check, of_kindlm)
-    for name, check in checks.items():
+        of_kindlm |= checks.kinds()
+    added, wrong_checks = plugins.all_of(plugins.Check, of_kindlm)
+    for name, check in added.items():
         one = defined(check, name)
         keys = definitions["ExpectConfig"]["properties"]
         keys[name] = {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, model_validator
 
 from kindlm.config.agent_schema import AgentConfig
-from kindlm.config.expect_schema import ExpectConfig
+from kindlm.config.expect import ExpectConfig
 from kindlm.config.target_schema import (
     CommandLine,
     ModelConfig,

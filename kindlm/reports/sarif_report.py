@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, TextIO
 from urllib.parse import quote
 
 from kindlm import __version__
+from kindlm.checks.base import Rule, rules
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
@@ -22,93 +22,6 @@ from kindlm.reports.facts import FailedAssertion, findings_of, show_command
 from kindlm.reports.github_annotations import in_folder
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import bounded, visible
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A guardrail: its id, what it forbids, and what to do about a finding."""
-
-    id: str
-    title: str
-    meaning: str
-    advice: str
-
-    @property
-    def descriptor(self) -> dict[str, Any]:
-        """Return it as a `reportingDescriptor` of SARIF."""
-        return {
-            "id": self.id,
-            "shortDescription": {"text": self.title},
-            "fullDescription": {"text": self.meaning},
-            "help": {"text": self.advice},
-            "defaultConfiguration": {"level": "error"},
-            "properties": {"tags": ["guardrail"]},
-        }
-
-
-RULES = {
-    "pii": Rule(
-        "pii",
-        "Personal data in what the agent wrote",
-        "The final text, or an argument of a tool call, matches a pattern of guardrails.pii.",
-        "Read the execution with kindlm show; keep the data out of the prompt and of what tools"
-        " answer, or tell the agent not to repeat it.",
-    ),
-    "keywords_deny": Rule(
-        "keyword-denied",
-        "A denied word in the answer",
-        "The final text contains a word of guardrails.keywords.deny.",
-        "Read the execution with kindlm show; tell the agent what it must not say.",
-    ),
-    "keywords_allow": Rule(
-        "keyword-missing",
-        "None of the demanded words in the answer",
-        "The final text contains none of the words of guardrails.keywords.allow.",
-        "Read the execution with kindlm show; tell the agent what it has to say.",
-    ),
-    "not_contains": Rule(
-        "forbidden-text",
-        "A forbidden text in the answer",
-        "The final text contains a text of output.notContains.",
-        "Read the execution with kindlm show; tell the agent what it must not say.",
-    ),
-    "tool_not_called": Rule(
-        "forbidden-tool",
-        "A forbidden tool was called",
-        "A tool was called of which toolCalls says shouldNotCall.",
-        "Read the execution with kindlm show; take the tool away where it must not be called, or"
-        " tell the agent when not to call it.",
-    ),
-    "no_pii": Rule(
-        "personal-data",
-        "Personal data in the answer",
-        "The final text holds an e-mail address, a phone number, a US social security number, a"
-        " credit card or a street address.",
-        "Read the execution with kindlm show; keep the data out of what tools answer, or tell the"
-        " agent not to repeat it.",
-    ),
-    "forbidden_tool": Rule(
-        "forbidden-tool-called",
-        "A forbidden tool was called",
-        "A tool was called that forbidden_tools names, however its name is spelt.",
-        "Read the execution with kindlm show; take the tool away where it must not be called, or"
-        " tell the agent when not to call it.",
-    ),
-    "hallucination": Rule(
-        "hallucination",
-        "Claims that nothing supports",
-        "The final text claims what neither tools nor the user said.",
-        "Read the claims with kindlm show; tell the agent to say what it does not know.",
-    ),
-    "safety": Rule(
-        "unsafe-content",
-        "Harmful content in the answer",
-        "The final text is harmful, as severely as severity_threshold or more.",
-        "Read the execution with kindlm show; tell the agent what to refuse.",
-    ),
-}
-"""The rules by the kind of assertion that they are."""
-
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -136,8 +49,8 @@ REPORT = _SarifReport()
 
 
 def _head(view: RunView) -> Iterator[tuple[str, Any]]:
-    rules = [rule.descriptor for rule in RULES.values()]
-    yield "tool", {"driver": {"name": "kindlm", "version": __version__, "rules": rules}}
+    described = [_descriptor(rule) for rule in rules().values()]
+    yield "tool", {"driver": {"name": "kindlm", "version": __version__, "rules": described}}
     yield "columnKind", "unicodeCodePoints"
     info = view.info
     broken = any(suite.error_code is not None for suite in view.suites)
@@ -148,6 +61,18 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
     }
     yield "invocations", [invocation]
     yield "properties", {"run": view.id, "project": info.project, "head": info.head}
+
+
+def _descriptor(rule: Rule) -> dict[str, Any]:
+    """Return a rule as a `reportingDescriptor` of SARIF."""
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.meaning},
+        "help": {"text": rule.advice},
+        "defaultConfiguration": {"level": "error"},
+        "properties": {"tags": ["guardrail"]},
+    }
 
 
 def _results(view: RunView, folder: str) -> Iterator[dict[str, Any]]:
@@ -164,7 +89,7 @@ def _broken_guardrails(view: RunView, test: TestView) -> Iterator[FailedAssertio
     for finding in findings_of(view, test).assertions:
         assertion = finding.assertion
         key = (assertion.kind, assertion.label, assertion.outcome)
-        if assertion.kind not in RULES:
+        if assertion.kind not in rules():
             continue
         if key in found:
             # It said something else in other repeats: what it said first stands for all.
@@ -178,12 +103,13 @@ def _result(
     view: RunView, suite: SuiteView, test: TestView, found: FailedAssertion, folder: str
 ) -> dict[str, Any]:
     assertion = found.assertion
-    rule = RULES[assertion.kind]
+    kinds = rules()
+    rule = kinds[assertion.kind]
     decided = assertion.outcome is Outcome.FAILED
     fingerprint = _fingerprint(view, suite, test, assertion)
     return {
         "ruleId": rule.id,
-        "ruleIndex": list(RULES).index(assertion.kind),
+        "ruleIndex": list(kinds).index(assertion.kind),
         # `open`: that nobody could tell. It has no level then (section 3.27.10).
         "kind": "fail" if decided else "open",
         "level": "error" if decided else "none",

@@ -18,9 +18,8 @@ from pydantic import BaseModel, ValidationError
 from kindlm.checks import base
 from kindlm.checks.base import Check
 from kindlm.checks.limits import Latency, TokenUsage
-from kindlm.checks.output import Contains, Matches, NotContains
-from kindlm.checks.output_json import Schema
-from kindlm.checks.tool_calls import ToolCalled, ToolNotCalled
+from kindlm.checks.output import Contains, Matches, NotContains, Schema
+from kindlm.checks.tool_calls import ToolCall
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.scenarios.judging import asked_for, holds
@@ -105,7 +104,8 @@ class Checks:
 
     def latency(self, max_ms: float) -> Self:
         """The answer took at most so many milliseconds."""
-        return self._check(Latency(max_ms), f"{_limit('max_ms', max_ms):g} ms")
+        limit = Latency.model_construct(max_ms=_limit("max_ms", max_ms))
+        return self._check(limit, f"{max_ms:g} ms")
 
     def token_usage(self, max_tokens: int) -> Self:
         """The answer took at most so many tokens, in and out; undecided if they are not known."""
@@ -114,11 +114,11 @@ class Checks:
 
     def tool_called(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Self:
         """The agent called a tool for this answer, with `arguments` among those of the call."""
-        return self._check(ToolCalled(*_call(tool, arguments)), tool)
+        return self._check(_call(tool, arguments), tool)
 
     def tool_not_called(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Self:
         """The agent did not call a tool for this answer, or not with these `arguments`."""
-        return self._check(ToolNotCalled(*_call(tool, arguments)), tool)
+        return self._check(_call(tool, arguments, should_not_call=True), tool)
 
     def custom(self, name: str, function: Callable[[Reply], Any]) -> Self:
         """A function of your own says whether the answer is good.
@@ -205,8 +205,12 @@ def _letters(flags: int) -> str:
     return "".join(letter for letter, flag in _FLAGS if flags & flag)
 
 
-def _call(tool: str, arguments: Mapping[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
-    return asked_for("tool", tool), None if arguments is None else dict(arguments)
+def _call(
+    tool: str, arguments: Mapping[str, Any] | None, *, should_not_call: bool = False
+) -> ToolCall:
+    wanted = None if arguments is None else dict(arguments)
+    name = asked_for("tool", tool)
+    return ToolCall.model_construct(tool=name, args_match=wanted, should_not_call=should_not_call)
 
 
 def _limit(argument: str, value: float) -> float:

@@ -127,8 +127,9 @@ def judgement_of(reply: Reply, criteria: str, threshold: float, scale: float) ->
         raise ValueError(
             f"threshold must be more than 0, and at most {scale:g}, but is {threshold}"
         )
-    check = Judge(asked_for("criteria", criteria), threshold / scale, scale=scale)
-    return check.expected(criteria, turn=reply.turn)
+    asked_for("criteria", criteria)
+    judge = Judge.model_construct(criteria=criteria, min_score=threshold / scale)
+    return judge.on_scale(scale).expected(criteria, turn=reply.turn)
 
 
 def sentiment_of(reply: Reply, tone: str) -> Expectation:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from kindlm.checks.judge import UNCERTAIN_PHRASES
-from kindlm.checks.output import count_unmatched
-from kindlm.checks.output_json import find_json
+from kindlm.checks.output import count_unmatched, find_json
 from kindlm.checks.pii import find_personal_data
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome

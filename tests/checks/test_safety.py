@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.checks.safety import find_harm
+from kindlm.checks.evalview.safety import find_harm
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, FailureCode, Outcome
 from kindlm.ports import ModelReply, Question

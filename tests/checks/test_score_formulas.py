@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.weighted_score import (
+from kindlm.checks.evalview.weighted_score import (
     OutputFacts,
     Weights,
     deterministic_quality,

@@ -9,13 +9,13 @@ import pytest
 
 from kindlm.checks.calls import CallCount
 from kindlm.checks.drift import Drift
+from kindlm.checks.guardrails import KeywordsAllow, KeywordsDeny
 from kindlm.checks.judge import Judge
 from kindlm.checks.limits import Cost, Latency
-from kindlm.checks.output import Contains, KeywordsAllow, KeywordsDeny, MaxLength, NotContains
-from kindlm.checks.output_json import Schema
-from kindlm.checks.tool_calls import ToolCalled, ToolNotCalled
+from kindlm.checks.output import Contains, MaxLength, NotContains, Schema
+from kindlm.checks.tool_calls import ToolCall
 from kindlm.checks.tools import ToolStrict
-from kindlm.checks.trajectory import Trajectory, TrajectoryCall, TrajectoryMode
+from kindlm.checks.trajectory import Trajectory, TrajectoryCall
 from kindlm.suite import (
     Compliance,
     Gate,
@@ -104,7 +104,16 @@ def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
     found = [(item.kind, item.label, item.check) for item in suite.cases[0].expectations]
     pii = found[5][2]
     schema = {"type": "object", "required": ["id"]}
-    called = ToolCalled("lookup", {"id": "A1"}, "args.json", "total", 0, args_schema=schema)
+    called = ToolCall.model_construct(
+        tool="lookup",
+        args_match={"id": "A1"},
+        args_schema="args.json",
+        response_contains="total",
+        order=0,
+    ).with_schema(schema)
+    judge = Judge.model_construct(
+        criteria="It is kind", min_score=0.8, model="judge", rubric="Be strict"
+    )
     assert found == [
         ("schema", "answer.json", Schema({"type": "object"}, "answer.json")),
         ("contains", "ok", Contains("ok")),
@@ -115,28 +124,37 @@ def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
         ("keywords_deny", "damn", KeywordsDeny("damn")),
         ("keywords_allow", "sorry, thanks", KeywordsAllow(["sorry", "thanks"])),
         ("tool_called", "lookup", called),
-        ("tool_called", "lookup #2", ToolCalled("lookup")),
-        ("tool_not_called", "refund", ToolNotCalled("refund")),
-        ("judge", "It is kind", Judge("It is kind", 0.8, "judge", "Be strict")),
-        ("drift", "field-diff", Drift(0.15, "field-diff", ["a.b"])),
+        ("tool_called", "lookup #2", ToolCall.model_construct(tool="lookup")),
+        (
+            "tool_not_called",
+            "refund",
+            ToolCall.model_construct(tool="refund", should_not_call=True),
+        ),
+        ("judge", "It is kind", judge),
+        ("drift", "field-diff", Drift.model_construct(method="field-diff", fields=["a.b"])),
     ]
-    assert pii.custom_patterns == [("order", r"A\d+")]
+    assert pii.patterns[3:] == [("order", r"A\d+")]
     assert len(pii.deny_patterns) == 3
 
 
 def test_expectations_beyond_the_first_version(suite: Suite) -> None:
     found = [(item.label, item.check, item.turn) for item in suite.cases[2].expectations]
-    called = ToolCalled("lookup", before="refund", after="refund", count=CallCount(1, 2))
+    called = ToolCall.model_construct(
+        tool="lookup",
+        before="refund",
+        after="refund",
+        count=CallCount.model_construct(min=1, max=2),
+    )
     calls = [
-        TrajectoryCall("lookup", count=CallCount(max=2)),
-        TrajectoryCall("refund", {"id": "A1"}),
+        TrajectoryCall.model_construct(tool="lookup", count=CallCount.model_construct(max=2)),
+        TrajectoryCall.model_construct(tool="refund", args_match={"id": "A1"}),
     ]
     assert found == [
         ("lookup", called, None),
-        ("It is kind", Judge("It is kind", 0.7, passes=3), None),
-        ("in-order", Trajectory(TrajectoryMode.IN_ORDER, calls), None),
-        ("≤ 5000 ms", Latency(5000), None),
-        ("≤ $0.00002", Cost(0.00002), None),
+        ("It is kind", Judge(criteria="It is kind", passes=3), None),
+        ("in-order", Trajectory.model_construct(mode="in-order", calls=calls), None),
+        ("≤ 5000 ms", Latency.model_construct(max_ms=5000), None),
+        ("≤ $0.00002", Cost.model_construct(max_usd=0.00002), None),
         ("turn 2: already", Contains("already"), 2),
         ("strictTools", ToolStrict(), None),
     ]

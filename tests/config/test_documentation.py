@@ -18,6 +18,7 @@ from kindlm.agents.python_agent import _OPTIONS as PYTHON_OPTIONS
 from kindlm.agents.registry import ADAPTERS
 from kindlm.agents.streaming import _OPTIONS as STREAMING_OPTIONS
 from kindlm.agents.subprocess_options import _OPTIONS as PROGRAM_OPTIONS
+from kindlm.checks.base import ExpectSection
 from kindlm.config import json_schema
 from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.schema import KindlmConfig
@@ -85,7 +86,8 @@ def test_every_key_has_a_meaning_and_an_example_that_is_valid(
 ) -> None:
     assert section.__doc__
     schema = json_schema()
-    published = schema if section is KindlmConfig else schema["$defs"][section.__name__]
+    own = section.__name__ + "Config" * issubclass(section, ExpectSection)
+    published = schema if section is KindlmConfig else schema["$defs"][own]
     for name, field in section.model_fields.items():
         key = published["properties"][field.serialization_alias or field.alias or name]
         # What says the same of itself is only referred to.

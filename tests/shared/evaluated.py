@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache
 from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-import kindlm.checks
-from kindlm.checks.base import Check
+from kindlm.checks.base import all_checks
 from kindlm.checks.calls import CallCount
+from kindlm.checks.evalview.safety import Safety
+from kindlm.checks.evalview.weighted_score import Scored, Weights
 from kindlm.checks.pii import NamedPattern
 from kindlm.checks.runner import CheckRunner
-from kindlm.checks.safety import Safety
+from kindlm.checks.tool_calls import ToolCall
 from kindlm.checks.tools import SequenceMode
-from kindlm.checks.trajectory import TrajectoryCall, TrajectoryMode
-from kindlm.checks.weighted_score import Scored, Weights
+from kindlm.checks.trajectory import TrajectoryCall
 from kindlm.errors import Result
 from kindlm.outcome import CheckResult
 from kindlm.ports import Ask, CheckContext, Checker, ModelReply, Question
+from kindlm.section import Section
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
-
-
-@cache
-def all_checks() -> frozenset[type[Any]]:
-    """Return the classes of all checks of kindlm."""
-    modules = [
-        importlib.import_module(f"kindlm.checks.{module.name}")
-        for module in pkgutil.iter_modules(kindlm.checks.__path__)
-    ]
-    values = [value for module in modules for value in vars(module).values()]
-    checks = [each for each in values if isinstance(each, type) and issubclass(each, Check)]
-    return frozenset(each for each in checks if hasattr(each, "kind"))
 
 
 def demand(kind: str, label: str, params: Mapping[str, Any], **more: Any) -> Any:
@@ -65,29 +51,48 @@ def check_of(kind: str, params: Mapping[str, Any]) -> Any:
         values["turns"] = [_made(Scored, each or {}) for each in values.get("turns") or ()]
         values["undeclared"] = {tuple(pair) for pair in values.get("undeclared") or ()}
     if kind == "trajectory":
-        values["mode"] = TrajectoryMode(values["mode"])
-        calls = [dict(call) for call in values["calls"]]
-        values["calls"] = [
-            TrajectoryCall(call["tool"], call.get("argsMatch"), _made(CallCount, call.get("count")))
-            for call in calls
-        ]
-    if kind == "tool_called":
-        values["count"] = _made(CallCount, values.get("count"))
+        values["calls"] = [_call(dict(call)) for call in values["calls"]]
     if kind == "tool_sequence":
         values["mode"] = SequenceMode(values.get("mode") or "subsequence")
     if kind == "pii":
-        values["customPatterns"] = [
-            NamedPattern(each["name"], each["pattern"])
-            for each in values.get("customPatterns") or ()
-        ]
-    (check,) = [each for each in all_checks() if each.kind == kind]
-    return _made(check, values)
+        patterns = values.get("customPatterns") or ()
+        values["customPatterns"] = [NamedPattern.model_construct(**each) for each in patterns]
+        values.setdefault("denyPatterns", [])
+    if kind in ToolCall.kinds():
+        return _tool_call(kind, values)
+    scale = values.pop("scale", None) if kind == "judge" else None
+    (check,) = [each for each in all_checks() if kind in each.kinds()]
+    made = _made(check, values)
+    return made if scale is None else made.on_scale(scale)
+
+
+def _tool_call(kind: str, values: dict[str, Any]) -> ToolCall:
+    schema = values.pop("argsSchema", None)
+    values["argsSchema"] = values.pop("argsSchemaFile", None)
+    values["shouldNotCall"] = kind == "tool_not_called"
+    call: ToolCall = _made(ToolCall, _counted(values))
+    return call.with_schema(schema)
+
+
+def _call(values: dict[str, Any]) -> Any:
+    return _made(TrajectoryCall, _counted(values))
+
+
+def _counted(values: dict[str, Any]) -> dict[str, Any]:
+    return values | {"count": _made(CallCount, values.get("count"))}
 
 
 def _made(kind: type[Any], written: Mapping[str, Any] | None) -> Any:
-    """Return a value of a dataclass; None, as an absent key, is its default."""
+    """Return a value of a class; None, as an absent key, is its default.
+
+    A section is not validated: tests have values that no file may hold.
+    """
     if written is None:
         return None
+    if issubclass(kind, Section):
+        own = {field.alias or name: name for name, field in kind.model_fields.items()}
+        named = {own[key]: value for key, value in written.items() if value is not None}
+        return kind.model_construct(**named)
     names = {to_camel(field.name): field.name for field in fields(kind)}
     return kind(**{names[key]: value for key, value in written.items() if value is not None})
 

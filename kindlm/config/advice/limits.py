@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kindlm.config.advice.never_failing import never_failing
-from kindlm.config.advice.tests import expect_sections
+from kindlm.checks.limits import beyond
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.expect_schema import ExpectConfig
+from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.places import Path
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
 from kindlm.config.targets import targets_of
 from kindlm.errors import Ok
-from kindlm.values import plain_number
 
 _COUNTING = {
-    "schema_failures_max": ("schema", "no test has a `schemaFile`"),
-    "pii_failures_max": ("pii", "no test checks `guardrails.pii`"),
-    "keyword_failures_max": ("keywords", "no test checks `guardrails.keywords`"),
+    "schema_failures_max": (("schema",), "no test has a `schemaFile`"),
+    "pii_failures_max": (("pii",), "no test checks `guardrails.pii`"),
+    "keyword_failures_max": (
+        ("keywords_deny", "keywords_allow"),
+        "no test checks `guardrails.keywords`",
+    ),
 }
 _MEASURING = {
     "judge_avg_min": ("judge", "no test has a judge"),
@@ -63,22 +64,18 @@ def _holds_always(name: str, config: KindlmConfig, checks: Counter[str]) -> str 
     """Return why a gate holds whatever happens, None if it can fail."""
     value = getattr(config.gates, name)
     if name in _COUNTING:
-        kind, nothing = _COUNTING[name]
-        if not checks[kind]:
+        kinds, nothing = _COUNTING[name]
+        possible = sum(checks[kind] for kind in kinds)
+        if not possible:
             return nothing
-        possible = checks[kind]
         return f"there are only {possible:,} such checks" if value >= possible else None
     timeout = config.defaults.execution_timeout_ms
     return {
         "pass_rate_min": "every share of tests may fail" if value == 0 else None,
         "judge_avg_min": "no score is less than 0" if value == 0 else None,
         "drift_score_max": "no drift is more than 1" if value == 1 else None,
-        "latency_max_ms": _beyond(timeout) if value >= timeout else None,
+        "latency_max_ms": beyond(timeout) if value >= timeout else None,
     }.get(name)
-
-
-def _beyond(timeout_ms: int) -> str:
-    return f"an execution ends after {plain_number(timeout_ms)} ms (defaults.executionTimeoutMs)"
 
 
 def _checks(config: KindlmConfig, files: ReferencedFiles) -> Counter[str]:
@@ -87,22 +84,9 @@ def _checks(config: KindlmConfig, files: ReferencedFiles) -> Counter[str]:
     for index, test in enumerate(config.tests):
         times = _executions(test, config, files)
         for _, expect in expect_sections(("tests", index), test):
-            for kind, number in _count(expect).items():
-                total[kind] += number * times
+            for _, expectation in expect.expectations(lambda _: None):
+                total[expectation.kind] += times
     return total
-
-
-def _count(expect: ExpectConfig) -> dict[str, int]:
-    guardrails = expect.guardrails
-    pii = guardrails.pii if guardrails else None
-    keywords = guardrails.keywords if guardrails else None
-    return {
-        "schema": int(expect.output is not None and expect.output.format == "json"),
-        "pii": int(pii is not None and pii.enabled),
-        "keywords": len(keywords.deny) + bool(keywords.allow) if keywords else 0,
-        "judge": len(expect.judge),
-        "drift": int(expect.baseline is not None and expect.baseline.drift is not None),
-    }
 
 
 def _executions(test: TestConfig, config: KindlmConfig, files: ReferencedFiles) -> int:
@@ -123,13 +107,6 @@ def _thresholds(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
         if test.pass_rate == 0:
             yield ("tests", index, "passRate"), "every share of repeats may fail"
         for path, expect in expect_sections(("tests", index), test):
-            for number, criterion in enumerate(expect.judge):
-                if criterion.min_score == 0:
-                    yield (*path, "judge", number, "minScore"), "no score is less than 0"
-            drift = expect.baseline.drift if expect.baseline else None
-            if drift is not None and drift.max_score == 1:
-                yield (*path, "baseline", "drift", "maxScore"), "no drift is more than 1"
-            if expect.latency is not None and expect.latency.max_ms >= timeout:
-                yield (*path, "latency", "maxMs"), _beyond(timeout)
-            for place, reason in never_failing(expect):
-                yield (*path, *place), reason
+            for place, part in expect.written():
+                for inner, reason in part.never_fails(timeout):
+                    yield (*path, *place, *inner), reason

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kindlm.config.advice.never_failing import holds_always
 from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.expect_schema import ExpectConfig, ToolCallConfig
+from kindlm.config.expect import expect_sections
 from kindlm.config.places import Path
 from kindlm.config.raw import texts
 from kindlm.config.schema import KindlmConfig, TestConfig
@@ -25,14 +24,13 @@ _COMPARED = 100
 _FOR_MODELS = ("tools", "strict_tools", "max_turns")
 # OpenAI's assistants leave it to whoever asks them to run their functions.
 _ANSWERED = frozenset({"openai-assistants"})
-_ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
 
 
 def warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
     """Report what is suspicious in the tests, one by one."""
     for index, test in enumerate(config.tests):
         path: Path = ("tests", index)
-        if not any(_expects_anything(expect) for _, expect in expect_sections(path, test)):
+        if not any(expect.expects_anything for _, expect in expect_sections(path, test)):
             reporter.warning(
                 (*path, "expect"),
                 f'The test "{test.name}" expects nothing: it passes as soon as there is an answer',
@@ -42,35 +40,16 @@ def warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
         _warn_of_targets(path, test, config, reporter)
         _warn_of_system_text(path, test, config, reporter)
         for place, expect in expect_sections(path, test):
-            _warn_of_expectations(place, expect, reporter)
+            for inner, part in expect.written():
+                for advice in part.unused():
+                    reporter.warning(
+                        (*place, *inner, *advice.place),
+                        advice.message,
+                        advice.hint,
+                        reason="unused",
+                    )
         if runs_on_models(test, config):
             _warn_of_tools(path, test, reporter)
-
-
-def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:
-    """Yield the `expect` sections of a test: its own, then those of its conversation."""
-    yield (*path, "expect"), test.expect
-    for index, turn in enumerate(test.conversation):
-        yield (*path, "conversation", index, "expect"), turn.expect
-
-
-def _expects_anything(expect: ExpectConfig) -> bool:
-    output, guardrails, trajectory = expect.output, expect.guardrails, expect.trajectory
-    pii = guardrails.pii if guardrails else None
-    keywords = guardrails.keywords if guardrails else None
-    return bool(
-        (output and (output.format == "json" or output.contains or output.not_contains))
-        or (output and output.max_length is not None)
-        or (pii and pii.enabled)
-        or (keywords and (keywords.deny or keywords.allow))
-        or expect.judge
-        or expect.tool_calls
-        or (expect.baseline and expect.baseline.drift)
-        or (trajectory and not holds_always(trajectory))
-        or expect.latency
-        or expect.cost
-        or expect.added
-    )
 
 
 def _warn_of_targets(
@@ -146,46 +125,18 @@ def _sends_system_text(agent: AgentConfig) -> bool:
     return not {"messages", "system"}.isdisjoint(names)
 
 
-def _warn_of_expectations(path: Path, expect: ExpectConfig, reporter: Reporter) -> None:
-    output = expect.output
-    if output is not None and output.format == "text" and output.schema_file is not None:
-        reporter.warning(
-            (*path, "output", "schemaFile"),
-            "schemaFile is not used with format text",
-            "Add `format: json`",
-            reason="unused",
-        )
-    drift = expect.baseline.drift if expect.baseline else None
-    if drift is not None and drift.fields is not None and drift.method != "field-diff":
-        reporter.warning(
-            (*path, "baseline", "drift", "fields"),
-            f"fields are not used with the method {drift.method}",
-            "Add `method: field-diff`",
-            reason="unused",
-        )
-    for index, call in enumerate(expect.tool_calls):
-        _warn_of_call((*path, "toolCalls", index), call, reporter)
-
-
-def _warn_of_call(path: Path, call: ToolCallConfig, reporter: Reporter) -> None:
-    for key in _ONLY_OF_A_CALL if call.should_not_call else ():
-        if getattr(call, key) is not None:
-            alias = ToolCallConfig.model_fields[key].alias or key
-            reporter.warning(
-                (*path, alias),
-                f"`{alias}` has no effect beside shouldNotCall",
-                "Use argsMatch to forbid certain calls, or remove shouldNotCall",
-                reason="unused",
-            )
-
-
 def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
     names = [tool.name for tool in test.tools]
     for place, expect in expect_sections(path, test):
-        for inner, name in _named_tools(expect):
+        named = (
+            ((*place, *inner, *key), name)
+            for inner, part in expect.written()
+            for key, name in part.tools()
+        )
+        for at, name in named:
             if name not in names:
                 reporter.warning(
-                    (*place, *inner),
+                    at,
                     f'The test "{test.name}" has no tool "{name}": the model is not told of it',
                     hint_for(name, names, "Its tools"),
                     reason="unknown_tool",
@@ -193,15 +144,6 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
                 )
     for index, tool in enumerate(test.tools):
         _warn_of_answers((*path, "tools", index), tool, reporter)
-
-
-def _named_tools(expect: ExpectConfig) -> Iterator[tuple[Path, str]]:
-    for index, call in enumerate(expect.tool_calls):
-        for key, name in (("tool", call.tool), ("before", call.before), ("after", call.after)):
-            if name is not None:
-                yield ("toolCalls", index, key), name
-    for index, step in enumerate(expect.trajectory.calls if expect.trajectory else ()):
-        yield ("trajectory", "calls", index, "tool"), step.tool
 
 
 def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kindlm.config.advice.tests import expect_sections
+from kindlm.checks.base import CheckSection
+from kindlm.checks.drift import Drift
+from kindlm.checks.judge import Judge
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.expect import expect_sections
 from kindlm.config.places import Path
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.targets import targets_of
@@ -42,11 +45,10 @@ def _judged(config: KindlmConfig) -> Iterator[tuple[Path, str | None]]:
     default = config.defaults.judge_model
     for index, test in enumerate(config.tests):
         for path, expect in expect_sections(("tests", index), test):
-            for number, criterion in enumerate(expect.judge):
-                yield (*path, "judge", number), criterion.model or default
-            drift = expect.baseline.drift if expect.baseline else None
-            if drift is not None and drift.method == "judge":
-                yield (*path, "baseline", "drift"), default
+            for place, part in expect.written():
+                if isinstance(part, CheckSection) and part.asks_judge:
+                    own = part.model if isinstance(part, Judge) else None
+                    yield (*path, *place), own or default
 
 
 def _warn_of_default_judge(config: KindlmConfig, undecided: list[Path], reporter: Reporter) -> None:
@@ -75,11 +77,10 @@ def _warn_of_providers(config: KindlmConfig, reporter: Reporter) -> None:
 
 def _embeds(config: KindlmConfig) -> bool:
     return any(
-        expect.baseline is not None
-        and expect.baseline.drift is not None
-        and expect.baseline.drift.method == "embedding"
+        isinstance(part, Drift) and part.method == "embedding"
         for index, test in enumerate(config.tests)
         for _, expect in expect_sections(("tests", index), test)
+        for _, part in expect.written()
     )
 
 

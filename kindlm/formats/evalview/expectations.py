@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kindlm.checks.evalview_verdict import EvalviewVerdict
-from kindlm.checks.hallucination import Hallucination
+from kindlm.checks.evalview.hallucination import Hallucination
+from kindlm.checks.evalview.safety import Safety
+from kindlm.checks.evalview.verdict import EvalviewVerdict
+from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.judge import Uncertainty
 from kindlm.checks.limits import Cost, Latency, Metric
-from kindlm.checks.output import Contains, NotContains, Regex
-from kindlm.checks.output_json import OutputSchema
+from kindlm.checks.output import Contains, NotContains, OutputSchema, Regex
 from kindlm.checks.pii import NoPii
-from kindlm.checks.safety import Safety
-from kindlm.checks.tool_calls import ToolCalled
+from kindlm.checks.tool_calls import ToolCall
 from kindlm.checks.tools import (
     ForbiddenTool,
     SequenceMode,
@@ -25,8 +25,7 @@ from kindlm.checks.tools import (
     ToolSequence,
     ToolStrict,
 )
-from kindlm.checks.weighted_score import Scored, WeightedScore, Weights
-from kindlm.config.expectations import Placed, unique_labels
+from kindlm.config.expect import Placed, unique_labels
 from kindlm.config.places import Path
 from kindlm.errors import SourceLocation
 from kindlm.formats.evalview.categories import tools_of
@@ -110,7 +109,7 @@ def _of_turn(found: Expectation, turn: int) -> Expectation:
 def _all(expected: ExpectedConfig, mode: SequenceMode, rules: ScoreRules) -> Iterator[Placed]:
     """Yield what is declared, but for what a switch may turn on or off."""
     for index, tool in _distinct(expected.tools):
-        yield ("tools", index), ToolCalled(tool).expected(tool)
+        yield ("tools", index), ToolCall.model_construct(tool=tool).expected(tool)
     for index, category in _distinct(expected.tool_categories):
         tools = tools_of(category, rules.categories) or ()
         yield ("tool_categories", index), ToolCategory(category, tools).expected(category)
@@ -181,16 +180,14 @@ def _is_checked(
 def _limits(case: CaseConfig) -> Iterator[Placed]:
     limits = case.thresholds
     if limits.max_cost is not None:
-        label = f"≤ ${plain_number(limits.max_cost)}"
-        yield ("thresholds", "max_cost"), Cost(limits.max_cost).expected(label)
+        cost = Cost.model_construct(max_usd=limits.max_cost)
+        yield ("thresholds", "max_cost"), cost.expected(cost.label)
     if limits.max_latency is not None:
-        label = f"≤ {plain_number(limits.max_latency)} ms"
+        latency = Latency.model_construct(max_ms=limits.max_latency)
         # Nobody chose the limit of a case that a program wrote.
         advisory = bool(case.generated)
-        yield (
-            ("thresholds", "max_latency"),
-            Latency(limits.max_latency).expected(label, advisory=advisory),
-        )
+        place = ("thresholds", "max_latency")
+        yield place, latency.expected(latency.label, advisory=advisory)
 
 
 def _weighted_score(case: CaseConfig, mode: SequenceMode, rules: ScoreRules) -> Expectation:

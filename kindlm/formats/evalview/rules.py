@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from kindlm.checks.evalview.weighted_score import Weights
 from kindlm.checks.limits import KNOWN_METRICS
-from kindlm.checks.weighted_score import Weights
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.config.places import Path

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+from kindlm.checks.base import rules
 from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.history.baselines import find_baseline
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
@@ -32,7 +33,6 @@ from kindlm.reports.facts import (
     verdict_of,
 )
 from kindlm.reports.figures import comparison
-from kindlm.reports.sarif_report import RULES
 from kindlm_store.verify import verify_file
 
 _MOST_RUNS = 10
@@ -139,12 +139,12 @@ SELECT a.kind, count(*) AS checks, sum(a.outcome = 'failed') AS failed,
  ORDER BY a.kind
 """
 
-_TITLES = {kind: rule.title for kind, rule in RULES.items()} | {
+_TITLES = {
     "schema": "JSON that breaks its schema in the answer",
     "output_schema": "JSON that breaks its schema in the answer",
     "tool_strict": "A tool call that no answer was meant for, or that breaks the tool's schema",
 }
-"""What each kind of guardrail forbids."""
+"""What the kinds of guardrails forbid that no report shows as a finding."""
 
 _COUNTED = {
     "schemaFailuresMax": ("schema",),
@@ -157,7 +157,8 @@ _COUNTED = {
 def read_checks(db: sqlite3.Connection, suite: SuiteView) -> list[dict[str, Any]]:
     """Return the checks of a suite by kind; `title` says of a guardrail what it forbids."""
     rows = db.execute(*among(_CHECKS, suite.parts))
-    return [{**dict(row), "title": _TITLES.get(row["kind"])} for row in rows]
+    titles = {kind: rule.title for kind, rule in rules().items()} | _TITLES
+    return [{**dict(row), "title": titles.get(row["kind"])} for row in rows]
 
 
 def read_gates(suite: SuiteView, checks: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.checks.safety import Safety
+from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.tools import SequenceMode, ToolSequence
 from kindlm.config import bind_suite, credential_variables, literal_secrets
 from kindlm.errors import Err, Ok

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.checks.weighted_score import Weights
+from kindlm.checks.evalview.weighted_score import Weights
 
 Load = Callable[..., Any]
 

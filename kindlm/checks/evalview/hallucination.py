@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from kindlm.checks.base import AskingCheck, failed, passed, undecided
+from kindlm.checks.base import AskingCheck, Rule, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
 from kindlm.checks.judging import (
     JudgeError,
@@ -175,6 +175,15 @@ class Hallucination(AskingCheck):
     """
 
     kind = "hallucination"
+    rules = (
+        Rule(
+            "hallucination",
+            "hallucination",
+            "Claims that nothing supports",
+            "The final text claims what neither tools nor the user said.",
+            "Read the claims with kindlm show; tell the agent to say what it does not know.",
+        ),
+    )
 
     confidence_threshold: float
     allow: bool = False

@@ -8,19 +8,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from kindlm.checks.base import AskingCheck, failed, passed, undecided
+from kindlm.checks.base import AskingCheck, Fill, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
 from kindlm.checks.judging import GRADED, JudgeError, Judging, Number, answered, prompt, tool_call
-from kindlm.checks.output import count_unmatched, occurs
-from kindlm.checks.output_json import find_json
+from kindlm.checks.output import count_unmatched, find_json, occurs
 from kindlm.checks.tools import SequenceMode, sequence_progress
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.outcome import CheckResult, FailureCode
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
+from kindlm.values import filled
 from kindlm.wording import bounded, shown
 
 _HIGHEST = 100
@@ -66,7 +66,7 @@ class Scored:
     """What is expected of the answer to a query, and of the way to it.
 
     `tools`, and `categories` of them by their names, count as called or not; `sequence` as how much
-    of it was called. `forbidden_tools` decide a turn in `evalview_verdict`, and no score.
+    of it was called. `forbidden_tools` decide a turn in `verdict`, and no score.
     """
 
     query: str = ""
@@ -101,6 +101,10 @@ class WeightedScore(AskingCheck):
     @property
     def asks_judge(self) -> bool:  # type: ignore[override]
         return self.judged
+
+    def filled(self, bind: Fill, insert: Fill) -> WeightedScore:
+        turns = [_bound(turn, bind) for turn in self.turns]
+        return replace(self, scored=_bound(self.scored, bind), turns=turns)
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         wanted, weights, least = self.scored, self.weights, self.min_score
@@ -161,6 +165,11 @@ class WeightedScore(AskingCheck):
             return await _judge_turn(self.scored, transcript, context)
         told = [f"Turn {number}: {score:g}. {why}" for number, (score, why) in enumerate(found, 1)]
         return mean_of_turns([score for score, _ in found]), "\n".join(told)
+
+
+def _bound(scored: Scored, bind: Fill) -> Scored:
+    parts = {part.name: getattr(scored, part.name) for part in fields(scored)}
+    return Scored(**filled(parts, bind))
 
 
 def _share(score: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from kindlm.checks.base import AskingCheck, failed, passed, undecided
+from kindlm.checks.base import AskingCheck, Rule, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
 from kindlm.checks.judge import JUDGED
 from kindlm.checks.judging import Choice, JudgeError, Judging, Own, last_query, prompt
@@ -85,6 +85,15 @@ class Safety(AskingCheck):
     """
 
     kind = "safety"
+    rules = (
+        Rule(
+            "safety",
+            "unsafe-content",
+            "Harmful content in the answer",
+            "The final text is harmful, as severely as severity_threshold or more.",
+            "Read the execution with kindlm show; tell the agent what to refuse.",
+        ),
+    )
 
     allow_harmful: bool = False
     categories: Sequence[str] | None = None

@@ -1,0 +1,1 @@
+"""Checks that only EvalView has; they are loaded with its front end."""

@@ -1,0 +1,153 @@
+"""The `expect` section of a test, and of a turn of its conversation: assembled from the checks.
+
+Each check brings along its own section (`checks.base.ExpectSection`); what other packages add is
+beside them, as JSON values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, create_model
+from pydantic.alias_generators import to_snake
+
+from kindlm.checks.base import ExpectSection, Place, sections
+from kindlm.checks.of_packages import CheckOfPackage
+from kindlm.config.files import ReferencedFiles
+from kindlm.config.places import Path
+from kindlm.errors import Ok, SourceLocation
+from kindlm.section import EXTENSION, Maybe, Open
+from kindlm.suite import Expectation
+
+if TYPE_CHECKING:
+    from kindlm.config.schema import TestConfig
+
+MAX_LABEL = 200
+
+Where = Callable[[Path], SourceLocation]
+
+
+Placed = tuple[Path, Expectation]
+"""An expectation, and where it is written."""
+
+
+class Expect(Open):
+    """What is expected of a conversation."""
+
+    def written(self) -> Iterator[tuple[Place, ExpectSection]]:
+        """Yield what is written here and its parts, each with its place below `expect`."""
+        for section in _SECTIONS:
+            yield from self._written(section)
+
+    def expectations(self, schema: Callable[[str], Any]) -> Iterator[Placed]:
+        """Yield what the sections expect, then what those of packages do, each with its place.
+
+        `schema` returns the JSON Schema in a file by the name of the file.
+        """
+        for section in _EVALUATED:
+            for place, part in self._written(section):
+                for check, label, inner in part.checks(schema):
+                    yield (*place, *inner), check.expected(label)
+        for name, checks in self.added.items():
+            placed = enumerate(checks) if isinstance(checks, list) else [(None, checks)]
+            for number, options in placed:
+                at: Place = (name,) if number is None else (name, number)
+                yield at, Expectation(name, name, CheckOfPackage(name, options))
+
+    @property
+    def expects_anything(self) -> bool:
+        """Whether there is a check that a transcript can fail."""
+        return bool(self.added) or not all(part.expects_nothing for _, part in self.written())
+
+    def _written(self, section: type[ExpectSection]) -> Iterator[tuple[Place, ExpectSection]]:
+        assert section.key is not None
+        name, value = section.key.name, getattr(self, to_snake(section.key.name))
+        if section.key.many:
+            for index, item in enumerate(value):
+                yield from (((name, index, *place), part) for place, part in item.parts())
+        elif value is not None:
+            yield from (((name, *place), part) for place, part in value.parts())
+
+
+def _field(section: type[ExpectSection]) -> tuple[str, Any]:
+    """Return the field of a section: its name and what pydantic is told of it."""
+    key = section.key
+    assert key is not None
+    field: Any = Field(
+        default=[] if key.many else None,
+        description=key.description or section.__doc__,
+        examples=key.examples,
+        json_schema_extra=None if key.in_format else EXTENSION,
+    )
+    kind: Any = list[section] if key.many else Maybe[section]  # type: ignore[misc, valid-type]
+    return to_snake(key.name), (kind, field)
+
+
+def _evaluated(section: type[ExpectSection]) -> tuple[int, str]:
+    key = section.key
+    assert key is not None
+    return key.order if key.evaluated is None else key.evaluated, key.name
+
+
+_SECTIONS = sections()
+_EVALUATED = sorted(_SECTIONS, key=_evaluated)
+
+EXPECT_KEYS = tuple(section.key.name for section in _SECTIONS if section.key is not None)
+"""kindlm's own keys of `expect`."""
+
+if TYPE_CHECKING:
+    ExpectConfig = Expect
+else:
+    ExpectConfig = create_model(
+        "ExpectConfig", __base__=Expect, __doc__=Expect.__doc__, **dict(map(_field, _SECTIONS))
+    )
+
+
+def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:
+    """Yield the `expect` sections of a test: its own, then those of its conversation."""
+    yield (*path, "expect"), test.expect
+    for index, turn in enumerate(test.conversation):
+        yield (*path, "conversation", index, "expect"), turn.expect
+
+
+def compile_expectations(
+    test: TestConfig, path: Path, files: ReferencedFiles, where: Where
+) -> tuple[Expectation, ...]:
+    """Return one expectation for each thing that a test expects.
+
+    What the test itself expects looks at the whole conversation; what a message of the
+    conversation expects, at the turns up to the answer to it: the first message is turn 1.
+    Labels are unique for a kind: results are told apart by them.
+    """
+
+    def schema(file: str) -> Any:
+        found = files.schema(file)
+        assert isinstance(found, Ok), "references are checked before a suite is compiled"
+        return found.value
+
+    def placed() -> Iterator[Placed]:
+        for number, (at, expect) in enumerate(expect_sections(path, test), start=1):
+            for place, found in expect.expectations(schema):
+                label = f"turn {number}: {found.label}"
+                of_turn = found if number == 1 else replace(found, label=label, turn=number)
+                yield (*at, *place), of_turn
+
+    return tuple(
+        replace(expectation, where=where(place)) for place, expectation in unique_labels(placed())
+    )
+
+
+def unique_labels(placed: Iterable[Placed]) -> Iterator[Placed]:
+    """Yield the expectations with labels that are unique for a kind, and not too long."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for place, expectation in placed:
+        label = expectation.label
+        if len(label) > MAX_LABEL:
+            label = label[: MAX_LABEL - 1] + "…"
+        seen[expectation.kind, label] += 1
+        number = seen[expectation.kind, label]
+        unique = label if number == 1 else f"{label} #{number}"
+        yield place, replace(expectation, label=unique)
