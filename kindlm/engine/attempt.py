@@ -16,7 +16,7 @@ from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.field_log import FieldLog, name_execution
 from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.engine.pace import Callee, Turn
-from kindlm.engine.resources import Run
+from kindlm.engine.resources import LiveRun
 from kindlm.engine.simulation import SimulatedTools, Tools
 from kindlm.engine.stop import Deadline
 from kindlm.engine.talk import (
@@ -137,7 +137,7 @@ def _errored(error: KindlmError) -> ExecutionFinished:
 
 async def run_execution(
     execution: Execution,
-    run: Run,
+    run: LiveRun,
     *,
     attempt: int = 1,
     reserved: Turn | None = None,
@@ -205,7 +205,7 @@ class _Attempt:
     def __init__(
         self,
         execution: Execution,
-        run: Run,
+        run: LiveRun,
         number: int,
         reserved: Turn | None,
         held: HeldConversation | None,

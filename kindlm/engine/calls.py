@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from kindlm.engine.field_log import FieldLog
 from kindlm.engine.pace import MAX_RETRY_AFTER_S, Callee, Pace, Turn
-from kindlm.engine.resources import Run
+from kindlm.engine.resources import LiveRun
 from kindlm.engine.stop import Deadline, Permit
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import CallFailed, Payload, ProviderFailed, ProviderRequested, ProviderResponded
@@ -69,7 +69,7 @@ class Calls:
 
     def __init__(
         self,
-        run: Run,
+        run: LiveRun,
         planned: PlannedSuite,
         recorder: Recorder,
         deadline: Deadline,
@@ -149,7 +149,7 @@ class Calls:
                     raise
             finally:
                 if turn is not None:
-                    _settle(turn, result)
+                    _report_to_pace(turn, result)
             if isinstance(result, Ok):
                 return Ok((number, result.value))
             error = result.error
@@ -420,7 +420,7 @@ def _without(boundary: str, messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple([replace(each, text=each.text.replace(boundary, "")) for each in messages])
 
 
-def _settle(turn: Turn, result: Result[Any] | None) -> None:
+def _report_to_pace(turn: Turn, result: Result[Any] | None) -> None:
     """Report the outcome of a call to its pace; None means that it was abandoned."""
     pace = turn.pace
     match result:

@@ -90,7 +90,7 @@ class OneForEach(Generic[K, V]):
         return value
 
 
-class Run:
+class LiveRun:
     """A run that goes on: what its executions share, and the limits that hold for all of them.
 
     `calls_targets` is whether targets may be called: not all that they do is of another run.

@@ -15,7 +15,7 @@ from functools import partial
 
 from kindlm.engine.attempt import Finished, callee, end_unrun, run_execution
 from kindlm.engine.pace import Callee, Pace, Turn
-from kindlm.engine.resources import USED_UP, Limits, Ports, Run
+from kindlm.engine.resources import USED_UP, Limits, LiveRun, Ports
 from kindlm.engine.stop import Stop
 from kindlm.outcome import Status
 from kindlm.plan import Earlier, Execution, Plan
@@ -25,8 +25,8 @@ __all__ = ["Limits", "Observer", "Pool", "Ports", "run_plan"]
 Observer = Callable[[Finished], None]
 """Called for each execution once its end is on disk."""
 
-Calls = Callable[[Execution], bool]
-"""Says whether an execution will call anybody, as things are now."""
+WillCall = Callable[[Execution], bool]
+"""Says whether an execution is going to make a call, as things are now."""
 
 Work = Callable[[Execution, Turn | None], Awaitable[bool]]
 """Does one execution, with the turn that was taken for its first call if it will make one.
@@ -55,7 +55,9 @@ async def run_plan(
     does not know their price, `held_up` for each provider or agent that wants to be left alone for
     long, with the seconds. Raises what the recorder raises when events can no longer be written.
     """
-    run = Run(plan, ports, stop, limits=limits, earlier=earlier, unpriced=unpriced, held_up=held_up)
+    run = LiveRun(
+        plan, ports, stop, limits=limits, earlier=earlier, unpriced=unpriced, held_up=held_up
+    )
     runner = _Runner(run, observer, earlier)
     # What only waits ends once what is in flight is asked to end.
     asked_to_end = asyncio.ensure_future(stop.requested.wait())
@@ -93,7 +95,7 @@ async def _whole(plan: Plan) -> AsyncIterator[Plan]:
 class _Runner:
     """Does the executions of a run, with what earlier sessions of it left to do."""
 
-    def __init__(self, run: Run, observer: Observer, earlier: Earlier) -> None:
+    def __init__(self, run: LiveRun, observer: Observer, earlier: Earlier) -> None:
         self._run = run
         self._observer = observer
         self._earlier = earlier
@@ -164,7 +166,7 @@ class Pool:
         self,
         plan: Plan,
         done: Collection[str],
-        calls: Calls,
+        calls: WillCall,
         work: Work,
         pace_of: Callable[[Callee], Pace],
         stop: Stop,

@@ -116,7 +116,7 @@ class EventLog:
         if not appends:
             message = "nothing to append"
             raise ValueError(message)
-        return self._writer.submit(list(map(self._fit, appends)))
+        return self._writer.submit(list(map(self._redacted, appends)))
 
     def append(
         self,
@@ -293,7 +293,7 @@ class EventLog:
             with translated(self.path):
                 with immediate(connection):
                     refs = erase(connection, found)
-                    (refused,) = Appender(connection).write([[self._fit(record(refs))]])
+                    (refused,) = Appender(connection).write([[self._redacted(record(refs))]])
                     if refused is not None:
                         raise refused
                     self._projector.fold()
@@ -340,8 +340,8 @@ class EventLog:
     async def __aexit__(self, *exception: object) -> None:
         await asyncio.to_thread(self.close)
 
-    def _fit(self, append: Append) -> Append:
-        """An append that can be stored as it is, without secrets."""
+    def _redacted(self, append: Append) -> Append:
+        """Check an append, and return it without secrets."""
         require_name("stream", append.stream)
         if not append.events:
             message = f"no event to append to {append.stream}"

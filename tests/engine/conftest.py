@@ -13,7 +13,7 @@ from evaluated import demand
 
 from kindlm.checks.runner import CheckRunner
 from kindlm.engine.attempt import Finished, run_execution
-from kindlm.engine.resources import Limits, Ports, Run
+from kindlm.engine.resources import Limits, LiveRun, Ports
 from kindlm.engine.runner import run_plan
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -199,7 +199,7 @@ class Bench:
 
         async def run() -> Finished | None:
             ports = self._ports(CheckRunner())
-            finished = await run_execution(execution, Run(plan, ports, Stop()))
+            finished = await run_execution(execution, LiveRun(plan, ports, Stop()))
             await ports.recorder.durable()
             return finished
 

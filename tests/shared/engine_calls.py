@@ -7,7 +7,7 @@ from typing import Any
 from suites import make_suite
 
 from kindlm.engine.calls import Calls
-from kindlm.engine.resources import Ports, Run
+from kindlm.engine.resources import LiveRun, Ports
 from kindlm.engine.stop import Deadline, Stop
 from kindlm.plan import make_plan
 from kindlm.ports import Clock
@@ -33,4 +33,4 @@ def make_calls(clock: Clock, deadline: Deadline, *, retries: int = 0) -> Calls:
     recorder = _NothingRecorded()
     ports = Ports(**nothing, pricing=lambda prices: None, recorder=recorder, clock=clock)  # type: ignore[arg-type,return-value]
     plan = make_plan([make_suite(Case("t", Prompt("Hi"), ("m",)), retries=retries)])
-    return Calls(Run(plan, ports, Stop()), plan.suites[0], recorder, deadline)
+    return Calls(LiveRun(plan, ports, Stop()), plan.suites[0], recorder, deadline)
