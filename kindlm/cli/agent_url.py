@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import read_document
+from kindlm.config.document import Document
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.scenarios.configuration import agent_config
 from kindlm.spelling import TOML
@@ -18,7 +18,7 @@ def agent_at(url: str) -> Result[AgentConfig]:
     """
     if any(secret_parts(url)):
         return Err(secret_in_url())
-    reporter = Reporter("", read_document(b""), TOML)
+    reporter = Reporter("", Document(), TOML)
     config = agent_config({"type": "http", "url": url}, reporter)
     if config is not None:
         return Ok(config)

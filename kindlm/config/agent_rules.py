@@ -7,7 +7,7 @@ import re
 from pydantic_core import PydanticCustomError
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.places import Path, dotted
+from kindlm.config.document import Path, dotted
 from kindlm.config.raw import Raw, items
 from kindlm.errors import ErrorCode
 from kindlm.suggestions import hint_for

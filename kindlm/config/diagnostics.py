@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
-from kindlm.config.document import Document
-from kindlm.config.places import Path, Position, dotted
+from kindlm.config.document import Document, Path, Position, dotted
 from kindlm.config.rows import RowProblem
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.spelling import KINDLM_YAML, Spelling

@@ -1,31 +1,83 @@
-"""kindlm.yaml as text: read safely, into JSON values that know where they stand.
+"""A file as JSON values that know where they stand, whatever format it is in.
 
-PyYAML's parser gives events; values and positions are built from those here, since its own
-constructors follow YAML 1.1, keep the last of two equal keys, and crash on deep nesting. Whatever
-the bytes are, reading ends: depth, nodes (aliases expanded) and characters are bounded.
+`yaml_document` and `toml_document` read files into a `Document`. Reading ends, whatever the bytes
+are: size, depth, nodes and characters are bounded.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from kindlm.config.nodes import Builder, Node, RefusedError
-from kindlm.config.places import Path, Position, Problem, SourceText
-from kindlm.config.syntax import explain_syntax
-
 MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 64
 
-# c-printable of YAML 1.2. U+FDD0 is left out too: it marks placeholders in rendered prompts (see
-# `interpolation`), and as a noncharacter it has no business in a text.
-_FORBIDDEN = re.compile(
-    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufdcf\ufdd1-\ufffd\U00010000-\U0010ffff]"
-)
+Path = tuple[str | int, ...]
+"""Keys and list positions from the top of the document."""
+
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the text; lines and columns count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with the text itself. `limit` tells a refused size from a syntax error."""
+
+    message: str
+    hint: str
+    position: Position | None = None
+    path: Path = ()
+    limit: bool = False
+
+
+class SourceText:
+    """A text that knows where its lines begin."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._starts = [0, *(match.end() for match in _LINE_BREAK.finditer(text))]
+
+    def position(self, index: int) -> Position:
+        """Return the place of a character."""
+        line = bisect_right(self._starts, index)
+        return Position(line, index - self._starts[line - 1] + 1)
+
+    def line(self, number: int) -> str | None:
+        """Return the text of a line without its end, None if there is no such line."""
+        if not 1 <= number <= len(self._starts):
+            return None
+        end = self._starts[number] if number < len(self._starts) else len(self.text)
+        return self.text[self._starts[number - 1] : end].rstrip("\r\n")
+
+
+@dataclass(slots=True)
+class Node:
+    """A value with its place; `keys` and `children` follow the path into it.
+
+    `nodes` and `characters` are its size with all aliases expanded. `empty` is a plain scalar that
+    is not there: a key with nothing behind it.
+    """
+
+    value: Any
+    start: int
+    keys: dict[str, int] = field(default_factory=dict)
+    children: dict[str | int, Node] = field(default_factory=dict)
+    nodes: int = 1
+    characters: int = 0
+    empty: bool = False
+
+
+_NO_TEXT = SourceText("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +87,20 @@ class Document:
     `readable` is False when a syntax error or a limit stopped the reading.
     """
 
-    value: Any
-    problems: tuple[Problem, ...]
-    readable: bool
-    _text: SourceText
-    _root: Node | None
+    value: Any = None
+    problems: tuple[Problem, ...] = ()
+    readable: bool = True
+    _text: SourceText = _NO_TEXT
+    _root: Node | None = None
+
+    @staticmethod
+    def unreadable(text: SourceText, problem: Problem) -> Document:
+        """Return the document of a text that cannot be read."""
+        return Document(None, (problem,), False, text)
 
     def position(self, path: Path, *, key: bool = False) -> Position:
         """Return where a value stands, or its key; for what is absent, its nearest parent's."""
-        node, place = self._root, 0
+        node = self._root
         if node is None:
             return Position(1, 1)
         place = node.start
@@ -72,21 +129,25 @@ class Document:
         return Document(node.value, (), self.readable, self._text, node)
 
 
-def read_document(data: bytes) -> Document:
-    """Read a YAML 1.2 document. Never raises: what is wrong is in `problems`."""
-    text = read_text(data)
-    return text if isinstance(text, Document) else _read_yaml(text, Builder.build)
+def dotted(path: Path) -> str:
+    """Return a path as users write it: `tests[2].expect.output`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
 
 
-def read_documents(data: bytes, *, merges: bool = False) -> Document:
-    """Read all documents of a YAML text as a list. Never raises: see `problems`.
-
-    With `merges`, merge keys (`<<`) are followed, which YAML 1.2 has no more.
-    """
-    text = read_text(data)
-    if isinstance(text, Document):
-        return text
-    return _read_yaml(text, Builder.build_all, merges=merges)
+def cases_of(documents: Document) -> list[Document]:
+    """Return the cases in a list of documents: each that is no list, and the items of those."""
+    found: list[Document] = []
+    for index, value in enumerate(documents.value or ()):
+        document = documents.part(index)
+        if isinstance(value, list):
+            found += [document.part(item) for item in range(len(value))]
+        elif value is not None:
+            # Nothing is between two lines of `---`.
+            found.append(document)
+    return found
 
 
 def read_text(data: bytes) -> SourceText | Document:
@@ -97,22 +158,21 @@ def read_text(data: bytes) -> SourceText | Document:
             "Split the suite, or move long texts and rows into files of their own",
             limit=True,
         )
-        return _unreadable(SourceText(""), problem)
+        return Document.unreadable(_NO_TEXT, problem)
     if (encoding := _other_encoding(data)) is not None:
         hint = "Save the file with the encoding UTF-8"
         problem = Problem(f"The file is {encoding}, not UTF-8", hint, Position(1, 1))
-        return _unreadable(SourceText(""), problem)
+        return Document.unreadable(_NO_TEXT, problem)
     try:
         return SourceText(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8-sig")
         problem = Problem(
             f"The file is not UTF-8: byte {error.start} (0x{data[error.start]:02x}) is not valid",
             "Save the file with the encoding UTF-8",
-            SourceText(data[: error.start].decode("utf-8-sig")).position(
-                len(data[: error.start].decode("utf-8-sig"))
-            ),
+            SourceText(before).position(len(before)),
         )
-        return _unreadable(SourceText(data.decode("utf-8-sig", errors="replace")), problem)
+        return Document.unreadable(SourceText(data.decode("utf-8-sig", errors="replace")), problem)
 
 
 def _other_encoding(data: bytes) -> str | None:
@@ -124,48 +184,3 @@ def _other_encoding(data: bytes) -> str | None:
             return name
     # Without a mark: the first character is one of ASCII.
     return "UTF-16" if data[:1] == b"\0" or data[1:2] == b"\0" else None
-
-
-def _read_yaml(
-    text: SourceText, build: Callable[[Builder], Node | None], *, merges: bool = False
-) -> Document:
-    forbidden = _FORBIDDEN.search(text.text)
-    if forbidden:
-        problem = Problem(
-            f"The character U+{ord(forbidden[0]):04X} is not allowed in YAML",
-            'Remove it, or write it as an escape in double quotes, such as "\\u0007"',
-            text.position(forbidden.start()),
-        )
-        return _unreadable(text, problem)
-    builder = Builder(text, merges=merges)
-    try:
-        root = build(builder)
-    except RefusedError as refused:
-        position = text.position(refused.index)
-        problem = Problem(refused.message, refused.hint, position, limit=refused.limit)
-        return _unreadable(text, problem)
-    except yaml.MarkedYAMLError as error:
-        return _unreadable(text, _syntax_problem(text, error, builder))
-    value = None if root is None else root.value
-    return Document(value, tuple(builder.problems), True, text, root)
-
-
-def _unreadable(text: SourceText, problem: Problem) -> Document:
-    return Document(None, (problem,), False, text, None)
-
-
-def _syntax_problem(text: SourceText, error: yaml.MarkedYAMLError, builder: Builder) -> Problem:
-    context: Any = error.context_mark
-    mark: Any = error.problem_mark or context
-    index = min(mark.index, len(text.text)) if mark else 0
-    begin = text.position(context.index) if context else None
-    quoted = builder.quoted_before(index)
-    explained = explain_syntax(
-        error,
-        text.text[index : index + 1],
-        begin.line if begin else None,
-        None if quoted is None else text.position(quoted).line,
-    )
-    # A quote or bracket that is never closed is wrong where it opens, not where the file ends.
-    position = begin if explained.at_context and begin else text.position(index)
-    return Problem(explained.message, explained.hint, position)

@@ -6,19 +6,22 @@ import errno
 import hashlib
 import os
 from collections.abc import Mapping
-from pathlib import Path, PureWindowsPath
+from pathlib import Path as FilePath
+from pathlib import PureWindowsPath
 from typing import Any
 
-from kindlm.config.document import MAX_BYTES
+from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import MAX_BYTES, Path
 from kindlm.config.interpolation import MARK
-from kindlm.config.json_schemas import parse_schema
+from kindlm.config.json_schemas import parse_schema, warn_of_misspelt
+from kindlm.config.raw import Raw, expectations, items, section
 from kindlm.config.rows import RowFile, read_rows
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
 
-def safe_path(folder: Path, relative: str) -> Result[Path]:
+def safe_path(folder: FilePath, relative: str) -> Result[FilePath]:
     """Return where a reference leads, unless that is outside of `folder`.
 
     Links are followed first. Absolute paths are refused also where they lead inside: a suite has
@@ -26,7 +29,7 @@ def safe_path(folder: Path, relative: str) -> Result[Path]:
     """
     windows = PureWindowsPath(relative)
     hint = f"Files must be under the folder of the configuration: {folder}"
-    if "\0" in relative or Path(relative).is_absolute() or windows.root or windows.drive:
+    if "\0" in relative or FilePath(relative).is_absolute() or windows.root or windows.drive:
         return _error(f'"{relative}" is not a path relative to the configuration', hint)
     try:
         root = folder.resolve()
@@ -41,16 +44,16 @@ def safe_path(folder: Path, relative: str) -> Result[Path]:
 class ReferencedFiles:
     """Reads the files of one configuration; `digests` tells what was read, `asked` what for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: FilePath) -> None:
         self._folder = folder
         self._bytes: dict[str, Result[bytes]] = {}
         self._schemas: dict[str, Result[Any]] = {}
         self._rows: dict[str, Result[RowFile]] = {}
         self._digests: dict[str, str] = {}
-        self._asked: dict[Path, None] = {}
+        self._asked: dict[FilePath, None] = {}
 
     @property
-    def asked(self) -> tuple[Path, ...]:
+    def asked(self) -> tuple[FilePath, ...]:
         """Every file that was asked for below the folder, whether it is there or not."""
         return tuple(self._asked)
 
@@ -108,7 +111,7 @@ def _decode(name: str, data: bytes) -> Result[str]:
     return Ok(text)
 
 
-def _read(name: str, path: Path, limit: int) -> Result[bytes]:
+def _read(name: str, path: FilePath, limit: int) -> Result[bytes]:
     try:
         # Looking for a file fails as well: its name may be too long, its folder closed.
         if not path.exists():
@@ -128,7 +131,7 @@ def _read(name: str, path: Path, limit: int) -> Result[bytes]:
     return Ok(data)
 
 
-def _remedy(error: OSError, path: Path) -> str:
+def _remedy(error: OSError, path: FilePath) -> str:
     if error.errno == errno.ENAMETOOLONG:
         return "Name a file: this names its path"
     return f"See the rights of {path}"
@@ -142,3 +145,86 @@ def _reason(error: Exception) -> str:
 
 def _error(message: str, hint: str, code: ErrorCode = ErrorCode.CONFIG_FILE_REF_ERROR) -> Err:
     return Err(KindlmError(code, message, hint))
+
+
+SYSTEM_FILE_KEYS = ("systemFile", "system_prompt_file")
+
+
+def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    """Report files that are not there, lead out of the folder, or are no valid JSON Schema."""
+    for name, prompt in section(raw, "prompts").items():
+        for key in (*SYSTEM_FILE_KEYS, "userFile"):
+            file = prompt.get(key) if isinstance(prompt, dict) else None
+            if isinstance(file, str) and file:
+                report_file(("prompts", name, key), file, files.text(file), reporter)
+    for path, test in items(raw, "tests"):
+        _check_files_of_test(path, test, reporter, files)
+
+
+def _check_files_of_test(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    for place, expect in expectations(test):
+        _check_files_of_expectations((*path, *place), expect, reporter, files)
+
+
+def _check_files_of_expectations(
+    path: Path, expect: Raw, reporter: Reporter, files: ReferencedFiles
+) -> None:
+    output = section(expect, "output")
+    file = output.get("schemaFile")
+    # With format text the file is not used, which is a warning: it may as well be absent.
+    if isinstance(file, str) and file and output.get("format") == "json":
+        report_schema((*path, "output", "schemaFile"), file, files, reporter)
+    for place, call in items(expect, "toolCalls"):
+        file = call.get("argsSchema")
+        if isinstance(file, str) and file:
+            report_schema((*path, *place, "argsSchema"), file, files, reporter)
+
+
+def report_file(path: Path, file: str, result: Result[Any], reporter: Reporter) -> None:
+    """Report that a file that is referred to cannot be used, if so."""
+    if isinstance(result, Err):
+        error = result.error
+        reporter.error(path, error.message, error.hint, reason="file", code=error.code, value=file)
+
+
+def report_schema(path: Path, file: str, files: ReferencedFiles, reporter: Reporter) -> Result[Any]:
+    """Report a JSON Schema that cannot be used, or has misspelt keywords; return it."""
+    schema = files.schema(file)
+    report_file(path, file, schema, reporter)
+    if isinstance(schema, Ok):
+        warn_of_misspelt(path, schema.value, f'"{file}"', reporter)
+    return schema
+
+
+_TEMPLATE = ("compliance", "template")
+
+
+def check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    """Report a template that is not there, that nothing uses, or that is no template."""
+    compliance = section(raw, "compliance")
+    file = compliance.get("template")
+    if not isinstance(file, str) or not file:
+        return
+    if compliance.get("framework") != "custom":
+        reporter.warning(
+            _TEMPLATE, "A template is used by the framework custom alone", reason="unused_template"
+        )
+        return
+    text = files.text(file)
+    report_file(_TEMPLATE, file, text, reporter)
+    if isinstance(text, Err):
+        return
+    # Slow to load, and few suites have one.
+    from jinja2 import Environment, TemplateSyntaxError
+
+    try:
+        Environment(autoescape=True).parse(text.value)
+    except TemplateSyntaxError as error:
+        problem = f"{file}, line {error.lineno}: {error.message}"
+    except RecursionError:
+        problem = f"{file}: it nests too deeply"
+    else:
+        return
+    reporter.error(
+        _TEMPLATE, problem, "What a template may hold: docs/compliance.md", reason="template"
+    )

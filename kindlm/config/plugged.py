@@ -12,8 +12,8 @@ from typing import Any
 
 from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import Path, dotted
 from kindlm.config.expect import EXPECT_KEYS
-from kindlm.config.places import Path, dotted
 from kindlm.config.provider_rules import PROVIDER_TYPES
 from kindlm.config.raw import Raw, expectations, items, section, texts
 from kindlm.config.schema import KindlmConfig

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.places import Path, dotted
+from kindlm.config.document import Path, dotted
 from kindlm.config.raw import Raw, section
 from kindlm.errors import ErrorCode
 from kindlm.suggestions import hint_for

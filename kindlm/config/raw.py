@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kindlm.config.places import Path
+from kindlm.config.document import Path
 
 Raw = Mapping[str, Any]
 

@@ -1,8 +1,8 @@
 """What a configuration refers to must be there: names, files, variables; and names are unique.
 
 These checks read the plain values of the file, not the validated models: so they find what they
-can in a file that has schema errors too, and all errors are told at once. What has the wrong type
-is passed over here; the schema has reported it.
+can in a file that has schema errors too, and all errors are reported at once. They pass over what
+has the wrong type; the schema has reported it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,15 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kindlm.config.agent_rules import check_agents
-from kindlm.config.compliance import check_template
-from kindlm.config.conversation_rules import check_conversations
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.file_references import check_files
-from kindlm.config.files import ReferencedFiles
-from kindlm.config.places import Path
+from kindlm.config.document import Path, dotted
+from kindlm.config.files import ReferencedFiles, check_files, check_template
+from kindlm.config.interpolation import names_in
 from kindlm.config.provider_rules import PROVIDER_TYPES, check_providers
-from kindlm.config.raw import Raw, expectations, items, section
-from kindlm.config.templates import check_templates
+from kindlm.config.raw import Raw, expectations, items, section, texts
+from kindlm.config.templates import check_rows, check_templates
 from kindlm.config.tool_rules import check_tools
-from kindlm.config.variables import check_rows
-from kindlm.errors import ErrorCode
+from kindlm.errors import ErrorCode, Ok
 from kindlm.suggestions import hint_for
 
 
@@ -177,3 +174,110 @@ def _report_unknown_model(
         value=model,
         available=ids,
     )
+
+
+def check_requirements(raw: Raw, reporter: Reporter) -> None:
+    """Report sections and keys that are not there, and without which the tests cannot run.
+
+    A test with a `command` needs none of them, one that runs on an agent needs a prompt.
+    """
+    tests = [(path, test) for path, test in items(raw, "tests") if "command" not in test]
+    if not raw.get("models"):
+        if tests and not raw.get("agents"):
+            _report_absent("models", raw, reporter)
+        elif judged := _judged(raw):
+            reporter.error(
+                judged,
+                f"{dotted(judged)} needs a model that judges, and no model is configured",
+                "Add `models:` with one that has `role: judge`",
+                reason="no_judge",
+            )
+    elif not raw.get("providers"):
+        _report_absent("providers", raw, reporter)
+    if tests and not raw.get("prompts"):
+        _report_absent("prompts", raw, reporter)
+    for path, test in tests:
+        if "prompt" not in test:
+            reporter.missing_key((*path, "prompt"))
+
+
+def _judged(raw: Raw) -> Path | None:
+    """Return the place of the first expectation that asks a model."""
+    for path, test in items(raw, "tests"):
+        for place, expect in expectations(test):
+            if expect.get("judge"):
+                return (*path, *place, "judge")
+            drift = section(expect, "baseline").get("drift")
+            if isinstance(drift, dict) and drift.get("method", "judge") == "judge":
+                return (*path, *place, "baseline", "drift")
+    return None
+
+
+def _report_absent(key: str, raw: Raw, reporter: Reporter) -> None:
+    if key not in raw:
+        reporter.missing_key((key,))
+    elif isinstance(raw[key], (dict, list)):
+        reporter.error((key,), f"{key} must have at least 1 entry, but has none", reason="schema")
+
+
+def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    """Report what has no meaning for commands, and comparisons that have nothing to compare."""
+    for path, test in items(raw, "tests"):
+        if "command" in test:
+            _check_command(path, test, reporter, files)
+        elif "reportsTools" in test:
+            reporter.error(
+                (*path, "reportsTools"),
+                "`reportsTools` of a test is about its `command`, and this one has none",
+                "Move it to the agent, in `agents`; models need none",
+                reason="schema",
+                at_key=True,
+            )
+        for place, expect in expectations(test):
+            if len(place) > 1 and section(expect, "baseline"):
+                reporter.error(
+                    (*path, *place, "baseline"),
+                    "A baseline holds final texts: it cannot be compared with a text in between",
+                    "Move it to the `expect` of the test",
+                    reason="schema",
+                    at_key=True,
+                )
+
+
+def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+    if "prompt" in test:
+        reporter.error(
+            (*path, "prompt"),
+            "`prompt` and `command` exclude each other: a command is sent no prompt",
+            "Remove one of them; a variable of the test can be an argument of the command",
+            reason="schema",
+            at_key=True,
+        )
+    if test.get("conversation"):
+        reporter.error(
+            (*path, "conversation"),
+            "A command is sent no messages: it runs once, and what it prints is its answer",
+            "Remove `conversation`, or test an agent that can be talked to (`agents:`)",
+            reason="schema",
+            at_key=True,
+        )
+    used = {name for _, text in texts(test.get("command"), ()) for name in names_in(text)}
+    if any("\0" in value for value in _values_of(test, used, files)):
+        reporter.error(
+            (*path, "command"),
+            "An argument of this command holds the character U+0000, which no argument can",
+            "Remove it from the variable",
+            reason="command",
+        )
+
+
+def _values_of(test: Raw, names: set[str], files: ReferencedFiles) -> Iterator[str]:
+    """Yield the values of variables, of the test itself and of its rows."""
+    file = test.get("varsFrom")
+    rows = files.rows(file) if isinstance(file, str) and file else None
+    found = [row.values for row in rows.value.rows] if isinstance(rows, Ok) else []
+    for values in (section(test, "vars"), *found):
+        for name in names:
+            value = values.get(name)
+            if isinstance(value, str):
+                yield value

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.file_references import report_schema
-from kindlm.config.files import ReferencedFiles
+from kindlm.config.document import Path, dotted
+from kindlm.config.files import ReferencedFiles, report_schema
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
-from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, expectations, items, texts, walk
 from kindlm.errors import Ok
 from kindlm.json_schema import UndecidableSchemaError, schema_issues

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.places import Path, dotted
-from kindlm.config.scalars import ScalarError, resolve_plain
+from kindlm.config.document import Path, dotted
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.yaml_document import ScalarError, resolve_plain
 from kindlm.suggestions import hint_for
 from kindlm.values import TAGS
 from kindlm.wording import printable
@@ -86,7 +86,9 @@ def fit(
         _report(details, model, reporter, at, also_known, tolerant=tolerant)
     if not tolerant or any(details["type"] != "extra_forbidden" for details in found):
         return None
-    return model.model_validate(_without({_place(details) for details in found}, value))
+    # Without these keys there may be something else to report, and no further unknown key.
+    known = _without({_place(details) for details in found}, value)
+    return fit(model, known, reporter, at=at, also_known=also_known)
 
 
 def _without(places: Collection[Path], value: Any, path: Path = ()) -> Any:

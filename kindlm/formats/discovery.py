@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kindlm.config.document import read_documents
+from kindlm.config.yaml_document import read_documents
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.python_imports import ImportReader
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised

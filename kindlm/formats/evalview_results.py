@@ -12,12 +12,15 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.formats.foreign_fields import Amount, Count, ForeignModel, utc
 from kindlm.formats.foreign_results import (
+    Amount,
+    Count,
     ForeignCall,
     ForeignExecution,
+    ForeignModel,
     ForeignResults,
     ForeignTest,
+    utc,
 )
 
 _VERSION = 1

@@ -13,8 +13,16 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.formats.foreign_fields import Amount, Count, ForeignModel, Share, utc
-from kindlm.formats.foreign_results import ForeignExecution, ForeignResults, ForeignTest
+from kindlm.formats.foreign_results import (
+    Amount,
+    Count,
+    ForeignExecution,
+    ForeignModel,
+    ForeignResults,
+    ForeignTest,
+    Share,
+    utc,
+)
 from kindlm.wording import count
 
 _VERSION = "1"

@@ -14,7 +14,7 @@ from kindlm.config.canonical import config_hash, resolved
 from kindlm.config.compile_targets import compile_agent
 from kindlm.config.credentials import header_secrets, hide_headers, hide_in_options
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import read_document
+from kindlm.config.document import Document
 from kindlm.config.raw import section
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.scenarios.configuration import (
@@ -227,7 +227,7 @@ def _own(
     table = {"type": "http", "url": own} if isinstance(own, str) else dict(own)
     file = Path(scenario.where.file)
     is_python = file.suffix.lower() == ".py"
-    reporter = Reporter(str(file), read_document(b""), PYTHON if is_python else SCENARIO_YAML)
+    reporter = Reporter(str(file), Document(), PYTHON if is_python else SCENARIO_YAML)
     reporter.hide(header_secrets(section(table, "headers")))
     sandbox = configuration.config.sandbox if configuration.config else SandboxTable()
     config = own_agent(table, environ, reporter, sandbox)

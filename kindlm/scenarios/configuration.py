@@ -19,9 +19,9 @@ from kindlm.config.document import Document
 from kindlm.config.interpolation import insert
 from kindlm.config.load import read_bytes
 from kindlm.config.raw import section, texts
+from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
-from kindlm.formats.evalview.toml_document import read_toml
 from kindlm.scenarios.environment import deferred, names_kindlm, put_in, unset_in
 from kindlm.section import Maybe, Score, Seconds, Text, Url
 from kindlm.spelling import TOML

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import Document, read_documents
+from kindlm.config.document import Document, Path, cases_of, dotted
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
-from kindlm.config.places import Path, dotted
 from kindlm.config.validation import fit, kind_of
+from kindlm.config.yaml_document import read_documents
 from kindlm.errors import KindlmError, SourceLocation
-from kindlm.formats.evalview.reading import cases_of
 from kindlm.json_schema import has_no_rule
 from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.config import bind_services, bind_suite, json_schema
-from kindlm.config.document import read_document
 from kindlm.config.interpolation import bind, names_in, render
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.yaml_document import read_document
 from kindlm.errors import Err, Ok
 
 SECRET = {"SECRET": "hunter22", "LOCAL_HOST": "localhost:1", "MODE": "test"}

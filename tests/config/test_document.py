@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.config.document import MAX_BYTES, Document, read_document
+from kindlm.config.document import MAX_BYTES, Document
+from kindlm.config.yaml_document import read_document
 
 
 def read(text: str) -> Document:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from kindlm.formats.foreign_fields import Amount
+from kindlm.formats.foreign_results import Amount
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 from kindlm.config.compile_targets import compile_words
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import Path
 from kindlm.config.interpolation import names_in
-from kindlm.config.places import Path
 from kindlm.config.schema import KindlmConfig
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from kindlm.checks.limits import beyond
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import Path
 from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.places import Path
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
 from kindlm.config.targets import targets_of
 from kindlm.errors import Ok

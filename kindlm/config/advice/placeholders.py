@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import Path
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import is_deferred, names_in
-from kindlm.config.places import Path
 from kindlm.config.raw import Raw, items, texts
 from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.templates import all_templates

@@ -9,8 +9,8 @@ from typing import Any
 from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import Path
 from kindlm.config.expect import expect_sections
-from kindlm.config.places import Path
 from kindlm.config.raw import texts
 from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.targets import runs_on_models, targets_of

@@ -8,8 +8,8 @@ from kindlm.checks.base import CheckSection
 from kindlm.checks.drift import Drift
 from kindlm.checks.judge import Judge
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import Path
 from kindlm.config.expect import expect_sections
-from kindlm.config.places import Path
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.targets import targets_of
 

@@ -10,8 +10,8 @@ from kindlm.config.advice.tests import warn_of_tests
 from kindlm.config.advice.unused import warn_of_unused
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import Path, dotted
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.places import Path, dotted
 from kindlm.config.raw import Raw, items
 from kindlm.config.schema import KindlmConfig
 

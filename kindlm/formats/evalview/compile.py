@@ -11,16 +11,22 @@ from typing import Any
 
 from kindlm.config.canonical import config_hash, resolved
 from kindlm.config.credentials import hide_headers
+from kindlm.config.document import Path
 from kindlm.config.interpolation import MARK
-from kindlm.config.places import Path
 from kindlm.errors import SourceLocation
-from kindlm.formats.evalview.adapters import MODEL_ADAPTERS
 from kindlm.formats.evalview.expectations import ScoreRules, compile_expectations
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.formats.evalview.rules import weights_of
 from kindlm.formats.evalview.schema import CaseConfig
-from kindlm.formats.evalview.targets import JUDGE, ModelTargets, adapter_of, compile_agent
-from kindlm.formats.evalview.tools import compile_tools, told_tools
+from kindlm.formats.evalview.targets import (
+    JUDGE,
+    MODEL_ADAPTERS,
+    ModelTargets,
+    adapter_of,
+    compile_agent,
+    compile_tools,
+    told_tools,
+)
 from kindlm.suite import Case, Price, Prompt, ScoreLimits, Service, Suite
 
 _TIMEOUT_MS = 120_000

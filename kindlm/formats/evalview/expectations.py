@@ -25,19 +25,50 @@ from kindlm.checks.tools import (
     ToolSequence,
     ToolStrict,
 )
+from kindlm.config.document import Path
 from kindlm.config.expect import Placed, unique_labels
-from kindlm.config.places import Path
 from kindlm.errors import SourceLocation
-from kindlm.formats.evalview.categories import tools_of
-from kindlm.formats.evalview.expected_schema import (
+from kindlm.formats.evalview.schema import (
+    CaseConfig,
+    ChecksConfig,
     ExpectedConfig,
     HallucinationConfig,
     OutputConfig,
     SafetyConfig,
 )
-from kindlm.formats.evalview.schema import CaseConfig, ChecksConfig
 from kindlm.suite import Expectation
 from kindlm.values import plain_number
+
+BUILT_IN: Mapping[str, tuple[str, ...]] = {
+    "file_read": (
+        "bash", "text_editor", "read_file", "read", "view", "cat", "view_file",
+        "str_replace_editor",
+    ),
+    "file_write": (
+        "bash", "text_editor", "write_file", "write", "edit_file", "create_file",
+        "str_replace_editor",
+    ),
+    "file_list": (
+        "bash", "list_directory", "list_dir", "ls", "find", "directory_tree", "analyze",
+    ),
+    "search": (
+        "bash", "grep", "ripgrep", "rg", "search", "search_files", "code_search",
+        "find_in_files", "analyze",
+    ),
+    "shell": ("bash", "shell", "terminal", "execute", "run_command", "exec", "developer"),
+    "web": ("web_search", "browse", "fetch_url", "http_request", "curl", "wget"),
+    "git": ("bash", "git", "git_commit", "git_push", "git_pull", "git_status", "github"),
+    "python": (
+        "bash", "python", "python_repl", "execute_python", "ipython", "jupyter",
+    ),
+}  # fmt: skip
+
+
+def tools_of(category: str, own: Mapping[str, Sequence[str]] | None) -> list[str] | None:
+    """Return the tools of a category, None if nobody has defined it."""
+    tools = (own or {}).get(category, BUILT_IN.get(category))
+    return None if tools is None else list(tools)
+
 
 SEQUENCE_MODES = (SequenceMode.SUBSEQUENCE, SequenceMode.EXACT, SequenceMode.UNORDERED)
 """How a sequence of tools is compared; the first one is the default, also of unknown modes."""

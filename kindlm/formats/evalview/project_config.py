@@ -7,8 +7,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from kindlm.config.target_schema import ServeConfig
-from kindlm.formats.evalview.expected_schema import Boolean, EvalviewSection, Number, Positive
-from kindlm.formats.evalview.schema import HeadersConfig, ScoreWeights
+from kindlm.formats.evalview.schema import (
+    Boolean,
+    EvalviewSection,
+    HeadersConfig,
+    Number,
+    Positive,
+    ScoreWeights,
+)
 from kindlm.values import refuse
 
 PACE = ("base_delay", "max_delay", "exponential", "jitter")

@@ -1,21 +1,68 @@
-"""What a case of EvalView is run on: an agent of its own, or a model of the suite."""
+"""What a case of EvalView runs on: an agent of its own or a model of the suite, and its tools."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kindlm.config.interpolation import MARK
-from kindlm.formats.evalview.adapters import (
-    AGENT_ADAPTERS,
-    MODEL_ADAPTERS,
-    USUAL_MODELS,
-    options,
-)
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
-from kindlm.formats.evalview.schema import AdapterConfig, CaseConfig
-from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
+from kindlm.formats.evalview.schema import AdapterConfig, CaseConfig, ToolDefinitionConfig, ToolMock
+from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings, SimulatedTool, ToolAnswer
+
+AGENT_ADAPTERS = {
+    "http": "http",
+    "langgraph": "langgraph",
+    "crewai": "crewai",
+    "openai-assistants": "openai-assistants",
+    "openai-assistant": "openai-assistants",
+    "tapescope": "tapescope",
+    "jsonl": "tapescope",
+    "streaming": "streaming",
+}
+"""Adapters of agents as they are written, and as kindlm calls them."""
+
+MODEL_ADAPTERS = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "ollama": None,
+}
+"""Adapters that call a model with simulated tools, and where their keys are."""
+
+USUAL_MODELS = {"anthropic": "claude-sonnet-4-5-20250929", "ollama": "llama3.2"}
+"""What EvalView's adapters call where no model is named."""
+
+UNSERVED = frozenset({"huggingface", "goose", "mcp", "cohere", "mistral", "opencode", "aider"})
+"""Adapters that EvalView has and kindlm has not."""
+
+NEEDS_NO_ENDPOINT = frozenset({"openai-assistants"})
+SIMULATES_TOOLS = frozenset({"openai-assistants"})
+"""Agents whose tools are answered by the mocks of a case."""
+
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "langgraph": {
+        "mode": "mode",
+        "streaming": "streaming",
+        "assistantId": "assistant_id",
+        "inputKey": "input_key",
+        "graphConfig": "graph_config",
+    },
+    "openai-assistants": {"assistantId": "assistant_id"},
+    "tapescope": {"streaming": "streaming"},
+    "streaming": {"streaming": "streaming"},
+}
+
+
+def options(adapter: str, config: AdapterConfig) -> dict[str, Any]:
+    """Return the options of an agent, under their names in kindlm.yaml."""
+    if adapter == "http":
+        return {"request": "query"}
+    written = {name: getattr(config, field) for name, field in _OPTIONS.get(adapter, {}).items()}
+    return {name: value for name, value in written.items() if value is not None}
+
 
 _USUAL_ADAPTER = "http"
 
@@ -138,3 +185,40 @@ class ModelTargets:
 
 def _is_address(endpoint: str) -> bool:
     return bool(_URL.match(endpoint)) or endpoint.startswith("{{env.")
+
+
+def compile_tools(case: CaseConfig) -> tuple[SimulatedTool, ...]:
+    """Return the tools that a case defines, and those that it answers for."""
+    defined = {tool.name: tool for tool in case.tools or ()}
+    mocks = (case.mocks.tool_mocks if case.mocks else None) or ()
+    names = dict.fromkeys([*defined, *(mock.tool for mock in mocks)])
+    return tuple(
+        _tool(name, defined.get(name), [mock for mock in mocks if mock.tool == name])
+        for name in names
+    )
+
+
+def told_tools(case: CaseConfig) -> list[dict[str, Any]]:
+    """Return the definitions of tools as they are in the file, for the context of an agent."""
+    return [
+        {key: getattr(tool, key) for key in type(tool).model_fields if key in tool.model_fields_set}
+        for tool in case.tools or ()
+    ]
+
+
+def _tool(
+    name: str, defined: ToolDefinitionConfig | None, mocks: Sequence[ToolMock]
+) -> SimulatedTool:
+    answers = tuple(_answer(mock) for mock in mocks)
+    if defined is None:
+        return SimulatedTool(name, answers=answers)
+    schema = defined.input_schema if defined.parameters is None else defined.parameters
+    return SimulatedTool(name, defined.description, schema, answers)
+
+
+def _answer(mock: ToolMock) -> ToolAnswer:
+    return ToolAnswer(
+        when=mock.match_params,
+        then=mock.returns if mock.error is None else {"error": mock.error},
+        delay_ms=round(mock.latency_ms or 0),
+    )

@@ -53,6 +53,15 @@ def test_the_address_and_headers_of_a_project_are_checked(
     assert loaded.lines("error") == [("config.yaml", 1, "headers")]
 
 
+def test_what_an_unknown_key_was_meant_to_be_is_reported_as_missing(
+    load: Callable[..., Any], case_text: str
+) -> None:
+    config = "model:\n  nme: gpt\n  pricing: {input_per_1m: 1, output_per_1m: 2}\n"
+    loaded = load({CONFIG: config, "case.yaml": case_text})
+    assert loaded.lines("warning") == [("config.yaml", 2, "model.nme")]
+    assert loaded.lines("error") == [("config.yaml", 2, "model")]
+
+
 def test_a_run_tells_of_all_variables_that_a_file_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case_text: str
 ) -> None:

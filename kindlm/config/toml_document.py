@@ -14,9 +14,16 @@ from collections.abc import Iterator
 from datetime import date, time
 from typing import Any
 
-from kindlm.config.document import Document, read_text
-from kindlm.config.nodes import MAX_DEPTH, Node
-from kindlm.config.places import Path, Problem, SourceText
+from kindlm.config.document import (
+    MAX_DEPTH,
+    Document,
+    Node,
+    Path,
+    Position,
+    Problem,
+    SourceText,
+    read_text,
+)
 
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
@@ -36,11 +43,15 @@ _NO_CHARACTER = "\ufdd0"
 
 
 class _RefusedError(Exception):
-    """A value is none that JSON could hold."""
+    """A value at a path is none that JSON could hold."""
 
     def __init__(self, message: str, hint: str, path: Path, *, limit: bool = False) -> None:
         super().__init__(message)
         self.message, self.hint, self.path, self.limit = message, hint, path, limit
+
+
+_TOO_DEEP = f"The file is nested more than {MAX_DEPTH} levels deep"
+_TOO_DEEP_HINT = "Check for brackets that are never closed"
 
 
 def read_toml(data: bytes) -> Document:
@@ -54,49 +65,38 @@ def read_toml(data: bytes) -> Document:
         places |= _places(text.text)
         root = _node(value, (), 0, places)
     except tomllib.TOMLDecodeError as error:
-        return _unreadable(text, _syntax_problem(error, text))
+        problem = _syntax_problem(error, text)
     except RecursionError:
-        return _unreadable(text, _too_deep())
+        problem = Problem(_TOO_DEEP, _TOO_DEEP_HINT, limit=True)
     except ValueError as error:
         # Such as a number of too many digits.
-        return _unreadable(text, Problem(f"The file can not be read: {error}", "Mend the value"))
+        problem = Problem(f"The file can not be read: {error}", "Mend the value")
     except _RefusedError as refused:
-        position = text.position(_nearest(refused.path, places))
+        path = refused.path
+        while path not in places:
+            path = path[:-1]
+        position = text.position(places[path])
         problem = Problem(refused.message, refused.hint, position, limit=refused.limit)
-        return _unreadable(text, problem)
-    return Document([root.value], (), True, text, Node([root.value], 0, children={0: root}))
-
-
-def _unreadable(text: SourceText, problem: Problem) -> Document:
-    return Document(None, (problem,), False, text, None)
-
-
-def _too_deep() -> Problem:
-    hint = "Check for brackets that are never closed"
-    return Problem(f"The file is nested more than {MAX_DEPTH} levels deep", hint, limit=True)
+    else:
+        return Document([root.value], (), True, text, Node([root.value], 0, children={0: root}))
+    return Document.unreadable(text, problem)
 
 
 def _syntax_problem(error: tomllib.TOMLDecodeError, text: SourceText) -> Problem:
     found = _AT.search(str(error))
     message = str(error)[: found.start()] if found else str(error)
-    line, column = (int(found[1]), int(found[2])) if found and found[1] else (None, None)
-    start = text.position(len(text.text)) if line is None else None
-    position = start or type(text.position(0))(line or 1, column or 1)
+    if found and found[1]:
+        position = Position(int(found[1]), int(found[2]))
+    else:
+        position = text.position(len(text.text))
     hint = _QUOTES if message == "Invalid value" else "Mend the line: https://toml.io"
     return Problem(f"TOML syntax error: {message}", hint, position)
-
-
-def _nearest(path: Path, places: dict[Path, int]) -> int:
-    while path not in places:
-        path = path[:-1]
-    return places[path]
 
 
 def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
     start = places.get(path, start)
     if len(path) > MAX_DEPTH:
-        problem = _too_deep()
-        raise _RefusedError(problem.message, problem.hint, path, limit=True)
+        raise _RefusedError(_TOO_DEEP, _TOO_DEEP_HINT, path, limit=True)
     if isinstance(value, dict):
         children: dict[str | int, Node] = {
             key: _node(item, (*path, key), start, places) for key, item in value.items()
@@ -106,17 +106,13 @@ def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
     if isinstance(value, list):
         items = [_node(item, (*path, at), start, places) for at, item in enumerate(value)]
         return Node([item.value for item in items], start, {}, dict(enumerate(items)))
-    return Node(_scalar(value, path), start)
-
-
-def _scalar(value: Any, path: Path) -> Any:
     if isinstance(value, date | time):
-        return value.isoformat()
+        return Node(value.isoformat(), start)
     if isinstance(value, float) and not math.isfinite(value):
         raise _RefusedError("There is a number that JSON can not hold", "Put it in quotes", path)
     if isinstance(value, str) and _NO_CHARACTER in value:
         raise _RefusedError("An escape stands for no character", "Remove the escape", path)
-    return value
+    return Node(value, start)
 
 
 def _places(text: str) -> dict[Path, int]:
@@ -158,13 +154,11 @@ def _in_last(names: Path, tables: dict[Path, int]) -> Path:
 
 
 def _names(key: str) -> Path:
-    return tuple(_unquoted(part) for part in _PART.findall(key))
-
-
-def _unquoted(part: str) -> str:
-    if part[:1] == '"':
-        return str(tomllib.loads(f"k={part}")["k"])
-    return part.strip("'")
+    parts = _PART.findall(key)
+    return tuple(
+        str(tomllib.loads(f"k={part}")["k"]) if part[:1] == '"' else part.strip("'")
+        for part in parts
+    )
 
 
 def _statements(text: str) -> Iterator[int]:

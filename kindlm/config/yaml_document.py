@@ -1,0 +1,476 @@
+"""YAML 1.2 as a `Document`.
+
+PyYAML's parser gives events; values and positions are built from those here, since its own
+constructors follow YAML 1.1, keep the last of two equal keys, and crash on deep nesting. Depth,
+nodes (aliases counted as often as used) and characters are bounded, so that reading ends, and ends
+soon.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from kindlm.config.document import MAX_DEPTH, Document, Node, Path, Problem, SourceText, read_text
+
+MAX_NODES = 200_000
+MAX_CHARACTERS = 4 * 1024 * 1024
+
+_TAG_PREFIX = "tag:yaml.org,2002:"
+_LOADER: type[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+# c-printable of YAML 1.2. U+FDD0 is left out too: it marks placeholders in rendered prompts (see
+# `interpolation`), and as a noncharacter it has no business in a text.
+_FORBIDDEN = re.compile(
+    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufdcf\ufdd1-\ufffd\U00010000-\U0010ffff]"
+)
+_NO_CHARACTER = re.compile("[\ud800-\udfff\ufdd0]")
+
+
+def read_document(data: bytes) -> Document:
+    """Read a YAML 1.2 document. Never raises: what is wrong is in `problems`."""
+    documents = read_documents(data, only_one=True)
+    if not documents.readable:
+        return documents
+    if not documents.value:
+        return replace(documents, value=None, _root=None)
+    return replace(documents.part(0), problems=documents.problems)
+
+
+def read_documents(data: bytes, *, merges: bool = False, only_one: bool = False) -> Document:
+    """Read all documents of a YAML text as a list. Never raises: see `problems`.
+
+    With `merges`, merge keys (`<<`) are followed, which YAML 1.2 has no more.
+    """
+    text = read_text(data)
+    if isinstance(text, Document):
+        return text
+    forbidden = _FORBIDDEN.search(text.text)
+    if forbidden:
+        problem = Problem(
+            f"The character U+{ord(forbidden[0]):04X} is not allowed in YAML",
+            'Remove it, or write it as an escape in double quotes, such as "\\u0007"',
+            text.position(forbidden.start()),
+        )
+        return Document.unreadable(text, problem)
+    builder = _Builder(text, merges=merges)
+    try:
+        root = builder.build(only_one=only_one)
+    except _RefusedError as refused:
+        position = text.position(refused.index)
+        problem = Problem(refused.message, refused.hint, position, limit=refused.limit)
+        return Document.unreadable(text, problem)
+    except yaml.MarkedYAMLError as error:
+        return Document.unreadable(text, builder.syntax_problem(error))
+    return Document(root.value, tuple(builder.problems), True, text, root)
+
+
+class _RefusedError(Exception):
+    """Reading cannot go on."""
+
+    def __init__(self, message: str, hint: str, index: int, *, limit: bool = False) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.index, self.limit = message, hint, index, limit
+
+
+class _Builder:
+    """Builds nodes from the parser's events. Recursion is bounded by `MAX_DEPTH`.
+
+    With `merges`, the keys of what `<<` refers to are part of a mapping, as in YAML 1.1.
+    """
+
+    def __init__(self, text: SourceText, *, merges: bool = False) -> None:
+        self._text = text
+        self._merges = merges
+        self._events: Iterator[Any] = yaml.parse(text.text, Loader=_LOADER)
+        self._anchors: dict[str, Node | None] = {}
+        self._quoted: Any = None
+        self.problems: list[Problem] = []
+
+    def build(self, *, only_one: bool) -> Node:
+        """Return the list of all documents of the text.
+
+        Raises:
+            _RefusedError: a document is none that JSON could hold, or too large.
+            yaml.MarkedYAMLError: the text is not YAML.
+        """
+        values: list[Any] = []
+        root = Node(values, 0, nodes=0)
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if values and only_one:
+                    raise _RefusedError(
+                        "The file holds more than one document",
+                        "Remove the line '---' and put each suite into a file of its own",
+                        _start(event),
+                    )
+                # An anchor holds in its document.
+                self._anchors.clear()
+                document = self._node(next(self._events), ())
+                self._adopt(root, len(values), document)
+                values.append(document.value)
+        return root
+
+    def syntax_problem(self, error: yaml.MarkedYAMLError) -> Problem:
+        """Return what an error of PyYAML's parser means, in words of a configuration's author."""
+        text = self._text
+        context: Any = error.context_mark
+        mark: Any = error.problem_mark or context
+        index = min(mark.index, len(text.text)) if mark else 0
+        place = text.position(index)
+        begin = text.position(context.index) if context else place
+        problem, character = error.problem or "", text.text[index : index + 1]
+        opener = _UNCLOSED.get(error.context or "")
+        if (quoted := self._quoted_before(index)) is not None:
+            line = text.position(quoted).line
+            message = f"Text follows the end of the quote that opens on line {line}"
+            hint = (
+                f"Close the quote on line {line}, or double the quotes inside single ones and "
+                'write \\" inside double ones'
+            )
+        elif opener == "quote" and "end of stream" in problem:
+            # It is wrong where it opens, not where the file ends.
+            return Problem("A quote is never closed", "Add the closing quote", begin)
+        elif opener in ("[", "{"):
+            message = f"A '{opener}' that opens on line {begin.line} is not closed"
+            closer = "]" if opener == "[" else "}"
+            hint = f"Add the '{closer}', or a ',' between two entries"
+        elif "tab character" in problem or ("cannot start any" in problem and character == "\t"):
+            message = "A tab is used for indentation"
+            hint = "Indent with spaces: YAML allows no tabs there"
+        elif "cannot start any token" in problem:
+            message = f"A value cannot begin with '{character}'"
+            hint = "Put the value in quotes"
+        else:
+            message, hint = next(
+                (words for part, *words in _SYNTAX if part in problem),
+                (
+                    f"YAML syntax error: {problem or 'the text cannot be read'}",
+                    "Check the indentation, quotes and brackets of this line and the one before",
+                ),
+            )
+        return Problem(message, hint, place)
+
+    def _quoted_before(self, index: int) -> int | None:
+        """Return where a quoted text begins that ends before `index`, on the same line."""
+        if self._quoted is None:
+            return None
+        end: int = self._quoted.end_mark.index
+        between = self._text.text[end:index]
+        is_next = end <= index and not between.strip() and "\n" not in between
+        return _start(self._quoted) if is_next else None
+
+    def _node(self, event: Any, path: Path) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        if event.anchor:
+            self._anchors[event.anchor] = None
+        if isinstance(event, yaml.ScalarEvent):
+            node = self._scalar(event)
+        elif len(path) >= MAX_DEPTH:
+            raise _RefusedError(
+                f"The file is nested more than {MAX_DEPTH} levels deep",
+                "Check for brackets that are never closed",
+                _start(event),
+                limit=True,
+            )
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node = self._sequence(event, path)
+        else:
+            node = self._mapping(event, path)
+        if event.anchor:
+            self._anchors[event.anchor] = node
+        self._check_size(node, _start(event))
+        return node
+
+    def _alias(self, event: Any) -> Node:
+        index = _start(event)
+        if event.anchor not in self._anchors:
+            known = ", ".join(f"*{name}" for name in self._anchors) or "none"
+            raise _RefusedError(
+                f"The alias *{event.anchor} refers to nothing",
+                f"Anchors before this line: {known}. A text that begins with * needs quotes",
+                index,
+            )
+        node = self._anchors[event.anchor]
+        if node is None:
+            raise _RefusedError(
+                f"The alias *{event.anchor} stands inside what it refers to",
+                "A value cannot contain itself",
+                index,
+            )
+        return node
+
+    def _scalar(self, event: Any) -> Node:
+        index = _start(event)
+        text: str = event.value
+        plain, quoted = event.implicit
+        if event.style in ("'", '"'):
+            self._quoted = event
+        value: Any
+        try:
+            if event.tag == "!" or (quoted and not plain):
+                value = text
+            elif plain:
+                value = resolve_plain(text)
+            else:
+                value = _resolve_tagged(event.tag, text)
+        except ScalarError as error:
+            raise _RefusedError(
+                f"{str(error)[0].upper()}{str(error)[1:]}", "Put it in quotes to mean text", index
+            ) from None
+        _check_characters(text, index)
+        empty = plain and not text
+        return Node(value, index, characters=len(text), empty=empty)
+
+    def _sequence(self, event: Any, path: Path) -> Node:
+        self._check_tag(event, "seq")
+        values: list[Any] = []
+        node = Node(values, _start(event))
+        for item in self._events:
+            if isinstance(item, yaml.SequenceEndEvent):
+                break
+            child = self._node(item, (*path, len(values)))
+            self._adopt(node, len(values), child)
+            values.append(child.value)
+        return node
+
+    def _mapping(self, event: Any, path: Path) -> Node:
+        self._check_tag(event, "map")
+        values: dict[str, Any] = {}
+        merged: list[Node] | None = None
+        node = Node(values, _start(event))
+        for item in self._events:
+            if isinstance(item, yaml.MappingEndEvent):
+                break
+            key = self._key(item)
+            child = self._node(next(self._events), (*path, key))
+            if key in values:
+                self._duplicate(key, _start(item), node.keys[key], path)
+                continue
+            node.keys[key] = _start(item)
+            if self._is_merge(item):
+                merged = _merged(child)
+                values[key] = None  # so that a second one is told
+                continue
+            self._adopt(node, key, child)
+            values[key] = child.value
+        if merged is not None:
+            self._merge(node, values, merged)
+        return node
+
+    def _merge(self, node: Node, values: dict[str, Any], merged: list[Node]) -> None:
+        """Add the keys of other mappings: its own go first, then those of the earlier ones."""
+        del values["<<"], node.keys["<<"]
+        own = dict(values)
+        values.clear()
+        for source in merged:
+            for key, child in source.children.items():
+                if isinstance(key, str) and key not in own and key not in values:
+                    node.keys[key] = source.keys[key]
+                    self._adopt(node, key, child)
+                    values[key] = child.value
+        values.update(own)
+
+    def _is_merge(self, event: Any) -> bool:
+        is_plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
+        return self._merges and is_plain and event.value == "<<"
+
+    def _key(self, event: Any) -> str:
+        index = _start(event)
+        if isinstance(event, yaml.AliasEvent):
+            node = self._alias(event)
+            if not node.children and isinstance(node.value, str):
+                return node.value
+        elif isinstance(event, yaml.ScalarEvent):
+            if event.value == "<<" and event.implicit[0] and not self._merges:
+                raise _RefusedError(
+                    "Merge keys (<<) are not part of YAML 1.2",
+                    "Write the keys out; an alias (*name) can stand for a whole value",
+                    index,
+                )
+            if event.anchor:
+                self._anchors[event.anchor] = Node(event.value, index)
+            _check_characters(event.value, index)
+            # The text as written: JSON has no other keys.
+            return str(event.value)
+        raise _RefusedError("A key must be a plain text", "Put the key in quotes", index)
+
+    def _duplicate(self, key: str, index: int, first: int, path: Path) -> None:
+        line = self._text.position(first).line
+        self.problems.append(
+            Problem(
+                f'The key "{key}" is there twice: first on line {line}',
+                "Remove one of them",
+                self._text.position(index),
+                (*path, key),
+            )
+        )
+
+    def _adopt(self, parent: Node, part: str | int, child: Node) -> None:
+        parent.children[part] = child
+        parent.nodes += child.nodes
+        parent.characters += child.characters
+        self._check_size(parent, child.start)
+
+    def _check_size(self, node: Node, index: int) -> None:
+        if node.nodes > MAX_NODES or node.characters > MAX_CHARACTERS:
+            raise _RefusedError(
+                f"The file holds more than {MAX_NODES:,} values, aliases counted as often as used",
+                "Use fewer aliases, or split the suite",
+                index,
+                limit=True,
+            )
+
+    def _check_tag(self, event: Any, kind: str) -> None:
+        if event.tag not in (None, "!", _TAG_PREFIX + kind):
+            tag = event.tag.replace(_TAG_PREFIX, "!!")
+            raise _RefusedError(f"The tag {tag} is not supported", "Remove the tag", _start(event))
+
+
+def _merged(node: Node) -> list[Node]:
+    """Return the mappings that `<<` refers to: one, or a list of them."""
+    of_list = isinstance(node.value, list)
+    nodes = list(node.children.values()) if of_list else [node]
+    if any(not isinstance(item.value, dict) for item in nodes):
+        raise _RefusedError(
+            "What << refers to must be a mapping, or a list of mappings",
+            "Write it like `<<: *name`, with `&name` before a mapping",
+            node.start,
+        )
+    return nodes
+
+
+def _check_characters(text: str, index: int) -> None:
+    if _NO_CHARACTER.search(text):
+        raise _RefusedError(
+            "An escape stands for something that is no character",
+            "Use the escape of a whole character, such as \\U0001F600",
+            index,
+        )
+
+
+def _start(event: Any) -> int:
+    """Return where an event begins; the parser always says so."""
+    index: int = event.start_mark.index
+    return index
+
+
+_UNCLOSED = {
+    "while parsing a flow sequence": "[",
+    "while parsing a flow mapping": "{",
+    "while scanning a quoted scalar": "quote",
+}
+
+_SYNTAX = (
+    (
+        "mapping values are not allowed",
+        "A ':' is not allowed here",
+        "Put the value in quotes if it contains ': ', or check the indentation of this line",
+    ),
+    (
+        "found unknown escape character",
+        "This escape is unknown in double quotes",
+        "Write \\\\ for a backslash, or use single quotes, where a backslash is just a backslash",
+    ),
+    (
+        "did not find expected node content",
+        "A value is missing here",
+        "Check the brackets and commas of this line; text with brackets or commas needs quotes",
+    ),
+    (
+        "invalid Unicode character escape",
+        "This escape stands for no character",
+        "Use the escape of a whole character, such as \\U0001F600",
+    ),
+    (
+        "did not find expected <document start>",
+        "There is text behind the end of the value",
+        "Put the whole value in quotes",
+    ),
+    (
+        "could not find expected ':'",
+        "A ':' is missing after a key",
+        "Write `key: value`; lines of a longer text are indented under their key",
+    ),
+    (
+        "did not find expected key",
+        "The indentation does not fit the lines before",
+        "Keys of one mapping begin in the same column",
+    ),
+    (
+        "did not find expected '-' indicator",
+        "A list ends here, but the line is not indented as what follows it",
+        "Items of one list begin with '-' in the same column; keys do not mix with items",
+    ),
+    (
+        "found undefined tag handle",
+        "This tag is unknown",
+        "A text that begins with ! needs quotes",
+    ),
+    (
+        "found incompatible YAML document",
+        "This version of YAML is unknown",
+        "Remove the %YAML line",
+    ),
+)
+
+
+# What a plain scalar means under the core schema of YAML 1.2 (section 10.3 of the standard): `no`,
+# `on`, `12:30:45` and dates are text, `010` is ten.
+_CONSTANTS: dict[str, bool | None] = dict.fromkeys(("", "~", "null", "Null", "NULL"))
+_CONSTANTS |= dict.fromkeys(("true", "True", "TRUE"), True)
+_CONSTANTS |= dict.fromkeys(("false", "False", "FALSE"), False)
+_NUMBER = re.compile(
+    r"(?P<integer>[-+]?[0-9]+)|(?P<based>0o[0-7]+|0x[0-9a-fA-F]+)|"
+    r"(?P<float>[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?)",
+    re.ASCII,
+)
+_NOT_JSON = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+_MAX_DIGITS = 1_000
+"""Longer numbers are a mistake or an attack: reading n digits takes n² time."""
+
+
+class ScalarError(ValueError):
+    """A scalar has no value that JSON could hold."""
+
+
+def resolve_plain(text: str) -> str | int | float | bool | None:
+    """Return the value of an unquoted scalar; raise `ScalarError` for one that JSON cannot hold."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _NOT_JSON.fullmatch(text):
+        raise ScalarError(f"{text} is not a number that JSON can hold")
+    number = _NUMBER.fullmatch(text)
+    if number is None:
+        return text
+    if len(text) > _MAX_DIGITS:
+        raise ScalarError(f"a number of {len(text)} characters is too long")
+    if number["integer"]:
+        return int(text)
+    if number["based"]:
+        return int(text, 0)
+    value = float(text)
+    if not math.isfinite(value):
+        raise ScalarError(f"{text} is too large")
+    return value
+
+
+def _resolve_tagged(tag: str, text: str) -> str | int | float | bool | None:
+    """Return the value of a scalar with an explicit tag of the core schema, such as `!!str`."""
+    kind = tag.removeprefix(_TAG_PREFIX)
+    if kind == "str":
+        return text
+    value = resolve_plain(text)
+    kinds: dict[str, Any] = {"null": type(None), "bool": bool, "int": int, "float": (int, float)}
+    if kind not in kinds:
+        raise ScalarError(f"the tag {tag.replace(_TAG_PREFIX, '!!')} is not supported")
+    if not isinstance(value, kinds[kind]) or (isinstance(value, bool) and kind != "bool"):
+        raise ScalarError(f"this is no !!{kind}")
+    return float(value) if kind == "float" else value
