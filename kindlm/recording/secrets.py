@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kindlm.errors import ErrorCode
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from kindlm.suite import Suite
 
 
-def _vocabulary() -> set[str]:
+@cache
+def _vocabulary() -> frozenset[str]:
     """Return the words that events are made of: no value among them protects anything."""
     from kindlm import events
 
@@ -34,7 +35,7 @@ def _vocabulary() -> set[str]:
         for field in events.stored_fields(kind):
             words |= {field.name, field.key or field.name}
             kinds += [part for part in field.parts if part not in kinds]
-    return words
+    return frozenset(words)
 
 
 _REMEMBERED: set[str] = set()

@@ -95,7 +95,7 @@ def test_signals_end_both(anew: Workspace, forked: Workspace, number: int) -> No
 
 def _plain(workspace: Workspace, *texts: str) -> list[str]:
     """Return what was said without ids, times and hashes, which are others each time."""
-    hashes_or_numbers = re.compile(r"\s+|[0-9a-f]{12,}|[0-9][0-9,]*(\.[0-9]+)?( ?(ms|s)\b)?")
+    hashes_or_numbers = re.compile(r"\s+|[0-9a-f]{12,}|[+-]?[0-9][0-9,]*(\.[0-9]+)?( ?(ms|s)\b)?")
     return [hashes_or_numbers.sub("N", _without_ids(workspace, text)) for text in texts]
 
 
