@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import threading
 from typing import Any
 
 import pytest
-from pytest_project import Done, pytest_command, pytest_environment, run_inside, run_pytest
+from pytest_project import Done, run_inside, run_new_pytest, run_pytest, start_pytest
 from scenario_project import Project
 
 from kindlm.cli.app import run
@@ -72,9 +71,9 @@ def test_nothing_heavy_was_loaded():
 
 def test_it_is_silent_in_a_project_without_scenarios(project: Project) -> None:
     project.write("tests/test_it.py", SILENT)
-    done = run_pytest(project.root, "-rA", "-v")
+    done = run_new_pytest(project.root, "-rA", "-v")
     assert done.returncode == 0, done.stdout
-    without = run_pytest(project.root, "-rA", "-v", plugins=("xdist.plugin",))
+    without = run_new_pytest(project.root, "-rA", "-v", plugins=("xdist.plugin",))
     assert _untimed(done.stdout) == _untimed(without.stdout)
     assert (done.stderr, (project.root / ".kindlm").exists()) == ("", False)
 
@@ -410,13 +409,7 @@ def test_a_signal_cuts_off_what_is_in_flight_and_the_run_says_so(
     project.agent.answer = hang
     project.write("tests/test_it.py", BOTH)
     project.write("conftest.py", HASTY)
-    process = subprocess.Popen(
-        pytest_command("--kindlm"),
-        cwd=project.root,
-        env=pytest_environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = start_pytest(project.root, "--kindlm")
     assert asked.wait(60)
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)

@@ -50,18 +50,35 @@ def group_in(project: Project, output: str) -> tuple[Group, dict[str, str], str]
         return group.value, {name: str(status) for name, status in counts.items()}, view.status
 
 
-def test_workers_run_every_test_once_and_are_one_group(project: Project) -> None:
+def test_workers_run_every_test_once_and_two_groups_are_compared_without_naming_them(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(project)
     project.configure('\n[report]\nformats = ["junit"]\n')
     done = run_pytest(project.root, "--kindlm", "-n", "2")
     assert done.returncode == 0, done.stdout
     # One report of them all.
     assert 'tests="4"' in (project.root / "reports/report.xml").read_text("utf-8")
-    group, tests, status = group_in(project, done.stdout)
-    assert (group.count, group.complete, status) == (2, True, "passed")
+    before, tests, status = group_in(project, done.stdout)
+    assert (before.count, before.complete, status) == (2, True, "passed")
     assert tests == {f"tests/test_it.py::test_it[{word}]": "passed" for word in "abcd"}
     assert sorted(project.agent.said) == sorted("abcd" * 2)
     assert project.rows("SELECT sum(planned), count(DISTINCT id) FROM runs") == [(8, 2)]
+    write(project, "assert word == 'b'")
+    after, _, _ = group_in(project, run_pytest(project.root, "--kindlm", "-n", "2").stdout)
+    capsys.readouterr()
+    assert run(["diff", "--format", "json", "--fail-on", "never"]) == 0
+    diff = json.loads(capsys.readouterr().out)
+    assert [diff["before"]["id"], diff["after"]["id"]] == [before.name, after.name]
+    changes = {test["name"][-3:]: test["change"] for test in diff["tests"]}
+    assert changes == {
+        "[a]": "regressed",
+        "[b]": "unchanged",
+        "[c]": "regressed",
+        "[d]": "regressed",
+    }
+    assert run(["baseline", "set"]) == 0
+    assert "pytest --kindlm without -n" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_worker_without_a_test_keeps_the_group_from_nothing(project: Project) -> None:
@@ -72,30 +89,6 @@ def test_a_worker_without_a_test_keeps_the_group_from_nothing(project: Project) 
     assert (group.complete, status) == (True, "passed")
     assert tests == {"tests/test_it.py::test_it[b]": "passed"}
     assert project.rows("SELECT planned, passed FROM runs ORDER BY planned") == [(0, 1), (2, 1)]
-
-
-def test_two_sessions_of_workers_are_compared_without_naming_them(
-    project: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(project)
-    groups = []
-    for more in ("", "assert word == 'b'"):
-        write(project, more)
-        done = run_pytest(project.root, "--kindlm", "-n", "2")
-        groups.append(group_in(project, done.stdout)[0].name)
-    capsys.readouterr()
-    assert run(["diff", "--format", "json", "--fail-on", "never"]) == 0
-    diff = json.loads(capsys.readouterr().out)
-    assert [diff["before"]["id"], diff["after"]["id"]] == groups
-    changes = {test["name"][-3:]: test["change"] for test in diff["tests"]}
-    assert changes == {
-        "[a]": "regressed",
-        "[b]": "unchanged",
-        "[c]": "regressed",
-        "[d]": "regressed",
-    }
-    assert run(["baseline", "set"]) == 0
-    assert "pytest --kindlm without -n" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_worker_that_crashes_leaves_the_group_incomplete(project: Project) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from typing import Any
 
+import loaded_kindlm
 import pytest
 from scenario_project import LoopbackAgent, Project
 
@@ -164,14 +164,14 @@ async def test_check(t: Trial) -> None:
 
 # Where it waits is the same for both, and tried with one of each.
 @pytest.mark.parametrize(
-    ("command", "waits"),
+    ("module", "arguments", "waits"),
     [
-        (["kindlm", "test", "tests"], "asyncio.sleep(30)"),
-        (["pytest", "-q", "--kindlm"], 't.agent.send("hang")'),
+        ("kindlm", ["test", "tests"], "asyncio.sleep(30)"),
+        ("pytest", ["-q", "--kindlm"], 't.agent.send("hang")'),
     ],
 )
 def test_a_process_ends_though_a_function_catches_all_that_would_end_it(
-    project: Project, command: list[str], waits: str
+    project: Project, module: str, arguments: list[str], waits: str
 ) -> None:
     project.agent.answer = hanging(project.agent)
     project.write(
@@ -179,6 +179,9 @@ def test_a_process_ends_though_a_function_catches_all_that_would_end_it(
         f"""
 import asyncio
 from kindlm import Trial, scenario
+from kindlm.engine import stop
+
+stop._GRACE_S = 0.1  # what does not end is given up at once
 
 @scenario("tries again", timeout=0.3)
 async def test_it(t: Trial) -> None:
@@ -189,13 +192,8 @@ async def test_it(t: Trial) -> None:
             pass
 """,
     )
-    ended = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=project.root,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    ended = loaded_kindlm.run(
+        arguments, cwd=project.root, env=os.environ, timeout_s=60, module=module
     )
     assert ended.returncode == 1, ended.stderr
     assert "Traceback" not in ended.stderr

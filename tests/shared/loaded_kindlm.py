@@ -1,4 +1,4 @@
-"""kindlm in processes that need not load it: forks of one process that has loaded it already.
+"""kindlm and pytest in processes that need not load them: forks of one that has loaded them.
 
 Loading kindlm takes several times as long as what most tests let it do. A fork is a process like
 any other: memory, folder, environment, streams, signals and exit are its own. What a fork cannot
@@ -33,7 +33,17 @@ from typing import Any, Final, Self, TextIO
 
 _LOADED: Final = tuple(
     f"kindlm.{name}"
-    for name in ("agents", "checks", "cli", "config", "formats", "history", "providers", "reports")
+    for name in (
+        "agents",
+        "checks",
+        "cli",
+        "config",
+        "formats",
+        "history",
+        "providers",
+        "pytest_plugin",
+        "reports",
+    )
 )
 """Packages whose modules are loaded, with all that these import."""
 
@@ -49,6 +59,8 @@ _ALSO_LOADED: Final = (
     "sqlite_utils",
     "typer._adapters",
     "typer._click.decorators",
+    "xdist.dsession",
+    "xdist.plugin",
 )
 """What kindlm imports once a run needs it, if most tests do."""
 
@@ -149,8 +161,9 @@ def start(
     stderr: int = subprocess.PIPE,
     own_session: bool = False,
     grace_polls: int | None = None,
+    module: str = "kindlm",
 ) -> Started:
-    """Start a command line, as `subprocess.Popen` does with `python -m kindlm`.
+    """Start a command line, as `subprocess.Popen` does with `python -m MODULE`: kindlm or pytest.
 
     A stream is a pipe, a descriptor, or `subprocess.DEVNULL`. With `own_session` what it sends to
     its process group reaches nobody else. With `grace_polls` it looks ten times a second whether
@@ -162,6 +175,7 @@ def start(
         "env": dict(env),
         "own_session": own_session,
         "grace_polls": grace_polls,
+        "module": module,
     }
     told, *streams = (_opened(each) for each in (subprocess.PIPE, stdout, stderr))
     _ask(request, [writer for _, writer in (told, *streams)])
@@ -186,13 +200,21 @@ def run(
     timeout_s: float,
     own_session: bool = False,
     grace_polls: int | None = None,
+    module: str = "kindlm",
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command line, as `subprocess.run` does with `python -m kindlm`; see `start`.
+    """Run a command line, as `subprocess.run` does with `python -m MODULE`; see `start`.
 
     Raises:
         subprocess.TimeoutExpired: if it does not end in time; it is killed then.
     """
-    process = start(arguments, cwd=cwd, env=env, own_session=own_session, grace_polls=grace_polls)
+    process = start(
+        arguments,
+        cwd=cwd,
+        env=env,
+        own_session=own_session,
+        grace_polls=grace_polls,
+        module=module,
+    )
     try:
         texts = process.communicate(timeout_s)
     except subprocess.TimeoutExpired:
@@ -245,7 +267,9 @@ def _load() -> None:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             _load_module(module.name)
-    for name in _ALSO_LOADED:
+    from _pytest.config import default_plugins
+
+    for name in (*_ALSO_LOADED, *(f"_pytest.{plugin}" for plugin in default_plugins)):
         _load_module(name)
     wait_for_no_disk()
     _compute()
@@ -358,8 +382,9 @@ def _become(
     env: Mapping[str, str],
     own_session: bool,
     grace_polls: int | None,
+    module: str,
 ) -> None:
-    """Be `python -m kindlm`."""
+    """Be `python -m kindlm`, or pytest."""
     if own_session:
         os.setsid()
     if grace_polls is not None:
@@ -371,8 +396,8 @@ def _become(
     os.environ.update(env)
     time.tzset()
     sys.path[0] = cwd
-    sys.argv = ["kindlm", *arguments]
-    runpy.run_module("kindlm", run_name="__main__", alter_sys=True)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _end(code: int | str | None) -> None:

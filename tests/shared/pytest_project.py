@@ -11,6 +11,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+import loaded_kindlm
 import pytest
 
 _PLUGINS = ("kindlm.pytest_plugin.plugin", "xdist.plugin")
@@ -54,12 +55,26 @@ def as_it_was(root: Path) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def run_pytest(
+def run_pytest(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest with the plugin and with pytest-xdist in a process of its own."""
+    named = _named(_PLUGINS, options)
+    return loaded_kindlm.run(
+        named, cwd=root, env=pytest_environment(), timeout_s=120, module="pytest"
+    )
+
+
+def start_pytest(root: Path, *options: str) -> loaded_kindlm.Started:
+    """Start what `run_pytest` runs."""
+    named = _named(_PLUGINS, options)
+    return loaded_kindlm.start(named, cwd=root, env=pytest_environment(), module="pytest")
+
+
+def run_new_pytest(
     root: Path, *options: str, plugins: Sequence[str] = _PLUGINS
 ) -> subprocess.CompletedProcess[str]:
-    """Run pytest with the plugin, whether or not it is installed, and with pytest-xdist."""
+    """Run pytest in a process that has loaded nothing yet."""
     return subprocess.run(
-        pytest_command(*options, plugins=plugins),
+        [sys.executable, "-m", "pytest", *_named(plugins, options)],
         cwd=root,
         env=pytest_environment(),
         capture_output=True,
@@ -69,9 +84,9 @@ def run_pytest(
     )
 
 
-def pytest_command(*options: str, plugins: Sequence[str] = _PLUGINS) -> list[str]:
+def _named(plugins: Sequence[str], options: Sequence[str]) -> list[str]:
     named = [argument for plugin in plugins for argument in ("-p", plugin)]
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *named, *options]
+    return ["-p", "no:cacheprovider", *named, *options]
 
 
 def pytest_environment() -> dict[str, str]:
