@@ -34,7 +34,7 @@ def recorder(sizes: Sizes) -> Iterator[Figure]:
 
 def time_of_executions(tests: int, url: str, *, stored: bool) -> float:
     """Seconds from the start of the first execution to the end of the last one on disk."""
-    from kindlm.cli import test_run
+    from kindlm.cli.commands.test_run import run_tests
     from kindlm.cli.request import TestOptions
     from kindlm.recording import session
 
@@ -55,7 +55,7 @@ def time_of_executions(tests: int, url: str, *, stored: bool) -> float:
         os.chdir(folder)
         os.environ |= {"OPENAI_API_KEY": KEY, "CI": "true"}
         with redirect_stdout(nowhere), redirect_stderr(nowhere):
-            test_run.run_tests(TestOptions())
+            run_tests(TestOptions())
         os.chdir("/")
     return took
 

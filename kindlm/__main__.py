@@ -20,7 +20,7 @@ def main() -> None:
     """Run the command line that this process was started with."""
     with ending_at_once(), put_off():
         from kindlm.cli.app import run
-        from kindlm.cli.crash import report_ended
+        from kindlm.cli.console import report_ended
     interrupt_on_signals()
     guard.arm(report_ended)
     code = run(sys.argv[1:])

@@ -1,7 +1,6 @@
-"""The command line as a whole: which commands there are, and how every one of them ends.
+"""The command line as a whole: which commands there are, and how each of them ends.
 
-Modules of commands import nothing heavy: what a command needs, it imports when it runs, so that
-`kindlm --help` answers at once.
+Only the module of the command that is given is imported. `kindlm --help` imports none.
 """
 
 from __future__ import annotations
@@ -9,55 +8,65 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
 
-from kindlm.cli import console
-from kindlm.cli.crash import report_crash
-from kindlm.cli.inert_output import inert_output
-from kindlm.cli.other_names import in_our_names
+from kindlm.cli.console import (
+    discard_output,
+    finish_errors,
+    prepare_streams,
+    report_crash,
+    set_verbose,
+    show,
+)
+from kindlm.cli.ending import ending_at_once
+from kindlm.cli.github import inert_output
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.garbage import put_off
 from kindlm.guard import guard
 
-_COMMANDS = (
-    "demo",
-    "init",
-    "validate",
-    "gen",
-    "test",
-    "watch",
-    "runs",
-    "show",
-    "diff",
-    "settle",
-    "report",
-    "rescore",
-    "replay",
-    "label",
-    "review",
-    "browse",
-    "tail",
-    "export",
-    "import",
-    "merge",
-    "backup",
-    "verify",
-    "rebuild",
-    "purge",
-    "schema",
-    "baseline",
-)
-"""In the order of the help; each is in the module of its name."""
+_COMMANDS = {
+    "demo": "Test an agent, change it, test it again, and see what changed.",
+    "init": "Write a first suite that runs at once, without key or network.",
+    "validate": "Check suites without running them: nothing is called.",
+    "gen": "Write tests for an agent: a model plans them, files are made of templates.",
+    "test": "Run tests, record everything, judge the gates.",
+    "watch": "Run tests like `kindlm test`, and again whenever a file changes that matters.",
+    "runs": "List the recorded runs, newest first, or show how a test did over time.",
+    "show": "Show a run or a group of shards, or an execution with its transcript.",
+    "diff": "Compare two runs: which tests got worse, and what changed in behaviour.",
+    "settle": "Repeat the suspected tests of AFTER, a few at a time, until each is confirmed or"
+    " cleared.",
+    "report": "Write a report of a recorded run, or of the shards of one.",
+    "rescore": "Check recorded conversations by the suite as it is now: the tested model is not"
+    " called.",
+    "replay": "Run tests with the answers of a recorded run: no key, no network, no cost.",
+    "label": "Give a run a name.",
+    "review": "Say whether an execution passes, or report whether judges say what people say.",
+    "browse": "Open the history in the web browser, until Ctrl-C.",
+    "tail": "Follow a run while it goes on, from another terminal; ends when it ends, with its"
+    " verdict.",
+    "export": "Write a run, its texts and what is noted of it as JSON Lines, for kindlm import.",
+    "import": "Bring in a run: exported, not written, or of another program.",
+    "merge": "Merge other histories into this one, in any order.",
+    "backup": "Copy the history to a new file, and check the copy.",
+    "verify": "Check recorded events and texts against their hashes.",
+    "rebuild": "Compute all tables anew from the recorded events.",
+    "purge": "Erase recorded texts for good.",
+    "schema": "Print the JSON Schema of kindlm.yaml.",
+    "baseline": "Choose the recorded run that later ones are compared with.",
+}
+"""Each command with what `kindlm --help` says of it, in that order.
+
+Each is in the module of its name, and the help of its function begins with the same sentence.
+"""
 
 _MODULES = {"watch": "test", "import": "import_"}
 """Of commands whose module has another name."""
-
-_HELP = {"watch": "Run tests like `kindlm test`, and again whenever a file changes that matters."}
-"""Of commands that are not described by their function."""
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
 """What typer raises for wrong usage; not all of its versions export it by name."""
@@ -87,8 +96,11 @@ def _main(
         raise typer.Exit(1)
 
 
-def make_app(commands: Iterable[str] = _COMMANDS) -> typer.Typer:
-    """Return the command line with these commands; only their modules are imported."""
+def make_app(commands: Iterable[str] = _COMMANDS, *, loaded: bool = True) -> typer.Typer:
+    """Return the command line with these commands; only their modules are imported.
+
+    Without `loaded`, no module is imported, and the commands cannot be run: it is for their list.
+    """
     app = typer.Typer(
         help="Behavioural regression testing for AI agents, and the recorder of all they did.",
         epilog="Start with: kindlm init",
@@ -100,20 +112,24 @@ def make_app(commands: Iterable[str] = _COMMANDS) -> typer.Typer:
     )
     app.callback()(_main)
     for name in commands:
+        if not loaded:
+            app.command(name, help=_COMMANDS[name])(lambda: None)
+            continue
         base = _MODULES.get(name, name)
         module = import_module(f"kindlm.cli.commands.{base}")
         if name == "baseline":
             app.add_typer(module.baseline_app, name=name)
         else:
             command = getattr(module, f"{base.rstrip('_')}_command")
-            app.command(name, help=_HELP.get(name))(command)
+            # `watch` is a name of another command.
+            app.command(name, help=_COMMANDS[name] if name == "watch" else None)(command)
     return app
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; return 0 if it did what was asked and all is well, else 1."""
-    console.prepare_streams()
-    console.set_verbose("--verbose" in arguments)
+    prepare_streams()
+    set_verbose("--verbose" in arguments)
     with inert_output():
         return _ended(arguments)
 
@@ -125,14 +141,14 @@ def _ended(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (`| head`) has seen enough.
-        console.discard_output()
+        discard_output()
         return 1
     except KeyboardInterrupt:
         return 1
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            console.discard_output()
-            console.show([_disk_full(error)])
+            discard_output()
+            show([_disk_full(error)])
         else:
             guard.crashed(error)
             report_crash(error, os.environ)
@@ -142,7 +158,7 @@ def _ended(arguments: Sequence[str]) -> int:
         report_crash(error, os.environ)
         return 1
     finally:
-        console.finish_errors()
+        finish_errors()
     return 0 if code == 0 else 1
 
 
@@ -158,11 +174,16 @@ def _invoke(arguments: Sequence[str]) -> int:
     for argument in arguments:
         # Bytes that are no UTF-8 arrive as halves of surrogate pairs, which nothing can store.
         if any("\ud800" <= char <= "\udfff" for char in argument):
-            console.show([_not_utf8(argument)])
+            show([_not_utf8(argument)])
             return 1
     named = in_our_names(arguments)
-    # Help, and what to say of a command that there is not, need all of them.
-    app = make_app(named[:1] if named and named[0] in _COMMANDS else _COMMANDS)
+    name = next((argument for argument in named if not argument.startswith("-")), None)
+    if name in _COMMANDS:
+        with ending_at_once(), put_off():
+            app = make_app([name])
+    else:
+        # Help, and what to say of a command that there is not, need the names of all of them.
+        app = make_app(loaded=False)
     command = typer.main.get_command(app)
     try:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
@@ -172,7 +193,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         code = 1
     except _USAGE_ERROR as error:
         code = 1
-        console.show([_usage_error(error)])
+        show([_usage_error(error)])
     return code if isinstance(code, int) else int(code is not None)
 
 
@@ -201,3 +222,55 @@ def _disk_full(error: OSError) -> KindlmError:
         f"There is no space left on the disk to write{place}.",
         "Make room and run it again.",
     )
+
+
+_OTHER_COMMANDS: Mapping[str, str] = {"run": "test"}
+
+_ALIKE: Mapping[str, str] = {"watch": "test"}
+"""Commands of ours that take the options of another one."""
+
+_OTHER_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "test": {
+        "--tag": "--tags",
+        "--repeat": "--runs",
+        "--parallel": "--concurrency",
+        "--format": "--reporter",
+        "--version": "--label",
+        "--filter-failing": "--failed",
+    },
+}
+
+_ALWAYS_DONE: Mapping[str, frozenset[str]] = {"test": frozenset({"--save"})}
+"""Options for what kindlm does anyway: every run is recorded."""
+
+
+_DEFAULTS: Mapping[str, Mapping[str, str]] = {
+    "test": {"--resume": "latest"},
+    "rescore": {"--resume": "latest"},
+}
+"""What an option means that stands alone: typer has none with a value that may be left out."""
+
+
+def in_our_names(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with the names of other tools put into ours, and defaults put in."""
+    if not arguments:
+        return []
+    command = _OTHER_COMMANDS.get(arguments[0], arguments[0])
+    like = _ALIKE.get(command, command)
+    names, surplus = _OTHER_OPTIONS.get(like, {}), _ALWAYS_DONE.get(like, frozenset())
+    defaults = _DEFAULTS.get(like, {})
+    renamed = [command]
+    for position, argument in enumerate(arguments[1:], start=1):
+        if argument == "--":
+            return [*renamed, *arguments[position:]]
+        if argument in defaults and not _has_value(arguments, position):
+            renamed.append(f"{argument}={defaults[argument]}")
+            continue
+        name, sign, value = argument.partition("=")
+        if argument not in surplus:
+            renamed.append(names.get(name, name) + sign + value)
+    return renamed
+
+
+def _has_value(arguments: Sequence[str], position: int) -> bool:
+    return position + 1 < len(arguments) and not arguments[position + 1].startswith("-")

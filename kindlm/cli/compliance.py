@@ -11,9 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kindlm.cli.console import note, show
-from kindlm.cli.output_file import STDOUT, open_output, open_report
-from kindlm.cli.reporters import Reporter, distinct, spare
-from kindlm.cli.shown_path import shown_path
+from kindlm.cli.reporters import STDOUT, Reporter, distinct, open_output, open_report, spare
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
@@ -22,7 +20,7 @@ from kindlm.reports.compliance.pdf import pdf_of, require_pdf
 from kindlm.reports.compliance.report import REPORT, document_of
 from kindlm.reports.registry import ReportOptions
 from kindlm.suite import Suite
-from kindlm.wording import shown
+from kindlm.wording import shown, shown_path
 
 _USUAL_FOLDER = "./compliance-reports"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")

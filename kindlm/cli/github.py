@@ -1,21 +1,107 @@
-"""What GitHub is told of a run: annotations at the lines that failed, and the summary of the job.
+"""What GitHub Actions reads of a step: annotations, the summary of a job, and no other commands.
 
-Neither changes how a run ends: what GitHub does not take is told, and that is all.
+Annotations show the lines that failed. Neither they nor the summary change how a run ends: kindlm
+warns of what GitHub does not take.
+
+GitHub looks for workflow commands in what a step prints: lines that begin with `::`, and `##[`
+anywhere in a line (`ActionCommand` of https://github.com/actions/runner). Output contains what an
+agent said, which must not give such commands: to hide lines, annotate files, mask words, or stop
+the commands of others. So kindlm makes all other output inert.
 """
 
 from __future__ import annotations
 
 import io
+import os
+import re
+import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from kindlm.cli.console import warn
-from kindlm.cli.inert_output import on_github, uninterpreted
-from kindlm.history.run_view import RunView
-from kindlm.reports.registry import ReportOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kindlm.history.run_view import RunView
+    from kindlm.reports.registry import ReportOptions
+
+_COMMAND = re.compile(r"(?<![^\r\n])[^\S\r\n]*:(:)|##(\[)")
+
+
+def on_github(environ: Mapping[str, str]) -> bool:
+    """Tell whether this is a step of GitHub Actions, or of a service that works like it."""
+    return environ.get("GITHUB_ACTIONS") == "true"
+
+
+@contextmanager
+def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
+    r"""Keep workflow commands out of both streams while the context lasts.
+
+    What would begin one is written out: `:\u003a`, `##\u005b`. Inside of JSON that is the same
+    text. A stream that goes to a file stays as it is: no runner reads it.
+    """
+    before = sys.stdout, sys.stderr
+    if on_github(environ):
+        sys.stdout, sys.stderr = (_inert(stream) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def uninterpreted(stream: TextIO) -> TextIO:
+    """Return the stream below one that is kept inert, for commands of our own."""
+    return stream.below if isinstance(stream, _Inert) else stream
+
+
+class _Inert:
+    """A text stream; what is not writing goes to the stream below."""
+
+    def __init__(self, below: TextIO) -> None:
+        self.below = below
+        # Stands for what the unfinished line holds: as much of it as may begin a command.
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        """Write a text without what would begin a command, also one begun by an earlier text."""
+        begun = self._line
+        whole = _COMMAND.sub(_written_out, begun + text)
+        self.below.write(whole[len(begun) :])
+        self._line = _open_end(whole)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts one after the other."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.below, name)
+
+
+def _inert(stream: TextIO) -> TextIO:
+    try:
+        is_file = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        is_file = False
+    return stream if is_file else cast("TextIO", _Inert(stream))
+
+
+def _written_out(match: re.Match[str]) -> str:
+    return match[0][:-1] + (r"\u003a" if match[1] else r"\u005b")
+
+
+def _open_end(text: str) -> str:
+    line = text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
+    if line.strip() in ("", ":"):
+        return line.strip()
+    hashes = len(line) - len(line.rstrip("#"))
+    return "x" + "#" * min(hashes, 2)
+
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 _MOST_BYTES = 1024 * 1024
@@ -30,7 +116,7 @@ def tell_github(
         _annotate(view, options)
     if named := environ.get(_SUMMARY):
         try:
-            problem = _append(Path(named), view, options)
+            problem = _append_summary(Path(named), view, options)
         except OSError as error:
             problem = error.strerror
         if problem:
@@ -50,7 +136,7 @@ def _annotate(view: RunView, options: ReportOptions) -> None:
     out.flush()
 
 
-def _append(summary: Path, view: RunView, options: ReportOptions) -> str | None:
+def _append_summary(summary: Path, view: RunView, options: ReportOptions) -> str | None:
     """Append the report; return why that can not be done."""
     from kindlm.reports.markdown_report import REPORT
 

@@ -1,47 +1,47 @@
-"""Opening the recorded history to read it: errors become words, no event is written.
+"""Opening the recorded history to read it: what all commands share that show recorded runs.
 
-Tables of an older version of kindlm are updated first.
+Errors become messages with a way out. Tables of an older version of kindlm are updated first; no
+event is written.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shlex
+import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn
 
-from kindlm.cli.console import fail, note
-from kindlm.cli.disk import disk_full
-from kindlm.cli.shown_path import shown_path
-from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
+from kindlm.cli.console import fail, note, or_fail, wants_color, warn
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.history.run_names import find_run, find_run_or_group, latest_finished
+from kindlm.history.run_view import RunView
 from kindlm.recording.project import Project, find_project
+from kindlm.reports.registry import ReportOptions
+from kindlm.wording import shown_path
 
 if TYPE_CHECKING:
-    from kindlm.history.run_view import RunView
     from kindlm_store import ForeignSchemaError, SchemaProblem
 
+_REPORT_LIMIT = 256 * 1024 * 1024
+"""Bytes; a larger file is no JSON report of a run."""
 
 RESTORE = "Restore it from a backup; kindlm backup makes them."
 
 _NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
 
-_T = TypeVar("_T")
 
 _MANY_EVENTS = 2_000
 """From so many events on, folding them takes long enough to be noticed."""
 
 _UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
-
-
-def or_fail(result: Result[_T]) -> _T:
-    """Return the value of a result, or end the command with its error."""
-    if isinstance(result, Err):
-        fail([result.error])
-    return result.value
 
 
 def project_here(database: Path | None) -> Project:
@@ -105,7 +105,6 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
 
     Whoever comes second waits for the lock that the first one folds under, and finds them updated.
     """
-    from kindlm.cli.test_run_problems import writes_lost
     from kindlm.history.lost_writes import lost_writes
     from kindlm.history.read_models import read_model_problem
     from kindlm.projections import PROJECTIONS
@@ -264,4 +263,160 @@ def _damaged(path: Path, why: str) -> KindlmError:
         if why.startswith("no such ")
         else salvage_hint(path),
         where=SourceLocation(str(path)),
+    )
+
+
+@contextmanager
+def open_view(database: Path | None, wanted: str) -> Iterator[RunView]:
+    """Open the run or the group of shards that a user names; end the command if there is none."""
+    with open_history(database) as connection:
+        yield RunView(connection, or_fail(find_run_or_group(connection, wanted)))
+
+
+def exit_code(view: RunView) -> int:
+    """Return what a command that shows a run ends with.
+
+    That is 0 for a run, whatever its verdict: `kindlm test` has ended with it. Of a group nothing
+    else tells: 1 unless all its shards are here and it passed.
+    """
+    return 0 if view.group is None or view.passed else 1
+
+
+def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
+    """Return how reports on standard output are to look."""
+    path = existing_history(database).database
+    here = Path.cwd()
+    return ReportOptions(
+        color=wants_color(sys.stdout),
+        width=shutil.get_terminal_size().columns,
+        verbose=verbose,
+        database=os.path.relpath(path) if path.is_relative_to(here) else str(path),
+    )
+
+
+def require_names(*wanted: str | None) -> None:
+    """End the command if a run is named by nothing, as by a variable that a script never set."""
+    if any(name is not None and not name.strip() for name in wanted):
+        error = KindlmError(
+            ErrorCode.CONFIG_NOT_FOUND,
+            "A run is named by an empty text.",
+            "Leave the name out for the default, or check the variable that it is from. The"
+            " recorded runs: kindlm runs",
+        )
+        fail([error])
+
+
+def no_execution(wanted: str, view: RunView) -> KindlmError:
+    """Return the error that a run has no such execution."""
+    what = "run" if view.group is None else "group"
+    by_id = "" if view.group is None else f"Name it by its id, such as {view.runs[0]}-1. "
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"The {what} {view.id} has no execution {wanted!r}.",
+        f"{by_id}List its executions: kindlm report {view.id} --format json",
+    )
+
+
+def misused(message: str, command: str) -> KindlmError:
+    """Return the error that a command was given what does not go together."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR, message, f"How it is used: kindlm {command} --help"
+    )
+
+
+_NEEDED = 128 * 1024
+"""Bytes: with less, SQLite can not make the index of its write-ahead log, which readers need."""
+
+_FOR_WANT_OF_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+
+
+def disk_full(path: Path, error: BaseException | None) -> KindlmError | None:
+    """Return the error to show if a history could not be used since its disk is full."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        full = code == sqlite3.SQLITE_FULL or (code in _FOR_WANT_OF_SPACE and _has_no_room(path))
+    else:
+        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    if not full:
+        return None
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        "There is no space left on the disk of the history.",
+        "Make room there and run it again; to read takes a little room, too. Or copy it to another"
+        " disk, with the file -wal beside it, and name the copy with --db.",
+        where=SourceLocation(str(path)),
+    )
+
+
+def _has_no_room(path: Path) -> bool:
+    try:
+        found = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _NEEDED
+
+
+def forget_erased(history: Path) -> None:
+    """Remove the index, which is made anew when somebody searches; say so if that fails."""
+    from kindlm.history.search import index_file, remove_index
+
+    try:
+        remove_index(history)
+    except OSError as error:
+        warn(
+            f"{index_file(history)} can not be removed: {error.strerror or error}. It may hold"
+            " words of what was erased.",
+            "Delete that file: it is made anew when somebody searches.",
+        )
+
+
+def db_option(named: Path | None) -> str:
+    """Return what a command needs besides, to read the history that the user named with --db."""
+    return "" if named is None else f" --db {shlex.quote(shown_path(named))}"
+
+
+def named_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> Result[str]:
+    """Return the run that a user names, also by a file with its JSON report.
+
+    Without a name, or as `latest`, it is the newest one that finished, of those that hold the
+    suite: a run that was stopped is neither a baseline nor one to compare with it.
+    """
+    if wanted is None or wanted == "latest":
+        return latest_finished(db, suite)
+    found = find_run(db, wanted)
+    path = Path(wanted)
+    if isinstance(found, Ok) or not path.is_file():
+        return found
+    reported = _reported_run(path)
+    return Err(_no_report(path)) if reported is None else find_run(db, reported)
+
+
+def _reported_run(path: Path) -> str | None:
+    """Return the run that a file is the JSON report of; None if it is none."""
+    try:
+        if path.stat().st_size > _REPORT_LIMIT:
+            return None
+        report = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    run = report.get("run") if isinstance(report, dict) else None
+    identity = run.get("id") if isinstance(run, dict) else None
+    return identity if isinstance(identity, str) else None
+
+
+def _no_report(path: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.BASELINE_NOT_FOUND,
+        f"{str(path)!r} is no JSON report of a run.",
+        "Name a run, or a file that was written by: kindlm test --reporter json=FILE",
+    )
+
+
+def writes_lost(count: int, database: Path) -> KindlmError:
+    """Return the error of a write-ahead log that is damaged, which held the last writes."""
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"What was recorded last is lost: {shown_path(database)}-wal is damaged, and {count:,} of"
+        " the writes in it can not be read.",
+        f"Restore it from a backup, with {database.name}; or run the tests: kindlm test",
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +11,10 @@ from typing import Annotated
 import typer
 
 from kindlm.bounds import MAX_CONCURRENCY
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+
+_AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class ListFormat(StrEnum):
@@ -201,3 +207,26 @@ def given_paths(paths: list[Path] | None, config: Path | None) -> tuple[Path, ..
 def given_tags(tags: str | None) -> tuple[str, ...]:
     """Return the tags of `--tags`."""
     return () if tags is None else tuple(tag.strip() for tag in tags.split(","))
+
+
+def parse_since(text: str, now: datetime) -> Result[str]:
+    """Return the point in time that `--since` means, in UTC as events have it.
+
+    An age (`30d`, `12h`, `2w`, `90m`) counts back from `now`; a date or time without a zone is
+    local.
+    """
+    age = _AGE.fullmatch(text)
+    try:
+        if age:
+            moment = now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+        else:
+            moment = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_VALIDATION_ERROR,
+                f"--since {text!r} is no point in time.",
+                "Write an age or a date: --since 30d, --since 12h, --since 2026-01-31",
+            )
+        )
+    return Ok(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))

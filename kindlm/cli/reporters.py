@@ -1,25 +1,28 @@
 """Which reports a run writes, and where: `--reporter NAME[=FILE]`, `-o FILE`.
 
-The file `-` is standard output, where a report goes that names no file.
+The file `-` is standard output, where a report goes that names no file. Others may be a file, a
+link, a pipe or a device.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import secrets
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO, TextIO
 
-from kindlm.cli.output_file import open_report
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.history.run_view import RunView
 from kindlm.recording.git import folder_in_repository
 from kindlm.recording.project import configuration_file, regression_threshold, report_files
 from kindlm.reports.registry import Report, ReportOptions, find_report
 
-_STDOUT = "-"
 _BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
 
 
@@ -45,11 +48,13 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
             return found
         if named and not file:
             return Err(_no_file_name(name))
-        reporters.append(Reporter(found.value, Path(file) if file not in ("", _STDOUT) else None))
+        reporters.append(
+            Reporter(found.value, Path(file) if file not in ("", str(STDOUT)) else None)
+        )
     homeless = [index for index, reporter in enumerate(reporters) if reporter.file is None]
     if len(homeless) > 1:
         return Err(_two_on_stdout([reporters[index].report.name for index in homeless]))
-    if output is not None and str(output) != _STDOUT:
+    if output is not None and str(output) != str(STDOUT):
         if not homeless:
             return Err(_no_use_for(output))
         reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
@@ -202,3 +207,59 @@ def _not_written(reporter: Reporter, error: OSError) -> KindlmError:
         f" {error.strerror}.",
         f"The run is recorded; write it again: kindlm report --format {reporter.report.name}",
     )
+
+
+STDOUT = Path("-")
+"""The name that means standard output."""
+
+_NOT_REPLACED = (Path("/dev"), Path("/proc"))
+"""What is found there stands for something that is open already, even where that is a file."""
+
+
+def replaces(path: Path) -> bool:
+    """Tell whether there is a file that another one would take the place of."""
+    return path.is_file() and not _is_written_through(path)
+
+
+@contextmanager
+def open_report(path: Path) -> Iterator[TextIO]:
+    """Open a file for a report as `open_output` does; others may read it as the umask says."""
+    with (
+        open_output(path, mode=0o666) as out,
+        io.TextIOWrapper(out, encoding="utf-8", newline="\n") as text,
+    ):
+        yield text
+
+
+@contextmanager
+def open_output(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """Open what is to be written, and create the folders that it is in.
+
+    A regular file, also behind a symbolic link, takes its name when it is complete: what was there
+    stays if that fails. Who may read and write it, `mode` and the umask say; by default its owner
+    alone. Anything else is written to directly.
+
+    Raises:
+        OSError: It can not be written.
+    """
+    if _is_written_through(path):
+        with path.open("wb") as out:
+            yield out
+        return
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        with os.fdopen(descriptor, "wb") as out:
+            yield out
+        part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def _is_written_through(path: Path) -> bool:
+    if any(path.absolute().is_relative_to(folder) for folder in _NOT_REPLACED):
+        return True
+    return path.exists() and not path.is_file()

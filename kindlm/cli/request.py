@@ -1,10 +1,14 @@
-"""From the options of `kindlm test` and what was loaded to the request of a run."""
+"""From the options of `kindlm test` and the loaded suites to the request of a run.
+
+A resumed run has the options that it began with; a few may be given anew. A shard is a part of a
+run that is split over several processes or machines.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -12,11 +16,10 @@ from rich.console import Console
 
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
-from kindlm.cli.labels import label_problem
-from kindlm.cli.shards import group_of, parse_shard
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
+from kindlm.history.run_names import label_problem
 from kindlm.plan import Selection
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, run_environment
@@ -249,3 +252,95 @@ def _unknown_model(suites: Iterable[Suite], models: Iterable[str]) -> KindlmErro
         f"No model has the id {model!r}.",
         f"Models are: {', '.join(sorted(known))}",
     )
+
+
+_GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
+
+
+def no_selection(options: TestOptions) -> KindlmError | None:
+    """Return what is wrong with options that would change what the resumed run consists of."""
+    given = {
+        "--suite": options.suite,
+        "--test": options.tests,
+        "--tags": options.tags,
+        "--model": options.models,
+        "--failed": options.failed,
+        "--runs": options.repeat,
+        "--gate": options.gate,
+        "--label": options.label,
+        "--cache": options.cache,
+        "--compat": options.compat,
+        "--shard": options.shard,
+        "--run-group": options.run_group,
+        "--dry-run": options.dry_run,
+    }
+    wrong = [name for name, value in given.items() if value]
+    if not wrong:
+        return None
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--resume goes on with what the run began with; it does not take {', '.join(wrong)}.",
+        "Leave that out, or begin a new run without --resume.",
+    )
+
+
+def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Result[TestOptions]:
+    """Return the options of the run's first session, with what is given anew for this one.
+
+    Paths that are given anew must hold the same suites, which `resumed` compares. An error if the
+    files of the run are not in this project.
+    """
+    recorded = unfinished.options
+    paths = tuple(options.paths) or tuple(root / path for path in recorded.paths)
+    if not options.paths and (gone := [path for path in paths if not path.exists()]):
+        return Err(_files_gone(unfinished.run, gone))
+    then = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name != "fail_fast"}
+    anew = {name: given for name in _GIVEN_ANEW if (given := getattr(options, name)) is not None}
+    return Ok(replace(options, **then | anew | {"paths": paths}))
+
+
+def _files_gone(run: str, gone: Sequence[Path]) -> KindlmError:
+    names = ", ".join(str(path) for path in gone[:5])
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"Run {run} can not be resumed here: there is no {names}.",
+        "Go to the project that it began in, and resume it there; or put the files back.",
+    )
+
+
+_CI_RUNS = (
+    "GITHUB_RUN_ID",
+    "CI_PIPELINE_ID",
+    "CIRCLE_WORKFLOW_ID",
+    "BUILDKITE_BUILD_ID",
+    "BUILD_TAG",
+    "BUILD_BUILDID",
+)
+"""What names a run of a CI service, the same in all its jobs: GitHub, GitLab, CircleCI, Buildkite,
+Jenkins, Azure Pipelines. Without the number of a retry: who repeats only the jobs that failed
+repeats some of the shards, and all of them are one group still."""
+
+
+def parse_shard(text: str) -> Result[tuple[int, int]]:
+    """Return what `--shard i/n` means: this is number i of n, from 1."""
+    index, slash, shards = text.partition("/")
+    if slash and _is_number(index) and _is_number(shards) and 1 <= int(index) <= int(shards):
+        return Ok((int(index), int(shards)))
+    return Err(
+        KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"--shard {text!r} is no shard.",
+            "Write which of how many this is, from 1: --shard 2/4",
+        )
+    )
+
+
+def group_of(named: str | None, environ: Mapping[str, str]) -> str | None:
+    """Return what the shards of one run share: what is named, else the run of the CI service."""
+    if named:
+        return named
+    return next((environ[name] for name in _CI_RUNS if environ.get(name)), None)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 6

@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
 
-from kindlm.cli.schema_file import schema_text
+from kindlm.cli.commands.schema import schema_text
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 
 _TEMPLATES = "templates"

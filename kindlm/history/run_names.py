@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -25,6 +26,13 @@ from kindlm.history.runs import Run, RunFilter, runs
 
 Revision: TypeAlias = Callable[[str], str | None]
 """Returns the full commit that a git revision names; None if there is no git, or no such name."""
+
+_RUN_NAMES = frozenset({"latest", "previous", "baseline"})
+
+_LONGEST_LABEL = 200
+
+_CONTROLS = frozenset({"Cc", "Zl", "Zp"})
+"""Categories of Unicode: control characters, and what ends lines and paragraphs."""
 
 _Side: TypeAlias = str | Group
 
@@ -373,3 +381,33 @@ def _listed(suites: Sequence[str]) -> str:
 
 def _error(message: str, hint: str) -> Err:
     return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint))
+
+
+def label_problem(label: str) -> KindlmError | None:
+    """Return why a name can not be a label, None if it can."""
+    if not label.strip():
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            "A label can not be empty.",
+            "Choose a name by which you will find the run again.",
+        )
+    if len(label) > _LONGEST_LABEL:
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"A label has at most {_LONGEST_LABEL} characters; this one has {len(label):,}.",
+            "Choose a shorter name.",
+        )
+    if any(unicodedata.category(char) in _CONTROLS for char in label):
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"{label!r} can not be a label: it has line breaks or control characters.",
+            "Choose a name of one line.",
+        )
+    if label in _RUN_NAMES or "~" in label or label.startswith("git:"):
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"{label!r} can not be a label: it is how other runs are named.",
+            f"Choose another name: not {', '.join(sorted(_RUN_NAMES))}, none with ~, none with git:"
+            " at its start.",
+        )
+    return None

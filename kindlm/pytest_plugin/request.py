@@ -16,13 +16,13 @@ from unittest import TestCase
 
 import pytest
 
-from kindlm.cli.labels import label_problem
 from kindlm.config import Diagnostic, suite_identity
 from kindlm.config.load import read_bytes
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, KindlmError, SourceLocation
 from kindlm.events import RunOptions
 from kindlm.formats.discovery import discover
+from kindlm.history.run_names import label_problem
 from kindlm.plan import Selection
 from kindlm.recording.project import find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest, SkippedSuite

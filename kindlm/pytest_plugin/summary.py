@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from kindlm.cli.reporters import configured_reporters, of_project, spare, write_reports
-from kindlm.cli.shown_path import shown_path
 from kindlm.errors import Err, KindlmError
 from kindlm.history.rows import AssertionView, ExecutionView
 from kindlm.history.run_names import find_run_or_group
@@ -24,7 +23,7 @@ from kindlm.recording.log import open_log
 from kindlm.recording.secrets import redactor
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import visible
-from kindlm.wording import count
+from kindlm.wording import count, shown_path
 from kindlm_store import StoreError
 
 _MOST_SHOWN = 2000

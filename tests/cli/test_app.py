@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+
+from kindlm.cli.app import make_app
 
 HEAVY = {
     "anthropic",
@@ -62,6 +65,14 @@ def test_help_loads_nothing_heavy() -> None:
     code, loaded = loaded_by("--help")
     assert code == 0
     assert loaded & HEAVY == set()
+
+
+def test_the_list_of_commands_says_what_their_own_help_begins_with() -> None:
+    listed: Any = typer.main.get_command(make_app(loaded=False))
+    loaded: Any = typer.main.get_command(make_app())
+    assert list(listed.commands) == list(loaded.commands)
+    for name, command in listed.commands.items():
+        assert " ".join(loaded.commands[name].help.split()).startswith(command.help), name
 
 
 @pytest.mark.parametrize("arguments", [("runs",), ("show",), ("show", "latest", "1")])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kindlm.cli.interruption import HeldSignals
+from kindlm.cli.run_recording import HeldSignals
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

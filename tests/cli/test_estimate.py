@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from evaluated import demand
 
-from kindlm.cli.estimate import Estimate, estimate_execution
-from kindlm.cli.other_names import in_our_names
+from kindlm.cli.app import in_our_names
+from kindlm.cli.commands.dry_run import Estimate, estimate_execution
 from kindlm.providers.pricing import PriceTable
 from kindlm.suite import (
     AgentTarget,

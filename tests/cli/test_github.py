@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kindlm.cli import inert_output as inert
+from kindlm.cli import github as inert
 from kindlm.history.run_view import RunView
 from kindlm.reports.github_annotations import annotations_of
 

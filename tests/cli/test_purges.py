@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from kindlm.cli.purging import has_news, streams_to_purge
+from kindlm.cli.commands.purge import has_news, streams_to_purge
 from kindlm.events import ContentsPurged, ReviewRecorded, new_event
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from small_disk import mounted
 
-from kindlm.cli.run_list import parse_since
+from kindlm.cli.options import parse_since
 from kindlm.errors import Err, Ok
 from kindlm.events import GitState
 from kindlm_store import StreamLock

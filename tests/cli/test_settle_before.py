@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from recorded_history import History
 
-from kindlm.cli.settle_before import RepeatsOfBefore
+from kindlm.cli.commands.settle_rounds import RepeatsOfBefore
 
 BEFORE = "before01"
 

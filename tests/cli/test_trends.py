@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.cli.sparkline import draws_blocks, sparkline
+from kindlm.cli.commands.run_trends import draws_blocks, sparkline
 from kindlm.events import GitState
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from virtual_time import run_at_once
 
+from kindlm.cli.commands.watch import Problem, Watch, look
 from kindlm.cli.request import TestOptions
-from kindlm.cli.watching import Problem, Watch, look
 
 SUITE = {
     "kindlm": 1,

@@ -187,7 +187,7 @@ def test_a_signal_while_the_program_starts_shows_no_traceback(
 ) -> None:
     """From the moment that its own code is loaded; where that is, the process tells itself."""
     write_orders(workspace, server, 1)
-    stages = ["kindlm.cli.app", "typer", "kindlm.cli.test_run", "kindlm.engine.runner"]
+    stages = ["kindlm.cli.app", "typer", "kindlm.cli.commands.test_run", "kindlm.engine.runner"]
     script = (
         "import os, signal, sys\n"
         "number, module = int(sys.argv[1]), sys.argv[2]\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.cli.trend_list import trends_json, trends_text
+from kindlm.cli.commands.run_trends import trends_json, trends_text
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.values import QualifiedName as Identity
 from kindlm.history.run_grid import read_grid

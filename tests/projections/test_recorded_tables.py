@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.cli.export_file import read_export
-from kindlm.cli.foreign_events import require_known_form
+from kindlm.cli.export_file import read_export, require_known_form
 from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
 from kindlm_store import EventLog

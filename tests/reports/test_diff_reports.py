@@ -14,7 +14,7 @@ import pytest
 from compared_runs import compared, record_run
 from recorded_history import History, Make
 
-from kindlm.cli.diffing import write_diff
+from kindlm.cli.commands.diff import write_diff
 from kindlm.cli.options import DiffFormat
 from kindlm.events import GitState
 from kindlm.history.diff.run_diff import RunDiff

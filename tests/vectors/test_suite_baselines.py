@@ -13,7 +13,7 @@ from evaluated import demand, evaluated
 from vector_cases import Departure, NoCounterpart, known, unknown
 
 from kindlm.checks.drift import cosine_similarity
-from kindlm.cli.baseline_comparison import ComparedTest, compared_tests
+from kindlm.cli.commands.baseline_compare import ComparedTest, compared_tests
 from kindlm.cli.foreign_import import read_results
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.baselines import output_of

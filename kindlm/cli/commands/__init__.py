@@ -1,1 +1,1 @@
-"""One module for each command: its options and what it prints, nothing heavy at import."""
+"""One module for each command: its options and its work; a large one has a second module."""

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
+import secrets
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kindlm.cli.console import fail, note
+from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
 from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.events.journal import PURGES, SEALED_HEADS
+from kindlm.wording import count
+from kindlm_store import OpenError, open_reader
+from kindlm_store.verify import Verification, verify_file
 
 
 def backup_command(
@@ -16,10 +29,130 @@ def backup_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Copy the history to a new file, and check the copy. Runs may go on meanwhile."""
-    from kindlm.cli.backup import back_up
-    from kindlm.cli.console import note
-    from kindlm.wording import count
-
     del verbose
     found = back_up(db, file)
     note(f"{count(found.events, 'event')} backed up to {file}, all as recorded.")
+
+
+_PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
+"""The name of a backup that is not complete."""
+
+_SQLITE = b"SQLite format 3\0"
+"""How a database begins; one into which nothing was copied yet is empty."""
+
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+_BESIDE = ("", "-wal", "-shm", "-journal")
+"""What SQLite may have beside a database, and the database itself."""
+
+
+def back_up(database: Path | None, file: Path) -> Verification:
+    """Copy the history to a new file and check the copy; end the command if that fails.
+
+    The file takes its name only once it is complete and checked.
+    """
+    source = existing_history(database).database
+    if any(_beside(file, end).exists() for end in _BESIDE):
+        fail([_is_there(file)])
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
+    held = None
+    try:
+        with closing(open_reader(source)) as reader:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            remove_abandoned(file.parent)
+            held = _hold(part)
+            _copy(reader, part)
+        checked = _checked(part, source)
+        if file.exists():
+            fail([_is_there(file)])
+        part.rename(file)
+    except OpenError as error:
+        if error.path == part:
+            fail([_unlike(str(error.reason), source)])
+        fail_to_open(error)
+    except (OSError, sqlite3.Error) as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+            fail([_unlike(str(error), source)])
+        fail([_unwritable(file, getattr(error, "strerror", None) or str(error))])
+    finally:
+        if held is not None:
+            os.close(held)
+        for end in _BESIDE:
+            with suppress(OSError):
+                _beside(part, end).unlink(missing_ok=True)
+    return checked
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove what backups left in a folder that were killed: they hold all texts of a history.
+
+    Whoever still writes one holds it. A file of another program that has such a name stays.
+    """
+    for part in folder.glob(".*.part"):
+        if not _PART.fullmatch(part.name):
+            continue
+        with suppress(OSError):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(part, flags)
+            try:
+                if os.read(descriptor, len(_SQLITE)) not in (b"", _SQLITE):
+                    continue
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for end in _BESIDE:
+                    _beside(part, end).unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
+
+
+def _hold(part: Path) -> int:
+    """Create the file and hold it for as long as it is written; return what to close then."""
+    # 0600: recorded conversations are nobody else's business.
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+    descriptor = os.open(part, flags, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def _copy(reader: sqlite3.Connection, part: Path) -> None:
+    """Copy one snapshot; whoever writes the history meanwhile goes on."""
+    with closing(sqlite3.connect(part)) as target:
+        reader.backup(target)
+
+
+def _checked(part: Path, source: Path) -> Verification:
+    found = verify_file(part, claims=SEALED_HEADS, erasures=PURGES)
+    with closing(sqlite3.connect(part, isolation_level=None)) as copy:
+        (sound,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+    if not found.ok:
+        fail([_unlike(found.problems[0].what, source)])
+    if sound != "ok":
+        fail([_unlike(sound, source)])
+    return found
+
+
+def _beside(file: Path, end: str) -> Path:
+    return file.with_name(file.name + end)
+
+
+def _is_there(file: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{file} is there already, and a backup replaces nothing.",
+        "Name a new file.",
+    )
+
+
+def _unlike(what: str, source: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"No backup was made, since the history is not as it was recorded: {what}.",
+        f"See what is wrong: kindlm verify. {salvage_hint(source)}",
+    )
+
+
+def _unwritable(file: Path, reason: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The backup {file} can not be written: {reason}.",
+        "Make room on the disk, or name a file in another place.",
+    )

@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kindlm.cli.commands.runs import aligned
+from kindlm.cli.console import fail, note, or_fail, warn
+from kindlm.cli.foreign_import import import_results, read_results
+from kindlm.cli.history import named_run, open_history
+from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events import BaselineRemoved, BaselineSet
+from kindlm.history.baselines import (
+    Baseline,
+    BaselineChecks,
+    find_baseline,
+    last_change,
+    list_baselines,
+    no_baseline,
+)
+from kindlm.history.diff.power import power_of_baseline
+from kindlm.history.diff.run_diff import DiffOptions, RunDiff
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
+from kindlm.recording.log import new_journal
+from kindlm.recording.project import find_project
+from kindlm.reports.figures import power_text
+from kindlm.reports.untrusted import one_line, printed_json
+from kindlm.wording import count
+from kindlm_store import EventLog, NewEvent
 
 baseline_app = typer.Typer(
     help="Choose the recorded run that later ones are compared with.",
@@ -44,8 +75,6 @@ def set_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Make a finished run the baseline of its suites."""
-    from kindlm.cli.baselines import set_baseline
-
     del verbose
     set_baseline(db, run, suite, label)
 
@@ -60,13 +89,6 @@ def list_command(
     verbose: VerboseOption = False,
 ) -> None:
     """List the baselines that are set."""
-    import sys
-
-    from kindlm.cli.baseline_list import baselines_json, baselines_table
-    from kindlm.cli.console import note
-    from kindlm.cli.history import open_history
-    from kindlm.history.baselines import list_baselines
-
     del verbose
     with open_history(db) as connection:
         found = list_baselines(connection, suite)
@@ -96,11 +118,9 @@ def compare_command(
 
     Ends with 1 if a test passes less often than in the baseline, or is not defined any more.
     """
-    import sys
-
-    from kindlm.cli.baseline_comparison import compare_with_baseline
-
     del verbose
+    from kindlm.cli.commands.baseline_compare import compare_with_baseline
+
     ok = compare_with_baseline(db, run, suite, label, form, sys.stdout)
     raise typer.Exit(0 if ok else 1)
 
@@ -120,7 +140,270 @@ def remove_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Remove the baseline of a suite. The run stays in the history."""
-    from kindlm.cli.baselines import remove_baseline
-
     del verbose
     remove_baseline(db, suite, label, project)
+
+
+_DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
+
+
+def set_baseline(database: Path | None, wanted: str | None, suite: str | None, label: str) -> None:
+    """Make a run the baseline of its suites, or of one of them; tell what it was before."""
+    with open_journal(database, create=_holds_results(wanted)) as (log, db):
+        run = or_fail(_chosen_run(log, db, wanted, suite))
+        view = RunView(db, run)
+        if view.info.ended != "finished":
+            fail([_not_finished(run, view.status)])
+        if view.info.mode == "generation":
+            fail([_wrote_tests(run)])
+        chosen = or_fail(suites_of(db, run, suite))
+        checks = BaselineChecks(db)
+        problems = [error for _, name in chosen if (error := checks.corruption(run, name))]
+        if problems:
+            fail(problems)
+        before = [find_baseline(db, *key) for key in chosen]
+        events = [
+            _event(db, BaselineSet(project=p, suite=s, run=run, label=label or None, by=author()))
+            for p, s in chosen
+        ]
+        log.append(new_journal(), events)
+        for (_, name), previous in zip(chosen, before, strict=True):
+            _tell_set(run, name, label, previous)
+        _warn_of_gaps(db, view, {name for _, name in chosen})
+        _say_what_it_can_show(db, view, set(chosen))
+
+
+def _holds_results(wanted: str | None) -> bool:
+    """Tell whether a file is named in which another program recorded something to begin with."""
+    file = Path(wanted or "")
+    return file.is_file() and isinstance(read_results(file), Ok)
+
+
+def _chosen_run(
+    log: EventLog, db: sqlite3.Connection, wanted: str | None, suite: str | None
+) -> Result[str]:
+    """Return the run that a user names, also by a file in which another program recorded one."""
+    found = named_run(db, wanted, suite)
+    if isinstance(found, Ok) or wanted is None or not Path(wanted).is_file():
+        return found
+    file = Path(wanted)
+    read = read_results(file)
+    if read is None or isinstance(read, Err):
+        return found if read is None else read
+    root = or_fail(find_project(Path.cwd(), database=log.path, environ=os.environ)).root
+    run, added, _ = import_results(log, read.value, root, suite)
+    if added:
+        note(f"{file} was imported as run {run}.")
+    for warning in read.value.results.warnings:
+        warn(warning)
+    return Ok(run)
+
+
+def remove_baseline(
+    database: Path | None, suite: str | None, label: str | None, project: str | None
+) -> None:
+    """Remove one baseline: the active one, or that of a label; tell which counts now."""
+    with open_journal(database) as (log, db):
+        found = or_fail(_to_remove(db, suite, label, project))
+        payload = BaselineRemoved(
+            project=found.project, suite=found.suite, label=found.label or None, by=author()
+        )
+        log.append(new_journal(), [_event(db, payload)])
+        now = find_baseline(db, found.project, found.suite)
+    note(f"{found.suite}: run {_named(found)} is no baseline any more.")
+    if now is None:
+        note("There is none now: drift is not checked. Set one: kindlm baseline set")
+    else:
+        note(f"The baseline is run {_named(now)} now.")
+
+
+def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> NewEvent:
+    return journal_event(payload, last_change(db, payload.project, payload.suite))
+
+
+def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> Result[list[tuple[str, str]]]:
+    """Return project and name of the suites that were tested in a run, or of the one named."""
+    rows = db.execute(
+        "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL ORDER BY ordinal",
+        (run,),
+    )
+    found = [(row[0], row[1]) for row in rows]
+    chosen = [key for key in found if suite is None or key[1] == suite]
+    return Ok(chosen) if chosen else Err(_no_suite(run, suite, [name for _, name in found]))
+
+
+def _to_remove(
+    db: sqlite3.Connection, suite: str | None, label: str | None, project: str | None
+) -> Result[Baseline]:
+    found = [
+        baseline
+        for baseline in list_baselines(db, suite)
+        if (baseline.active if label is None else baseline.label == label)
+        and project in (None, baseline.project)
+    ]
+    if len(found) == 1:
+        return Ok(found[0])
+    if found:
+        return Err(_ambiguous(found))
+    return Err(_none_set(label) if suite is None else no_baseline(suite))
+
+
+def _tell_set(run: str, suite: str, label: str, before: Baseline | None) -> None:
+    name = f"run {run} ({label})" if label else f"run {run}"
+    if before is None:
+        was = "there was none before"
+    elif (before.run, before.label) == (run, label):
+        was = "as it was before"
+    else:
+        was = f"it was run {_named(before)}"
+    note(f"{suite}: {name} is the baseline now; {was}.")
+
+
+def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:
+    """Say what a baseline does not hold: tests that were not run, did not pass, or not answer."""
+    taken = view.summary.calls_from_history
+    if taken and view.info.mode == "live":
+        warn(
+            f"{taken:,} of its {count(view.summary.calls, 'call')} were answered from the history:"
+            " what they said is as old as the runs they are from.",
+            "Choose a run without --cache, to compare with what the models say now.",
+        )
+    for suite in view.suites:
+        if suite.name not in suites:
+            continue
+        tests = list(view.tests(suite.id))
+        defined = db.execute(_DEFINED, (suite.id,)).fetchone()[0]
+        untested = defined - sum(test.counts.tested > 0 for test in tests)
+        if untested:
+            warn(
+                f"{suite.name}: {untested} of its {defined} tests did not run in it, and have"
+                f" no baseline{_why_untested(view)}",
+                _instead(view),
+            )
+        bad = sum(test.status in (Status.FAILED, Status.ERRORED) for test in tests)
+        if bad:
+            warn(
+                f"{suite.name}: {bad} of its tests did not pass in it. What they said is what"
+                " drift is measured from all the same."
+            )
+
+
+def _say_what_it_can_show(
+    db: sqlite3.Connection, view: RunView, suites: set[tuple[str, str]]
+) -> None:
+    """Say which drops a comparison with this baseline can confirm, with as many repeats again."""
+    pairs = RunDiff(db, view, view, DiffOptions()).pairs
+    tests = [test for key, test in pairs.items() if (key.project, key.suite) in suites]
+    shown = power_of_baseline(tests)
+    if shown is not None:
+        note(power_text(shown))
+
+
+def _why_untested(view: RunView) -> str:
+    info = view.info
+    if info.shard is None:
+        return "."
+    group = f" of group {info.group_id!r}" if info.group_id else ""
+    return f": run {view.id} is shard {info.shard}{group}, and a baseline is one run."
+
+
+def _instead(view: RunView) -> str | None:
+    """Return what to do about tests that did not run, where the run is but a part."""
+    if view.info.shard is None:
+        return None
+    whole = "kindlm test without --shard" if view.runner is None else "pytest --kindlm without -n"
+    return (
+        f"Choose a run of all tests: {whole}, then kindlm baseline set. What changed since the"
+        " group before: kindlm diff"
+    )
+
+
+def _named(baseline: Baseline) -> str:
+    return f"{baseline.run} ({baseline.label})" if baseline.label else baseline.run
+
+
+def _not_finished(run: str, status: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The run {run} is {status}: only a run that finished can be a baseline.",
+        "List the recorded runs: kindlm runs",
+    )
+
+
+def _wrote_tests(run: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The run {run} wrote tests, and ran none: it can not be a baseline.",
+        "Run them first: kindlm test",
+    )
+
+
+def _no_suite(run: str, suite: str | None, known: list[str]) -> KindlmError:
+    if suite is None or not known:
+        message = f"The run {run} tested no suite."
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR, message, "Choose another: kindlm runs"
+        )
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The run {run} tested no suite {suite!r}.",
+        f"Its suites are: {', '.join(known)}",
+    )
+
+
+def _none_set(label: str | None) -> KindlmError:
+    which = f"baseline {label!r}" if label else "baseline"
+    return KindlmError(
+        ErrorCode.BASELINE_NOT_FOUND, f"No {which} is set.", "List them: kindlm baseline list"
+    )
+
+
+def _ambiguous(found: list[Baseline]) -> KindlmError:
+    several_suites = len({baseline.suite for baseline in found}) > 1
+    named = sorted({b.suite if several_suites else b.project for b in found})
+    option, of = ("--suite", "suites") if several_suites else ("--project", "projects")
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"There are baselines of several {of}: {', '.join(named)}.",
+        f"Name one: kindlm baseline remove {option} NAME",
+    )
+
+
+_HEADER = ("", "SUITE", "LABEL", "RUN", "SET", "BY", "PROJECT")
+
+
+def baselines_json(baselines: Sequence[Baseline]) -> str:
+    """Return the baselines for programs."""
+    listed = [
+        {
+            "project": baseline.project,
+            "suite": baseline.suite,
+            "label": baseline.label or None,
+            "run": baseline.run,
+            "setAt": baseline.set_at,
+            "setBy": baseline.set_by,
+            "active": baseline.active,
+            "here": baseline.here,
+        }
+        for baseline in baselines
+    ]
+    return printed_json({"schemaVersion": 1, "baselines": listed}, indent=2) + "\n"
+
+
+def baselines_table(baselines: Sequence[Baseline]) -> str:
+    """Return the baselines for people: one line each, an arrow before those that are active."""
+    rows = aligned([_HEADER, *(_cells(baseline) for baseline in baselines)])
+    return "".join("  ".join(row).rstrip() + "\n" for row in rows)
+
+
+def _cells(baseline: Baseline) -> tuple[str, ...]:
+    when = datetime.fromisoformat(baseline.set_at).astimezone()
+    return (
+        "→" if baseline.active else "",
+        one_line(baseline.suite),
+        one_line(baseline.label),
+        one_line(baseline.run) + ("" if baseline.here else " (not here)"),
+        when.strftime("%Y-%m-%d %H:%M"),
+        one_line(baseline.set_by),
+        one_line(baseline.project),
+    )

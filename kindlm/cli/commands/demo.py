@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
+
+from kindlm.cli.console import fail, make_console, or_fail, wants_color
+from kindlm.cli.run_recording import record_run
+from kindlm.cli.scaffold import create_project, template_file
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.events import RunOptions
+from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.history.run_view import RunView
+from kindlm.plan import Selection
+from kindlm.recording.loading import load_paths
+from kindlm.recording.log import new_run_id
+from kindlm.recording.project import run_environment
+from kindlm.recording.request import RunRequest
+from kindlm.reports.diff.terminal import write_diff
+from kindlm.reports.registry import ReportOptions
+from kindlm_store import open_reader
 
 
 def demo_command(
@@ -14,6 +37,145 @@ def demo_command(
     ] = Path("kindlm-demo"),
 ) -> None:
     """Test an agent, change it, test it again, and see what changed."""
-    from kindlm.cli.demo import run_demo
-
     raise typer.Exit(run_demo(folder))
+
+
+_GOOD_AGENT = "support"
+_CHANGED_AGENT = "support-changed"
+
+
+def run_demo(folder: Path) -> int:
+    """Tell the story and return the exit code: 0 if it went as told."""
+    out = _stdout()
+    _lay_out(folder)
+    _keep_edits(folder, out)
+    out.print(Text(f"A support agent and its tests are in {folder}/ now.\n", style="dim"))
+
+    out.print(Text("1  The agent as it is", style="bold"))
+    _choose_agent(folder, _GOOD_AGENT)
+    before = _record(folder, "before")
+    if not _has_finished(folder, before):
+        return _cut_short(out)
+    out.print(Text("\n2  Somebody makes it quicker, and changes nothing else", style="bold"))
+    _choose_agent(folder, _CHANGED_AGENT)
+    after = _record(folder, "after")
+    if not _has_finished(folder, after):
+        return _cut_short(out)
+
+    out.print(Text("\n3  What changed: kindlm diff\n", style="bold"))
+    with closing(open_reader(_database(folder))) as reader:
+        diff = compare_runs(reader, before, after, DiffOptions())
+        write_diff(diff, sys.stdout, _report_options())
+        as_told = diff.before.passed and not diff.after.passed and diff.fails
+    _tell_next(folder, after, out)
+    return 0 if as_told else 1
+
+
+def _lay_out(folder: Path) -> None:
+    """Write the demo's files once; a folder that holds something else is left alone."""
+    mark = folder / ".kindlm" / "demo"
+    if mark.exists():
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        fail([_occupied(folder)])
+    or_fail(create_project(folder, "agent", overwrite=False))
+    mark.touch()
+
+
+def _choose_agent(folder: Path, name: str) -> None:
+    _agent_file(folder).write_text(_agent_text(name), encoding="utf-8")
+
+
+def _agent_text(name: str) -> str:
+    return f"# The agent under test, played by kindlm's loopback server.\nextends: {name}\n"
+
+
+def _keep_edits(folder: Path, out: Console) -> None:
+    """Copy an agent that somebody edited beside itself, since the story overwrites it."""
+    file = _agent_file(folder)
+    if not file.exists():
+        return
+    text = file.read_bytes()
+    ours = [_agent_text(name) for name in (_GOOD_AGENT, _CHANGED_AGENT)]
+    if text in [*(known.encode() for known in ours), template_file("agent", file.name).encode()]:
+        return
+    copies = (file.with_name(f"{file.name}.bak{number or ''}") for number in count())
+    copy = next(copy for copy in copies if not copy.exists())
+    copy.write_bytes(text)
+    out.print(Text(f"Your {file} is kept as {copy}.", style="yellow"))
+
+
+def _has_finished(folder: Path, run: str) -> bool:
+    with closing(open_reader(_database(folder))) as reader:
+        view = RunView(reader, run)
+        return view.is_recorded and view.info.ended == "finished"
+
+
+def _cut_short(out: Console) -> int:
+    """Say that the story ends here; return the exit code."""
+    out.print(Text("\nThe run did not finish, and the story ends here: kindlm demo tells it anew."))
+    return 1
+
+
+def _record(folder: Path, label: str) -> str:
+    loaded = or_fail(load_paths([folder / "kindlm.yaml"], folder))
+    request = RunRequest(
+        suites=loaded.suites,
+        skipped=loaded.skipped,
+        selection=Selection(),
+        root=folder,
+        database=_database(folder),
+        environ=run_environment([folder], os.environ),
+        options=RunOptions(paths=[str(folder)]),
+        label=label,
+    )
+    console = make_console()
+    run = new_run_id()
+    record_run(request, run, console)
+    return run
+
+
+def _tell_next(folder: Path, run: str, out: Console) -> None:
+    out.print(Text("\nLook closer", style="bold"))
+    for command, what in (
+        (f"cd {folder} && kindlm diff", "this comparison, also with --format html"),
+        (f"cd {folder} && kindlm browse", "the whole history, in Datasette"),
+        (f"cd {folder} && kindlm show {run} 1", "one conversation with all its evidence"),
+        (
+            f"cd {folder} && kindlm test",
+            f"run it yourself; the agent is {_agent_file(folder).name}",
+        ),
+    ):
+        out.print(Text.assemble("   ", (f"{command:<44}", "bold"), (f" {what}", "dim")))
+
+
+def _agent_file(folder: Path) -> Path:
+    return folder / "agent.yaml"
+
+
+def _database(folder: Path) -> Path:
+    return folder / ".kindlm" / "kindlm.db"
+
+
+def _stdout() -> Console:
+    color = wants_color(sys.stdout)
+    return Console(
+        file=sys.stdout,
+        color_system="standard" if color else None,
+        no_color=not color,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _report_options() -> ReportOptions:
+    columns = shutil.get_terminal_size().columns
+    return ReportOptions(color=wants_color(sys.stdout), width=columns)
+
+
+def _occupied(folder: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The folder {folder} holds something else already.",
+        "Name another one: kindlm demo FOLDER",
+    )

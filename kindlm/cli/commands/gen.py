@@ -104,7 +104,7 @@ def gen_command(
         # It would be the folder where one is, as for "$DIR" that is not set.
         raise typer.BadParameter("it names no folder", param_hint="--output")
     with ending_at_once(), put_off():
-        from kindlm.cli.generating import GenOptions, write_tests
+        from kindlm.cli.commands.generation import GenOptions, write_tests
 
     options = GenOptions(
         agent=agent,

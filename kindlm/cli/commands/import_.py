@@ -1,13 +1,51 @@
-"""`kindlm import`: bring in what another history exported, or what a run could not write."""
+"""`kindlm import`: bring in a kindlm export, a recovery file, or results of another tool.
+
+A recovery file holds events that a run could not write. It fits where its streams ended when it was
+written. Events that are recorded already are left out, so that importing twice is harmless; all
+others are one transaction.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, BinaryIO, TypeAlias
 
 import typer
 
+from kindlm.cli import export_file
+from kindlm.cli.commands.merge import withheld
+from kindlm.cli.console import make_console, note, or_fail, warn
+from kindlm.cli.export_file import require_known_form
+from kindlm.cli.foreign_import import import_results, read_results
+from kindlm.cli.history import db_option, fail_to_open, forget_erased
 from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.events.journal import PURGES, SEALED_HEADS
+from kindlm.recording import event_files
+from kindlm.recording.event_files import LineError, Unwritten, read_unwritten
+from kindlm.recording.log import open_log
+from kindlm.recording.project import Project, find_project
+from kindlm.recording.secrets import secret_values
+from kindlm.wording import count
+from kindlm_store import (
+    ConflictError,
+    EventLog,
+    LockHeldError,
+    OpenError,
+    RecordedEvent,
+    StreamLock,
+    WriteFailedError,
+)
+from kindlm_store.merge import RefusedError
 
 
 def import_command(
@@ -27,16 +65,6 @@ def import_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Bring in a run: exported, not written, or of another program. Twice is harmless."""
-    import os
-
-    from kindlm.cli.console import make_console, note, warn
-    from kindlm.cli.history import or_fail
-    from kindlm.cli.importing import import_file
-    from kindlm.cli.merging import withheld
-    from kindlm.cli.shown_path import db_option
-    from kindlm.recording.project import find_project
-    from kindlm.wording import count
-
     del verbose
     project = or_fail(find_project(Path.cwd(), database=db, environ=os.environ))
     imported = or_fail(import_file(file, project, suite))
@@ -53,3 +81,264 @@ def import_command(
         warn(*withheld(imported.withheld, file), console=console)
     for run in imported.runs:
         note(f"See it with: kindlm show {run}{db_option(db)}", console)
+
+
+_STDIN = Path("-")
+"""The name that means standard input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of a file of events.
+
+    Attributes:
+        added: Events that are in the history now and were not before.
+        known: Events that were there already.
+        missing: Events that the file should have and does not, since it ends early.
+        runs: The runs that the events are of.
+        warnings: What the file says that could not be carried over.
+        withheld: Texts that are neither in the file nor in the history.
+        filled: Texts that were withheld, and are there now.
+    """
+
+    added: int
+    known: int
+    missing: int
+    runs: Sequence[str]
+    warnings: Sequence[str] = ()
+    withheld: int = 0
+    filled: int = 0
+
+
+_Take: TypeAlias = Callable[[BinaryIO, Path, Path], Result[Imported]]
+"""Takes the events of an opened file, of that name, into a history."""
+
+_RUNS = "SELECT substr(name, 5) FROM streams WHERE name GLOB 'run/*' ORDER BY id"
+
+_LONGEST_HEADER = 64 * 1024 * 1024
+
+
+def import_file(file: Path, project: Project, suite: str | None = None) -> Result[Imported]:
+    """Bring a file into the history of a project, all of it or nothing; create it if need be.
+
+    It is a file of events, or one in which another program recorded results; `suite` names the
+    suite of results that name none. A history that cannot be opened ends the command.
+    """
+    try:
+        with _regular(file) as path:
+            with path.open("rb") as opened:
+                if (take := _TAKERS.get(_format(opened))) is not None:
+                    return _import_events(take, opened, file, project.database)
+            return _import_results(path, file, project, suite)
+    except OSError as error:
+        return Err(_unreadable(file, error))
+    except LineError as error:
+        return Err(_malformed(file, error))
+    except OpenError as error:
+        fail_to_open(error)
+
+
+@contextmanager
+def _regular(file: Path) -> Iterator[Path]:
+    """Yield a file that can be read more than once: a pipe is copied to one first."""
+    if file != _STDIN and (file.is_file() or not file.exists()):
+        yield file
+        return
+    with TemporaryDirectory(prefix="kindlm-") as folder:
+        copy = Path(folder) / "input"
+        with copy.open("xb") as out:
+            if file == _STDIN:
+                shutil.copyfileobj(sys.stdin.buffer, out)
+            else:
+                with file.open("rb") as pipe:
+                    shutil.copyfileobj(pipe, out)
+        yield copy
+
+
+def _import_events(take: _Take, opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
+    """Take the events of a file; those that are refused leave no history where there was none."""
+    if not database.exists():
+        with TemporaryDirectory(prefix="kindlm-") as folder:
+            trial = take(opened, file, Path(folder) / database.name)
+        if isinstance(trial, Err):
+            return trial
+        opened.seek(0)
+    return take(opened, file, database)
+
+
+def _import_results(
+    path: Path, file: Path, project: Project, suite: str | None
+) -> Result[Imported]:
+    read = read_results(path)
+    if read is None:
+        return Err(_malformed(file, LineError(1, "does not say that this file holds events")))
+    if isinstance(read, Err):
+        return read
+    with open_log(project.database, secret_values(os.environ, ())) as log:
+        run, added, known = import_results(log, read.value, project.root, suite)
+    return Ok(Imported(added, known, 0, [run], read.value.results.warnings))
+
+
+def _format(opened: BinaryIO) -> str | None:
+    """Return what the first line says of the format of a file, None if it says nothing."""
+    try:
+        header = json.loads(opened.readline(_LONGEST_HEADER))
+    except (ValueError, RecursionError):
+        return None
+    finally:
+        opened.seek(0)
+    form = header.get("format") if isinstance(header, dict) else None
+    return form if isinstance(form, str) else None
+
+
+def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
+    with (
+        export_file.read_export(opened) as export,
+        open_log(database, secret_values(os.environ, ())) as log,
+    ):
+        try:
+            taken = log.take(
+                export,
+                file,
+                accept=require_known_form,
+                claims=SEALED_HEADS,
+                erasures=PURGES,
+                together=True,
+            )
+        except RefusedError as error:
+            return Err(_refused(file, error))
+        runs = [run for (run,) in export.execute(_RUNS)]
+    if taken.erased or taken.filled:
+        forget_erased(database)
+    imported = Imported(
+        taken.added, taken.known, 0, runs, withheld=taken.withheld, filled=taken.filled
+    )
+    return Ok(imported)
+
+
+def _unreadable(file: Path, error: OSError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"The file {file} can not be read: {error.strerror or error}.",
+        "Name a file that kindlm export wrote, or the one that kindlm test told of.",
+    )
+
+
+def _malformed(file: Path, error: LineError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Line {error.line} of {file} {error}.",
+        "Nothing was imported. Take a file of kindlm export or kindlm test as it was written.",
+        where=SourceLocation(str(file), error.line),
+    )
+
+
+def _refused(file: Path, error: RefusedError) -> KindlmError:
+    stream, kind, reason = error.refusal
+    hints = {
+        "going on": "Wait until it has ended, then import again.",
+        "apart": "It was copied, and resumed in both histories: import it into another one (--db).",
+        "unsound": "The file is not as it was written: export the run again.",
+    }
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"Nothing of {file} was imported: {stream.replace('/', ' ', 1)}: {reason}.",
+        hints[kind],
+    )
+
+
+_MAKE_ROOM = "Make room on the disk, then import again."
+
+_ANOTHER = (
+    "Import it into the history that the run was recorded in (--db), before the run is resumed."
+)
+
+
+def import_unwritten(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
+    """Append the events of a recovery file to a history, all or none.
+
+    Raises:
+        LineError: The file is something else, or holds what the tables could not be folded from.
+        OpenError: The history cannot be opened.
+    """
+    unwritten = read_unwritten(opened)
+    for line, append in enumerate(unwritten.appends, 2):
+        (event,) = append.events
+        # As it will be read, but for what only the log can say.
+        read = RecordedEvent(
+            0, event.id, append.stream, 0, event.type, event.schema, event.at, event.subject,
+            event.data, "",
+        )  # fmt: skip
+        try:
+            require_known_form(read)
+        except ValueError as error:
+            raise LineError(line, str(error)) from None
+    with open_log(database, secret_values(os.environ, ())) as log:
+        return _append(unwritten, file, log)
+
+
+def _append(unwritten: Unwritten, file: Path, log: EventLog) -> Result[Imported]:
+    """Append under the locks of the runs, so that none of them goes on meanwhile."""
+    streams = dict.fromkeys(append.stream for append in unwritten.appends)
+    try:
+        with ExitStack() as locks:
+            for stream in streams:
+                locks.enter_context(StreamLock(log.path, stream))
+            with closing(log.reader()) as reader:
+                known = set[tuple[str, str]]().union(
+                    *(_recorded(reader, stream, unwritten) for stream in streams)
+                )
+            new = [a for a in unwritten.appends if (a.stream, str(a.events[0].id)) not in known]
+            if new:
+                log.submit(*new).result()
+    except LockHeldError as error:
+        return Err(_not_appended(file, f"{error}", "Wait until it has ended, then import again."))
+    except (ConflictError, ValueError) as error:
+        return Err(_not_appended(file, str(error), _ANOTHER))
+    except WriteFailedError as error:
+        return Err(_not_appended(file, str(error), _MAKE_ROOM))
+    except OSError as error:  # of a lock: the file has been read by now
+        reason = f"the history {log.path} can not be written: {error.strerror or error}"
+        return Err(_not_appended(file, reason, _MAKE_ROOM))
+    runs = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
+    return Ok(Imported(len(new), len(known), unwritten.missing, runs))
+
+
+def _recorded(
+    reader: sqlite3.Connection, stream: str, unwritten: Unwritten
+) -> set[tuple[str, str]]:
+    """Return those events of a stream that the history has already, by stream and id.
+
+    Raises:
+        ValueError: The rest would not follow the last event of the stream.
+    """
+    wanted = [str(each.events[0].id) for each in unwritten.appends if each.stream == stream]
+    rows = reader.execute(
+        "SELECT id, hash FROM event_log WHERE stream = ? ORDER BY version", (stream,)
+    ).fetchall()
+    there = [row["id"] for row in rows]
+    end = unwritten.ends[stream]
+    if end is None:
+        start = there.index(wanted[0]) if wanted[0] in there else len(there)
+    else:
+        start = end.version
+        if start and [row["hash"] for row in rows[start - 1 : start]] != [end.hash]:
+            message = f"this history does not have the first {start:,} events of {stream}"
+            raise ValueError(message)
+    later = there[start:]
+    if any(known != new for known, new in zip(later, wanted, strict=False)):
+        message = f"{stream} went on since then, with other events"
+        raise ValueError(message)
+    return {(stream, known) for known in later[: len(wanted)]}
+
+
+def _not_appended(file: Path, reason: str, hint: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR, f"The events of {file} were not imported: {reason}.", hint
+    )
+
+
+_TAKERS: dict[str | None, _Take] = {
+    event_files.FORMAT: import_unwritten,
+    export_file.FORMAT: _import_export,
+}

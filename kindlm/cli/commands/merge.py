@@ -1,13 +1,40 @@
-"""`kindlm merge`: histories of other machines or shards become part of this one."""
+"""`kindlm merge`: histories of other machines or shards become part of this one.
+
+The order of merging makes no difference, and merging twice changes nothing.
+"""
 
 from __future__ import annotations
 
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
+from kindlm.cli.console import make_console, note, or_fail, show, warn
+from kindlm.cli.export_file import require_known_form
+from kindlm.cli.history import RESTORE, db_option, fail_to_open, forget_erased
 from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.events.journal import PURGES, SEALED_HEADS
+from kindlm.recording.log import open_log
+from kindlm.recording.project import find_project
+from kindlm.recording.secrets import secret_values
+from kindlm.wording import count
+from kindlm_store import (
+    CorruptDatabaseError,
+    EmptyFileError,
+    EventLog,
+    NewerDatabaseError,
+    NotSqliteError,
+    OpenError,
+    open_reader,
+)
+from kindlm_store.merge import Refusal, Taken
+from kindlm_store.salvage import is_damaged, salvage, salvage_file, scratch_log
 
 
 def merge_command(
@@ -18,17 +45,6 @@ def merge_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Merge other histories into this one, in any order. Twice is harmless."""
-    import os
-
-    from kindlm.cli.console import make_console, note, show, warn
-    from kindlm.cli.history import or_fail
-    from kindlm.cli.merging import merge_histories, problems_of, still_going_on, withheld
-    from kindlm.cli.search_index import forget_erased
-    from kindlm.cli.shown_path import db_option
-    from kindlm.errors import KindlmError
-    from kindlm.recording.project import find_project
-    from kindlm.wording import count
-
     del verbose
     project = or_fail(find_project(Path.cwd(), database=db, environ=os.environ))
     refused: list[KindlmError] = []
@@ -51,3 +67,190 @@ def merge_command(
         show(refused, console)
         raise typer.Exit(1)
     note(f"See them with: kindlm runs{db_option(db)}", console)
+
+
+_LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
+
+_BACKUP = "If there is a backup of it, merge that one, too: kindlm merge BACKUP.db"
+
+
+class Merged(NamedTuple):
+    """A history, and what was taken of it.
+
+    Attributes:
+        file: The history.
+        taken: What was taken.
+        is_damaged: Whether only what could be read of it was taken.
+        lost: Number of its events that could be read, but not of which run or journal they are.
+    """
+
+    file: Path
+    taken: Taken
+    is_damaged: bool = False
+    lost: int = 0
+
+
+class _Opened(NamedTuple):
+    """An open history. `is_salvaged`: what is left of it."""
+
+    file: Path
+    reader: sqlite3.Connection
+    is_salvaged: bool = False
+
+
+def merge_histories(files: Sequence[Path], database: Path) -> Result[list[Merged]]:
+    """Merge histories into one, which is created if it is not there.
+
+    All of them are opened before anything is taken. A history to merge into that cannot be opened
+    ends the command.
+    """
+    with ExitStack() as opened:
+        sources: list[_Opened] = []
+        for file in files:
+            if file.exists() and database.exists() and file.samefile(database):
+                return Err(_itself(file))
+            source = _open(file)
+            if isinstance(source, Err):
+                return source
+            sources.append(source.value)
+            opened.enter_context(closing(source.value.reader))
+        try:
+            with open_log(database, secret_values(os.environ, ())) as log:
+                return Ok([_take(log, source) for source in sources])
+        except OpenError as error:
+            if error.path in files:
+                return Err(_unreadable(error))
+            fail_to_open(error)
+
+
+def _open(file: Path) -> Result[_Opened]:
+    """Open a history; of one that SQLite can not open, what is left of it."""
+    try:
+        return Ok(_Opened(file, open_reader(file)))
+    except EmptyFileError:
+        return Ok(_Opened(file, scratch_log()))
+    except (CorruptDatabaseError, NotSqliteError) as error:
+        copy = salvage_file(file)
+        if copy is not None:
+            return Ok(_Opened(file, copy, is_salvaged=True))
+        return Err(_unreadable(error))
+    except OpenError as error:
+        return Err(_unreadable(error))
+
+
+def _take(log: EventLog, opened: _Opened) -> Merged:
+    """Take a history; of one that is damaged, what can be read of it."""
+    file, reader, is_salvaged = opened
+
+    def taken_of(source: sqlite3.Connection) -> Taken:
+        return log.take(
+            source, file, accept=require_known_form, claims=SEALED_HEADS, erasures=PURGES
+        )
+
+    def left_of(copy: sqlite3.Connection, first: Taken) -> Merged:
+        warn(f"{file} is damaged: it is read row by row.")
+        taken = taken_of(copy)
+        taken.known -= first.added
+        taken.streams.update(first.streams)
+        return Merged(file, taken, is_damaged=True, lost=copy.execute(_LOST).fetchone()[0])
+
+    if is_salvaged:
+        return left_of(reader, Taken())
+    taken = Taken()
+    try:
+        taken = taken_of(reader)
+    except CorruptDatabaseError as error:
+        if error.path != file:
+            raise
+    else:
+        if all(refusal.kind != "unsound" for refusal in taken.refused) or not is_damaged(reader):
+            return Merged(file, taken)
+    with closing(salvage(reader)) as copy:
+        return left_of(copy, taken)
+
+
+def problems_of(merged: Merged) -> list[KindlmError]:
+    """Return what could not be taken of a history and is no matter of waiting, for its user."""
+    problems = [
+        _explained(merged, refusal)
+        for refusal in merged.taken.refused
+        if refusal.kind != "going on"
+    ]
+    taken = merged.taken
+    if merged.lost or (merged.is_damaged and not (taken.added or taken.known or taken.refused)):
+        problems.append(_lost(merged))
+    return problems
+
+
+def still_going_on(merged: Merged) -> list[KindlmError]:
+    """Return the runs of a history that a process was still writing, so that they were left out."""
+    return [
+        _explained(merged, refusal)
+        for refusal in merged.taken.refused
+        if refusal.kind == "going on"
+    ]
+
+
+def _explained(merged: Merged, refusal: Refusal) -> KindlmError:
+    """Return the error that a stream could not be taken, in words for whoever merges."""
+    file = merged.file
+    name = refusal.stream.replace("/", " ", 1)
+    hints = {
+        "going on": "Merge it again when it has ended.",
+        "apart": "It was copied, and resumed in both histories. Both stay as they are; to look at"
+        f" the other one: kindlm show {refusal.stream.removeprefix('run/')} --db {file}",
+        "unsound": "All that is not named here was merged. "
+        + (_BACKUP if merged.is_damaged else f"Check that history: kindlm verify --db {file}"),
+    }
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"Nothing of {name} was merged: {refusal.reason}.",
+        hints[refusal.kind],
+        where=SourceLocation(str(file)),
+    )
+
+
+def _lost(merged: Merged) -> KindlmError:
+    said = (
+        f"{count(merged.lost, 'event')} of it can be read, but not of which run they are"
+        if merged.lost
+        else "Nothing that was recorded in it can be read"
+    )
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"{said}: the history is damaged there.",
+        _BACKUP,
+        where=SourceLocation(str(merged.file)),
+    )
+
+
+def withheld(texts: int, file: Path) -> tuple[str, str]:
+    """Return the warning that texts came from nowhere, and what to do about it."""
+    return (
+        f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
+        "A copy of the history that has them fills them in: kindlm merge COPY",
+    )
+
+
+def _itself(file: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{file} is the history that the others are merged into.",
+        "Name the histories of other machines; --db names the one to merge into.",
+    )
+
+
+def _unreadable(error: OpenError) -> KindlmError:
+    hints = {
+        NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
+        CorruptDatabaseError: f"Nothing of it can be read. {RESTORE}",
+    }
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR if error.path.exists() else ErrorCode.CONFIG_NOT_FOUND,
+        f"{error.path} can not be merged: it {error.reason}."
+        if error.path.exists()
+        else f"There is no file {error.path}.",
+        hints.get(
+            type(error), "Name the file of a history, such as .kindlm/kindlm.db of another machine."
+        ),
+    )

@@ -1,12 +1,46 @@
-"""`kindlm purge`: texts are erased for good."""
+"""`kindlm purge`: erase texts for good; the hash chains of all events still hold.
+
+Names of tests, labels and numbers are part of the events themselves, and stay.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import re
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.cli.commands.backup import remove_abandoned
+from kindlm.cli.console import fail, note, or_fail, warn
+from kindlm.cli.history import disk_full, fail_to_open, forget_erased
+from kindlm.cli.journal import author, open_journal
+from kindlm.cli.options import DatabaseOption, VerboseOption, parse_since
+from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.events import ContentsPurged, new_event
+from kindlm.history.run_names import find_run
+from kindlm.patterns import PatternError, searches
+from kindlm.recording.log import new_journal
+from kindlm.wording import count, listed
+from kindlm_store import (
+    Append,
+    CorruptDatabaseError,
+    EventLog,
+    LockHeldError,
+    OpenError,
+    StreamLock,
+    is_held,
+)
+from kindlm_store.erasing import Erasable, Erased
 
 
 def purge_command(
@@ -31,7 +65,420 @@ def purge_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Erase recorded texts for good. Events stay, and kindlm verify still holds."""
-    from kindlm.cli.purging import Selection, ask, purge
-
     del verbose
     purge(db, Selection(tuple(run or ()), older_than, matching), None if yes else ask)
+
+
+_NAMED = 3
+
+_PART = 5_000
+"""So many texts does one event name."""
+
+_OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
+
+_BASELINES = "SELECT run, suite FROM baselines WHERE run IS NOT NULL ORDER BY run, suite"
+
+# One that erased only what matched a pattern left the rest of the run.
+_PURGES = """
+SELECT run.value AS run, max(log.at) AS at
+  FROM event_log log, json_each(log.data, '$.runs') run
+ WHERE log.type = 'contents.purged' AND json_extract(log.data, '$.matching') IS NOT 1
+ GROUP BY run.value
+"""
+
+_REVIEWS = """
+SELECT stream, json_extract(data, '$.run') AS run, max(at) AS at
+  FROM event_log
+ WHERE type = 'review.recorded'
+ GROUP BY stream, run
+"""
+
+_ENDS = "SELECT stream, max(at) AS at FROM event_log WHERE stream GLOB 'run/*' GROUP BY stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which texts are to be erased: of some runs, of runs of an age, that match; at least one."""
+
+    runs: tuple[str, ...]
+    older_than: str | None
+    matching: str | None
+
+
+def purge(
+    database: Path | None, selection: Selection, confirm: Callable[[str], bool] | None
+) -> None:
+    """Erase texts, once `confirm` was asked and agrees; without it nobody is asked."""
+    if problem := _contradiction(selection):
+        fail([problem])
+    matches = None if selection.matching is None else _matcher(selection.matching)
+    with open_journal(database) as (log, db):
+        runs = _runs(log, db, selection)
+        try:
+            found = _erasable(log, db, runs, matches)
+            if matches is not None:
+                _warn_of_names(names_that_match(db, runs, matches))
+            size = log.path.stat().st_size
+            if not found.refs and not _postpones(db, found, runs, matches):
+                note(f"There is nothing to erase{_shared(found)}.")
+                return
+            _warn_of_baselines(db, runs or [])
+            what = f"{count(len(found.refs), 'text')}{_of(runs)} will be erased for good"
+            if confirm is not None and not confirm(f"{what}{_shared(found)}."):
+                note("Nothing was erased.")
+                return
+            erased = _erase(log, found, runs, matching=matches is not None)
+            forget_erased(log.path)
+            remove_abandoned(log.path.parent)
+        except PatternError as error:
+            fail([_unusable(selection.matching or "", error)])
+        except LockHeldError as error:
+            fail([_going_on(str(error))])
+        except CorruptDatabaseError as error:
+            fail_to_open(error)
+        except OpenError as error:
+            fail([disk_full(error.path, error.__cause__) or _unwritable(error)])
+        _tell(log, found, erased, size)
+
+
+def ask(question: str) -> bool:
+    """Ask whether to go on; end the command if nobody is there to be asked."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        fail([_nobody_to_ask(question)])
+    note(question)
+    return typer.confirm("Erase them?", err=True)
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what tells which texts match; end the command where that would be every text."""
+    matches = matcher(pattern)
+    try:
+        everything = matches("")
+    except PatternError as error:
+        fail([_unusable(pattern, error)])
+    if everything:
+        fail([_every_text(pattern)])
+    return matches
+
+
+def _erasable(
+    log: EventLog,
+    db: sqlite3.Connection,
+    runs: list[str] | None,
+    matches: Callable[[str], bool] | None,
+) -> Erasable:
+    if runs is None:
+        return log.erasable(None, matches)
+    streams = streams_to_purge(db, runs)
+    return log.erasable(streams.chosen, matches, streams.forgotten)
+
+
+def _postpones(
+    db: sqlite3.Connection,
+    found: Erasable,
+    runs: list[str] | None,
+    matches: Callable[[str], bool] | None,
+) -> bool:
+    """Whether texts are to go later, with the other runs that refer to them: that is recorded."""
+    return bool(found.shared and runs and matches is None and has_news(db, runs))
+
+
+def _erase(log: EventLog, found: Erasable, runs: list[str] | None, *, matching: bool) -> Erased:
+    def record(refs: list[str]) -> Append:
+        parts = [refs[start : start + _PART] for start in range(0, len(refs) or 1, _PART)]
+        payloads = (
+            ContentsPurged(
+                texts=len(part), refs=part, runs=runs or [], matching=matching, by=author()
+            )
+            for part in parts
+        )
+        return Append(new_journal(), [new_event(payload) for payload in payloads])
+
+    with ExitStack() as locks:
+        for stream in sorted(found.streams or ()):
+            head = log.head(stream)
+            # Nothing can be appended to those that are sealed; a run is not to go on meanwhile.
+            if stream.startswith("run/") and head is not None and not head.sealed:
+                locks.enter_context(StreamLock(log.path, stream))
+        return log.erase(found, record)
+
+
+def _runs(log: EventLog, db: sqlite3.Connection, selection: Selection) -> list[str] | None:
+    """Return the runs whose texts are meant; None for those of any."""
+    if selection.runs:
+        chosen = dict.fromkeys(or_fail(find_run(db, wanted)) for wanted in selection.runs)
+        if going_on := [run for run in chosen if is_held(log.path, f"run/{run}")]:
+            fail([_going_on(f"run {going_on[0]} is being recorded")])
+        return list(chosen)
+    if selection.older_than is None:
+        return None
+    before = parse_since(selection.older_than, datetime.now(UTC))
+    if isinstance(before, Err):
+        fail([_no_age(selection.older_than)])
+    runs = [row[0] for row in db.execute(_OLDER, (before.value,))]
+    going_on = [run for run in runs if is_held(log.path, f"run/{run}")]
+    for run in going_on:
+        warn(f"Run {run} is being recorded: it is left alone.")
+    return [run for run in runs if run not in going_on]
+
+
+def _tell(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
+    freed = max(0, size - log.path.stat().st_size)
+    smaller = f"; the file is {freed / 1024:,.0f} KiB smaller" if freed else ""
+    note(f"{count(erased.texts, 'text')} erased{_shared(found)}{smaller}.")
+    if not erased.emptied:
+        warn(
+            "Another program reads the history: what was erased may be in its write-ahead log.",
+            "Once that has ended, purge again, or run any command that writes.",
+        )
+    note("Backups, exports and other copies of the history still hold it.")
+
+
+def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
+    meant = set(runs)
+    chosen = [f"{run} of {suite}" for run, suite in db.execute(_BASELINES) if run in meant]
+    if chosen:
+        warn(
+            f"Baselines are among them: {listed(chosen[:_NAMED], len(chosen))}.",
+            "Nothing can be compared with their texts afterwards. Choose others:"
+            " kindlm baseline set",
+        )
+
+
+def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
+    """Say where events hold what matches in names, labels and warnings: there it stays."""
+    if not found:
+        return
+    places = [
+        f"`{key}` of {count(sum(streams.values()), f'event {kind}', f'events {kind}')}"
+        f" in {_named(streams)}"
+        for (kind, key), streams in found.items()
+    ]
+    warn(
+        f"The pattern matches in events, too: {listed(places, len(places))}.",
+        "Names, labels and warnings are part of the chain and can not be erased.",
+    )
+
+
+def _named(streams: Mapping[str, int]) -> str:
+    names = [stream.replace("/", " ", 1) for stream in streams]
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _of(runs: list[str] | None) -> str:
+    if runs is None:
+        return ""
+    return f" of run {runs[0]}" if len(runs) == 1 else f" of {count(len(runs), 'run')}"
+
+
+def _shared(found: Erasable) -> str:
+    if not found.shared:
+        return ""
+    return f"; {found.shared:,} more stay until the other runs that refer to them are purged"
+
+
+def _contradiction(selection: Selection) -> KindlmError | None:
+    if selection.runs and selection.older_than is not None:
+        message = "--run and --older-than exclude each other."
+    elif not selection.runs and selection.older_than is None and selection.matching is None:
+        message = "What is to be erased?"
+    else:
+        return None
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        message,
+        "Write --run ID, --older-than 90d or --matching PATTERN; a pattern also beside the others.",
+    )
+
+
+def _nobody_to_ask(question: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Nothing was erased: there is nobody to ask. {question}",
+        "To erase without being asked: --yes",
+    )
+
+
+def _no_age(text: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--older-than {text!r} is no age.",
+        "Write an age or a date: --older-than 90d, --older-than 2026-01-31",
+    )
+
+
+def _unusable(pattern: str, error: PatternError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--matching {pattern!r} can not be used: {error}.",
+        "Nothing was erased. Write another regular expression.",
+    )
+
+
+def _every_text(pattern: str) -> KindlmError:
+    # A pattern that finds the empty text finds it in every other one, too.
+    what = "is empty: it" if not pattern else f"{pattern!r} matches the empty text, so that it"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--matching {what} would erase every text.",
+        "Write a pattern of what is to go, such as 'jane\\.roe@example\\.com'. To erase by run or"
+        " age: --run ID, --older-than 90d",
+    )
+
+
+def _going_on(reason: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"Nothing was erased: {reason}.",
+        "Wait until it has ended, then purge again.",
+    )
+
+
+def _unwritable(error: OpenError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The history {error.reason}.",
+        "Check the disk, and run it again: what was recorded as erased is erased.",
+    )
+
+
+class PurgedStreams(NamedTuple):
+    """Streams in the terms of `EventLog.erasable`.
+
+    Attributes:
+        chosen: Those of some runs, and the journals with what people noted of them.
+        forgotten: Those that were purged before → until when, UTC, ISO 8601.
+    """
+
+    chosen: list[str]
+    forgotten: dict[str, str]
+
+
+def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStreams:
+    """Return the streams of runs, and those that keep no text for their own sake any more.
+
+    A journal that also notes something of a run that is not purged is left alone.
+    """
+    chosen = {*runs}
+    purged = _purged(db)
+    streams = [f"run/{run}" for run in runs]
+    forgotten = {f"run/{run}": at for run, at in purged.items() if run not in chosen}
+    for journal, noted in _reviews(db).items():
+        open_ = {run for run, at in noted.items() if at > purged.get(run, "")}
+        if chosen & noted.keys() and open_ <= chosen:
+            streams.append(journal)
+        elif not open_:
+            forgotten[journal] = max(noted.values())
+    return PurgedStreams(streams, forgotten)
+
+
+def has_news(db: sqlite3.Connection, runs: Collection[str]) -> bool:
+    """Whether one of some runs was never purged, or went on since."""
+    purged = _purged(db)
+    ends = {row["stream"]: row["at"] for row in db.execute(_ENDS)}
+    return any(ends.get(f"run/{run}", "") > purged.get(run, "") for run in runs)
+
+
+def _purged(db: sqlite3.Connection) -> dict[str, str]:
+    """Return when the runs were purged last that were purged as a whole."""
+    return {row["run"]: row["at"] for row in db.execute(_PURGES)}
+
+
+def _reviews(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    """Return of each journal the runs whose executions it reviews, with the time of the last."""
+    journals: dict[str, dict[str, str]] = {}
+    for row in db.execute(_REVIEWS):
+        journals.setdefault(row["stream"], {})[row["run"]] = row["at"]
+    return journals
+
+
+_PATTERN_S = 2.0
+"""Seconds that a pattern may take in one text."""
+
+_LEVELS = 3
+"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+_REMEMBERED = 10_000
+"""Names: the same ones are in each repeat of a test."""
+
+_EVENTS = "SELECT stream, type, data FROM event_log ORDER BY seq"
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a text matches, as it is or as the JSON in it says it.
+
+    It raises `PatternError` if the pattern can not be used.
+    """
+
+    def matches(text: str) -> bool:
+        return any(
+            searches(pattern, reading, time.monotonic() + _PATTERN_S) for reading in _readings(text)
+        )
+
+    return matches
+
+
+def names_that_match(
+    db: sqlite3.Connection, runs: Collection[str] | None, matches: Callable[[str], bool]
+) -> dict[tuple[str, str], dict[str, int]]:
+    """Return where events themselves hold what matches: it is part of the chain, and stays.
+
+    Args:
+        db: A read-only connection.
+        runs: Only events of these runs, and what journals note of them; None for all.
+        matches: Asked about each string in an event.
+
+    Returns:
+        Type of the event and key in it, as in `assertion.evaluated` and `label` → stream → how
+        many events.
+    """
+    chosen = None if runs is None else {*runs}
+    matches = lru_cache(_REMEMBERED)(matches)
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for stream, kind, text in db.execute(_EVENTS):
+        data = json.loads(text)
+        if chosen is not None and _run_of(stream, data) not in chosen:
+            continue
+        for key in {key for key, name in _names(data) if matches(name)}:
+            streams = found.setdefault((kind, key), {})
+            streams[stream] = streams.get(stream, 0) + 1
+    return found
+
+
+def _run_of(stream: str, data: dict[str, Any]) -> object:
+    return stream.removeprefix("run/") if stream.startswith("run/") else data.get("run")
+
+
+def _names(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the strings in an event with their keys: `tests[].test`; texts are not in it."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _names(item, f"{key}[]")
+    elif isinstance(value, dict) and value.keys() != {"$ref"}:
+        for name, item in value.items():
+            yield from _names(item, f"{key}.{name}" if key else name)
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield a text, and what it says once the escapes of JSON are undone."""
+    yield text
+    for _ in range(_LEVELS):
+        unescaped = _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+        if unescaped == text:
+            return
+        # Halves of characters that JSON wrote apart come together again.
+        text = unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        yield text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match[1]
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return _CONTROLS.get(escape, escape)

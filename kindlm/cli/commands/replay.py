@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.commands.rescoring import as_judged, load_again
+from kindlm.cli.console import fail, make_console, note, or_fail, set_verbose
+from kindlm.cli.history import named_run, open_history
 from kindlm.cli.options import (
     CompatOption,
     ConcurrencyOption,
@@ -29,7 +33,16 @@ from kindlm.cli.options import (
     given_paths,
     given_tags,
 )
-from kindlm.garbage import put_off
+from kindlm.cli.reporters import parse_reporters, spare
+from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.run_recording import record_and_report, tell_loaded
+from kindlm.errors import ErrorCode, KindlmError, Ok, Result
+from kindlm.history.source_runs import SourceRun, read_source
+from kindlm.plan import Selection, make_plan
+from kindlm.recording.loading import default_paths
+from kindlm.recording.log import new_run_id
+from kindlm.recording.project import find_project
+from kindlm.recording.request import Derived, RunRequest
 
 
 class Judges(StrEnum):
@@ -80,10 +93,6 @@ def replay_command(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Run tests with the answers of a recorded run: no key, no network, no cost."""
-    with ending_at_once(), put_off():
-        from kindlm.cli.replaying import replay
-        from kindlm.cli.request import TestOptions
-
     options = TestOptions(
         paths=given_paths(paths, config),
         suite=suite,
@@ -104,3 +113,70 @@ def replay_command(
         warnings=not quiet,
     )
     raise typer.Exit(replay(run, options, asks_judges=judge is Judges.LIVE))
+
+
+def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> int:
+    """Run suites with the answers of a recorded run; report the new run, return the exit code.
+
+    `wanted` names the run, by default the newest live one that finished. Where the options name no
+    file, it is the files and tests that the run selected, and tests that are new in them. With
+    `asks_judges`, judges are asked what they were not asked then.
+    """
+    set_verbose(options.verbose)
+    console = make_console()
+    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    with open_history(options.database) as db:
+        run = or_fail(named_run(db, None if wanted == "latest" else wanted, None))
+        source = or_fail(read_source(db, run))
+    options = as_judged(options, source)
+    names_files = bool(options.paths)
+    if not names_files:
+        options = replace(options, paths=or_fail(_paths_of(source, project.root)))
+    loaded = or_fail(load_again(source, project, options))
+    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
+    tell_loaded(loaded, options, console)
+    request = or_fail(make_request(loaded, project, options, console))
+    if not names_files:
+        request = replace(request, selection=_as_selected(request, source))
+    if request.suites and len(make_plan(request.suites, request.selection)) == 0:
+        fail([_nothing_selected()], console)
+    if options.warnings:
+        called = "judges are asked what is new to them" if asks_judges else "nobody is called"
+        note(f"Everything is answered as in run {run}; {called}.", console)
+    request = replace(request, derived=Derived("replayed", run, asks_judges))
+    return record_and_report(request, new_run_id(), reporters, options, console)
+
+
+def _paths_of(source: SourceRun, root: Path) -> Result[tuple[Path, ...]]:
+    """Return what a run was asked for, or what is run by default if its files are not from here."""
+    if source.mode == "imported" or not source.paths:
+        return default_paths(Path())
+    return Ok(tuple(root / path for path in source.paths))
+
+
+def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
+    """Return the selection without the tests that the run left out; those that are new stay."""
+    left_out = {
+        (suite.project, suite.name, *test)
+        for suite in source.suites
+        for test, found in suite.tests.items()
+        if not found.selected
+    }
+    only = frozenset(
+        (suite.name, case.name, target)
+        for suite in request.suites
+        for case in suite.cases
+        for target in case.targets
+        if (suite.project, suite.name, case.name, target) not in left_out
+    )
+    return replace(request.selection, only=only)
+
+
+def _nothing_selected() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "Nothing was tested: no test fits the selection.",
+        "Loosen --suite, --test, --tags or --model; or name files to replay, since without one it "
+        "is the tests that the run selected.",
+    )

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from kindlm.cli.console import fail, or_fail
+from kindlm.cli.history import existing_history, exit_code, open_view, report_options
 from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
+from kindlm.cli.reporters import of_project, parse_reporters, spare, write_reports
 
 
 def report_command(
@@ -30,11 +33,6 @@ def report_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Write a report of a recorded run, or of the shards of one."""
-    from kindlm.cli.console import fail
-    from kindlm.cli.history import existing_history, or_fail
-    from kindlm.cli.reading import exit_code, open_view, report_options
-    from kindlm.cli.reporters import of_project, parse_reporters, spare, write_reports
-
     reporters = or_fail(parse_reporters([form], output))
     project = existing_history(db)
     options = of_project(report_options(db, verbose=verbose), project.root)

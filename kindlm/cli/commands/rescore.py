@@ -72,10 +72,9 @@ def rescore_command(
 ) -> None:
     """Check recorded conversations by the suite as it is now: the tested model is not called."""
     with ending_at_once(), put_off():
+        from kindlm.cli.commands.rescoring import misuse, rescore, rescore_all, resume_rescoring
         from kindlm.cli.console import fail
         from kindlm.cli.request import TestOptions
-        from kindlm.cli.rescoring import misuse, rescore, resume_rescoring
-        from kindlm.cli.rescoring_many import rescore_all
 
     options = TestOptions(
         paths=tuple(config or ()),

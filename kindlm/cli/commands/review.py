@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
+from kindlm.cli.console import fail, note, or_fail
+from kindlm.cli.history import misused, no_execution, open_history, report_options
+from kindlm.cli.journal import author, journal_event, open_journal
+from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption, parse_since
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.events import ReviewRecorded
+from kindlm.history.reviews import compare_reviews, reviewed_executions
+from kindlm.history.rows import ExecutionView
+from kindlm.history.run_names import find_run
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
+from kindlm.recording.log import new_journal
+from kindlm.reports.terminal.agreement import agreement_json, write_agreement
 
 
 class _Verdict(StrEnum):
@@ -48,10 +63,6 @@ def review_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Say whether an execution passes, or report whether judges say what people say."""
-    from kindlm.cli.console import fail
-    from kindlm.cli.reading import misused
-    from kindlm.cli.reviewing import record_review, report_agreement
-
     if agreement:
         if execution is not None or verdict is not None or note is not None:
             fail([misused("--agreement takes no EXECUTION, no verdict and no --note.", "review")])
@@ -63,3 +74,80 @@ def review_command(
     if suite is not None or since is not None or form is not ListFormat.TERMINAL:
         fail([misused("--suite, --since and --format go with --agreement.", "review")])
     record_review(db, run, execution, verdict is _Verdict.PASS, note)
+
+
+def record_review(
+    database: Path | None, wanted: str, number: str, passed: bool, text: str | None
+) -> None:
+    """Record what the user says of an execution; tell what kindlm and the user had said."""
+    with open_journal(database) as (log, db):
+        run = or_fail(find_run(db, wanted))
+        view = RunView(db, run)
+        execution = view.execution(number)
+        if execution is None:
+            fail([no_execution(number, view)])
+        if execution.status in (None, Status.SKIPPED):
+            fail([_nothing_to_review(execution)])
+        by = author()
+        before = next((said for said in view.reviews(execution) if said.by == by), None)
+        # A review is of the conversation, in the run that held it.
+        held_in, _, place = execution.source.rpartition("-")
+        payload = ReviewRecorded(
+            run=held_in,
+            execution=int(place),
+            passed=passed,
+            note=text or None,
+            by=by,
+        )
+        log.append(new_journal(), [journal_event(payload, before.at if before else None)])
+    _tell(execution, by, passed)
+    if before is not None and before.passed is not passed:
+        note(f"You said that it {_word(before.passed)} before: that stays in the log.")
+    if execution.source != execution.id:
+        note(f"Its conversation is that of {execution.source}: the review is of both.")
+
+
+def report_agreement(
+    database: Path | None,
+    wanted: str | None,
+    *,
+    suite: str | None,
+    since: str | None,
+    form: ListFormat,
+    verbose: bool,
+) -> None:
+    """Write whether judges and people agree, of all that was reviewed or of a part of it."""
+    start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
+    with open_history(database) as db:
+        run = None if wanted is None else or_fail(find_run(db, wanted))
+        found = reviewed_executions(db, run=run, suite=suite, since=start)
+    if form is ListFormat.JSON:
+        sys.stdout.write(agreement_json(compare_reviews(found)))
+    elif found:
+        options = report_options(database, verbose=verbose)
+        write_agreement(compare_reviews(found), sys.stdout, options)
+    else:
+        note(
+            "No execution like that is reviewed. Review one: kindlm review RUN EXECUTION pass|fail"
+        )
+
+
+def _tell(execution: ExecutionView, by: str, passed: bool) -> None:
+    status = execution.status
+    assert status is not None
+    agrees = status is (Status.PASSED if passed else Status.FAILED)
+    recorded = ", as it was recorded" if agrees else f"; it was recorded as {status}"
+    note(f"{execution.id}: {by} says that it {_word(passed)}{recorded}.")
+
+
+def _word(passed: bool) -> str:
+    return "passes" if passed else "fails"
+
+
+def _nothing_to_review(execution: ExecutionView) -> KindlmError:
+    how = "was skipped" if execution.status is Status.SKIPPED else "has not ended"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The execution {execution.id} {how}: there is nothing to review.",
+        "Choose one that came to its end.",
+    )

@@ -71,8 +71,7 @@ def settle_command(
     Ends with 1 if a regression is confirmed.
     """
     with ending_at_once(), put_off():
-        from kindlm.cli.settle_request import SettleOptions
-        from kindlm.cli.settling import settle_runs
+        from kindlm.cli.commands.settle_run import SettleOptions, settle_runs
 
     options = SettleOptions(
         before=before,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
+from kindlm.cli.console import fail
+from kindlm.cli.history import exit_code, no_execution, open_view, report_options
 from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
 
 
@@ -19,11 +22,6 @@ def show_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Show a run or a group of shards, or an execution with its transcript."""
-    import sys
-
-    from kindlm.cli.console import fail
-    from kindlm.cli.reading import exit_code, no_execution, open_view, report_options
-
     options = report_options(db, verbose=verbose)
     with open_view(db, run) as view:
         if execution is None:

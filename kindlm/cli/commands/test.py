@@ -130,8 +130,8 @@ def test_command(
 ) -> None:
     """Run tests, record everything, judge the gates."""
     with ending_at_once(), put_off():
+        from kindlm.cli.commands.test_run import run_tests
         from kindlm.cli.request import TestOptions
-        from kindlm.cli.test_run import run_tests
 
     options = TestOptions(
         paths=given_paths(paths, config),
@@ -168,7 +168,7 @@ def test_command(
     )
     if watch or context.info_name == "watch":
         with ending_at_once(), put_off():
-            from kindlm.cli.watching import watch_tests
+            from kindlm.cli.commands.watch import watch_tests
 
         raise typer.Exit(watch_tests(options, _typed(context)))
     raise typer.Exit(run_tests(options))

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 
+from kindlm.cli.console import fail, or_fail, wants_color
+from kindlm.cli.history import existing_history, fail_to_open, mending_hint, salvage_hint
 from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.events.journal import PURGES, SEALED_HEADS
+from kindlm.history.read_models import changed_tables
+from kindlm.history.run_names import find_run
+from kindlm.projections import PROJECTIONS
+from kindlm.reports.untrusted import one_line
+from kindlm.wording import count
+from kindlm_store import OpenError, behind_the_log, open_reader, schema_problems, unreadable_wal
+from kindlm_store.verify import Problem, Verification, verify_file
 
 
 def verify_command(
@@ -27,10 +43,199 @@ def verify_command(
 
     Of a RUN that is named, also whether its tables are what its events give.
     """
-    import sys
-
-    from kindlm.cli.verification import check_history
-
     del verbose
     ok = check_history(db, run, head, sys.stdout)
     raise typer.Exit(0 if ok else 1)
+
+
+_HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
+_BEYOND = " (the tables are computed from these: kindlm rebuild)"
+"""What is not checked where no run is named: it would take as long as to compute them all."""
+
+_LARGE = 1024**3
+"""Bytes from which on indexes are not held to their tables: that takes minutes."""
+
+_SHOWN = 10
+"""So many faults of pages are named."""
+
+_GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
+
+
+def check_history(database: Path | None, wanted: str | None, head: str | None, out: TextIO) -> bool:
+    """Check the history, or one run of it, and tell what was found; return whether all is well."""
+    path = existing_history(database).database
+    if head is not None and wanted is None:
+        fail([_head_of_what()])
+    noted = None if head is None else _normalised(head)
+    try:
+        with closing(open_reader(path)) as connection:
+            stream = None if wanted is None else _stream(connection, wanted)
+            found = verify_file(
+                path,
+                stream,
+                heads={stream: noted} if stream and noted else None,
+                claims=SEALED_HEADS,
+                erasures=PURGES,
+            )
+            sound = _tell_file(connection, path, out)
+            _tell(found, _heads(connection, stream), out, stream, sound=sound)
+        changed = _tell_tables(path, stream, out)
+    except OpenError as error:
+        fail_to_open(error)
+    except sqlite3.DatabaseError as error:
+        fail([_damaged(path, error)])
+    return found.ok and sound and not changed
+
+
+def _stream(connection: sqlite3.Connection, wanted: str) -> str:
+    """Return the stream of a run; its own name finds it even if the read models are broken."""
+    exact = f"run/{wanted}"
+    if connection.execute("SELECT 1 FROM streams WHERE name = ?", (exact,)).fetchone():
+        return exact
+    return f"run/{or_fail(find_run(connection, wanted))}"
+
+
+def _heads(connection: sqlite3.Connection, stream: str | None) -> list[tuple[str, int, str]]:
+    """Return the streams with their lengths and head hashes, oldest first."""
+    rows = connection.execute(
+        "SELECT name, version, 'sha256:' || lower(substr(hex(head), 3)) FROM streams"
+        " WHERE :stream IS NULL OR name = :stream ORDER BY id",
+        {"stream": stream},
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+def _tell(
+    found: Verification,
+    streams: list[tuple[str, int, str]],
+    out: TextIO,
+    only: str | None = None,
+    *,
+    sound: bool,
+) -> None:
+    color = wants_color(out)
+    problems: dict[str | None, list[Problem]] = {}
+    for problem in found.problems:
+        problems.setdefault(problem.stream, []).append(problem)
+    for name, version, head in streams:
+        wrong = problems.pop(name, [])
+        out.write(
+            f"{_sign(not wrong, color)} {one_line(name)}  {count(version, 'event')}  {head}\n"
+        )
+        _tell_problems(wrong, out)
+    for stream, wrong in problems.items():
+        out.write(f"{_sign(False, color)} {one_line(stream or 'texts')}\n")
+        _tell_problems(wrong, out)
+    gone = [
+        f", {number:,} {how}"
+        for number, how in ((found.erased, "erased"), (found.withheld, "withheld"))
+        if number
+    ]
+    verdict = "all as recorded" if found.ok else count(len(found.problems), "problem")
+    if not sound:
+        events = "events and texts as recorded" if found.ok else verdict
+        verdict = f"{events}, and something is wrong with the file"
+    beyond = _BEYOND if only is None else ""
+    counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
+    texts = f"{count(found.texts, 'text')}{''.join(gone)}"
+    out.write(f"{counts}, {texts}, {count(found.heads, 'noted head')}: {verdict}{beyond}\n")
+
+
+def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
+    """Tell what is wrong with the file itself; return whether nothing is.
+
+    That is damaged pages, and tables, triggers, views or indexes that are not as kindlm makes them.
+    """
+    color = wants_color(out)
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    size = pages * connection.execute("PRAGMA page_size").fetchone()[0]
+    check = "integrity_check" if size <= _LARGE else "quick_check"
+    try:
+        rows = connection.execute(f"PRAGMA {check}({_SHOWN})").fetchall()
+        wrong = [row[0] for row in rows if row[0] != "ok"]
+    except sqlite3.DatabaseError as error:
+        wrong = [str(error)]
+    wrong = [f"PRAGMA {check}: {' '.join(what.split())}" for what in wrong]
+    if wrong:
+        wrong.append(salvage_hint(path))
+    if (wal := unreadable_wal(path)) is not None:
+        wrong.append(f"the write-ahead log {wal.name} can not be read: what was in it is lost")
+    for problem in schema_problems(connection, PROJECTIONS):
+        told = f"{problem.kind} {problem.name!r}"
+        if (problem.kind, problem.state) == ("table", "foreign"):
+            out.write(f"! the {one_line(told)} is not one of kindlm's, and is not checked\n")
+            continue
+        state = {
+            "foreign": "was not made by kindlm",
+            "changed": "is not the one that kindlm made",
+            "missing": "is not there any more",
+        }[problem.state]
+        wrong.append(f"the {told} {state}: {mending_hint(problem, path)}")
+    wrong += [
+        f"the table of {name} does not say that it is of the last event: kindlm rebuild"
+        for name in behind_the_log(connection, PROJECTIONS)
+    ]
+    if wrong:
+        out.write(f"{_sign(False, color)} the file\n")
+        out.writelines(f"    {one_line(what)}\n" for what in wrong)
+    elif check == "quick_check":
+        out.write(
+            f"{_sign(True, color)} the file: PRAGMA quick_check, since it is larger than"
+            f" {_LARGE // 1024**3} GiB; that holds no index to its table\n"
+        )
+    return not wrong
+
+
+def _tell_tables(path: Path, stream: str | None, out: TextIO) -> bool:
+    """Tell whether the tables of one run are what its events give; return whether they are not."""
+    if stream is None:
+        return False
+    run = stream.removeprefix("run/")
+    changed = changed_tables(path, [run])
+    said = "what its events give" if not changed else "NOT what its events give: kindlm rebuild"
+    out.write(f"{_sign(not changed, wants_color(out))} tables of run {one_line(run)}: {said}\n")
+    out.writelines(f"    {one_line(sentence)}\n" for sentence in changed)
+    return bool(changed)
+
+
+def _tell_problems(problems: list[Problem], out: TextIO) -> None:
+    for problem in problems:
+        place = "" if problem.version is None else f"event {problem.version}: "
+        out.write(f"    {place}{one_line(problem.what)}\n")
+
+
+def _sign(ok: bool, color: bool) -> str:
+    sign, paint = ("✓", _GREEN) if ok else ("✗", _RED)
+    return f"{paint}{sign}{_PLAIN}" if color else sign
+
+
+def _normalised(head: str) -> str:
+    match = _HASH.fullmatch(head.strip())
+    if match is None:
+        fail([_no_hash(head)])
+    return f"sha256:{match[1].lower()}"
+
+
+def _damaged(path: Path, error: sqlite3.DatabaseError) -> KindlmError:
+    return KindlmError(
+        ErrorCode.UNKNOWN_ERROR,
+        f"The history is damaged: {error}.",
+        salvage_hint(path),
+        where=SourceLocation(str(path)),
+    )
+
+
+def _head_of_what() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--head needs the run whose head it is.",
+        "Name the run: kindlm verify RUN --head HASH",
+    )
+
+
+def _no_hash(head: str) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"--head {head!r} is no head hash.",
+        "Copy it from the report of the run: sha256: and 64 hexadecimal digits.",
+    )

@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kindlm.cli.console import fail, note, set_verbose, show
-from kindlm.cli.history import or_fail
+from kindlm.cli.console import fail, note, or_fail, set_verbose, show
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions
 from kindlm.config import Diagnostic

@@ -1,37 +1,40 @@
-"""What `kindlm rescore` does: check again, by today's files, what recorded runs said."""
+"""`kindlm rescore`: check again, by today's files, what one recorded run said, or many runs."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 
-from kindlm.cli.baselines import named_run
-from kindlm.cli.console import fail, make_console, note, set_verbose
-from kindlm.cli.history import open_history, or_fail
+from kindlm.cli.console import fail, make_console, note, or_fail, set_verbose, show
+from kindlm.cli.history import fail_to_open, named_run, open_history
+from kindlm.cli.options import parse_since
 from kindlm.cli.reporters import parse_reporters, spare
-from kindlm.cli.request import TestOptions, make_request
-from kindlm.cli.rescored_repeats import lacking_of, repeats_of, tests_of, with_repeats
-from kindlm.cli.resumption import as_recorded
-from kindlm.cli.test_run import record_and_report, tell_loaded
+from kindlm.cli.request import TestOptions, as_recorded, make_request
+from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
-from kindlm.history.source_runs import SourceRun, SourceSuite, read_source
+from kindlm.history.source_runs import SourceRun, SourceSuite, live_runs, read_source
 from kindlm.plan import Selection
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.log import new_run_id
 from kindlm.recording.project import Project, find_project
-from kindlm.recording.request import Derived, RunRequest
+from kindlm.recording.request import Derived, Lacking, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count
+from kindlm_store import OpenError, open_reader
 
 
 def misuse(
@@ -271,3 +274,179 @@ def _not_with(option: str, given: Mapping[str, object], hint: str) -> KindlmErro
 
 def _misused(message: str, hint: str) -> KindlmError:
     return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
+
+
+TestKey: TypeAlias = tuple[str, str, str]
+"""Suite, name and target of a test."""
+
+
+def tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
+    """Yield the tests of a suite: cases with the targets that they run on."""
+    for case in suite.cases:
+        for target in case.targets:
+            yield case, target
+
+
+def repeats_of(
+    now: Suite, then: SourceSuite, source: SourceRun
+) -> Iterator[tuple[TestKey, Sequence[int]]]:
+    """Yield the repeats of the tests that the run selected, or did not know.
+
+    Those are the repeats that it planned, whether it came to them or not. Of a test that it did not
+    know there is one, to say so; but not where the run only added repeats to some tests.
+    """
+    for case, target in tests_of(now):
+        recorded = then.tests.get((case.name, target))
+        if recorded is None:
+            planned: Sequence[int] = (1,) if source.is_whole else ()
+        else:
+            planned = recorded.planned[:1] if case.skip else recorded.planned
+        if planned:
+            yield (now.name, case.name, target), planned
+
+
+def lacking_of(source: SourceRun, repeats: Mapping[TestKey, Sequence[int]]) -> Lacking | None:
+    """Return which of the repeats a run that was stopped never came to; None if it finished."""
+    if source.state == "finished":
+        return None
+    ended = {
+        (suite.name, *test): found.ended
+        for suite in source.suites
+        for test, found in suite.tests.items()
+    }
+    planned = {
+        (*key, number) for key, numbers in repeats.items() if key in ended for number in numbers
+    }
+    never = frozenset(each for each in planned if each[3] not in ended[each[:3]])
+    if not never:
+        return None
+    lacks = f"{len(never):,} of its {len(planned):,} executions did not run to their end"
+    return Lacking(never, f"run {source.id} was {source.state}: {lacks}; finish it first")
+
+
+def with_repeats(suite: Suite, repeats: Mapping[TestKey, Sequence[int]]) -> Suite:
+    """Return the suite with as many repeats of each test as there are of it."""
+    return replace(suite, cases=tuple(_repeated(suite, case, repeats) for case in suite.cases))
+
+
+def _repeated(suite: Suite, case: Case, repeats: Mapping[TestKey, Sequence[int]]) -> Case:
+    planned = (repeats.get((suite.name, case.name, target), ()) for target in case.targets)
+    return replace(case, repeat=max(map(len, planned), default=1) or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What came of rescoring a run: `new` is the run that was recorded, None if none was.
+
+    `stopped` tells that it did not come to its end.
+    """
+
+    source: str
+    new: str | None = None
+    passed: bool = False
+    stopped: bool = False
+    spent_usd: float = 0.0
+
+
+def rescore_all(since: str | None, options: TestOptions) -> int:
+    """Check all live runs again that finished since then; return 1 if one does not pass now.
+
+    A limit of costs is one for all of them together.
+    """
+    set_verbose(options.verbose)
+    console = make_console()
+    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
+    with open_history(options.database) as db:
+        runs = live_runs(db, since=start, suite=options.suite)
+        sources = [(run, read_source(db, run, options.suite)) for run in runs]
+    if not sources:
+        fail([_no_runs()], console)
+    ended: list[_Ended] = []
+    for number, (run, source) in enumerate(sources, start=1):
+        note(f"{number} of {len(sources)}: run {run}", console)
+        ended.append(_rescore_one(run, source, project, _with_rest(options, ended), console))
+        if ended[-1].stopped:
+            break
+    sys.stdout.write(_tally(ended, len(sources)))
+    return 0 if all(one.passed for one in ended) and len(ended) == len(sources) else 1
+
+
+def _tally(ended: list[_Ended], wanted: int) -> str:
+    recorded = sum(one.new is not None for one in ended)
+    passed = sum(one.passed for one in ended)
+    left = wanted - len(ended)
+    rest = f", {left:,} left" if left else ""
+    refused = [one.source for one in ended if one.new is None]
+    named = f" Not rescored: {', '.join(refused)}." if refused else ""
+    return f"{count(recorded, 'run')} rescored{rest}: {passed:,} pass now.{named}\n"
+
+
+def _with_rest(options: TestOptions, ended: list[_Ended]) -> TestOptions:
+    """Return the options with what is left of the limit of costs."""
+    if options.max_cost_usd is None:
+        return options
+    spent = sum(one.spent_usd for one in ended)
+    return replace(options, max_cost_usd=max(0.0, options.max_cost_usd - spent))
+
+
+def _rescore_one(
+    run: str,
+    source: Result[SourceRun],
+    project: Project,
+    options: TestOptions,
+    console: Console,
+) -> _Ended:
+    """Check one of many runs again, and say in a line what came out."""
+    if isinstance(source, Err):
+        show([source.error], console)
+        return _Ended(run)
+    rescoring = _rescoring_of_one(source.value, project, options, console)
+    if isinstance(rescoring, Err):
+        show([rescoring.error], console)
+        return _Ended(run)
+    new = new_run_id()
+    record_run(rescoring.value.request, new, console, progress=options.progress)
+    return _tell_result(rescoring.value, new, project.database)
+
+
+def _rescoring_of_one(
+    source: SourceRun, project: Project, options: TestOptions, console: Console
+) -> Result[Rescoring]:
+    options = as_judged(options, source)
+    loaded = load_again(source, project, options)
+    if isinstance(loaded, Err):
+        return loaded
+    return rescoring_of(source, loaded.value, project, options, console)
+
+
+def _tell_result(rescoring: Rescoring, new: str, database: Path) -> _Ended:
+    try:
+        reader = open_reader(database)
+    except OpenError as error:
+        fail_to_open(error)
+    with closing(reader):
+        view = RunView(reader, new)
+        if not view.is_recorded:
+            return _Ended(rescoring.source.id, stopped=True)
+        counts = view.summary.executions
+        sys.stdout.write(
+            f"{rescoring.source.id} → {new}  {_told(rescoring.source)} → {view.status}  "
+            f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
+        )
+        sys.stdout.flush()
+        stopped = view.info.ended != "finished"
+        spent = view.summary.judge_cost_usd or 0.0
+        return _Ended(rescoring.source.id, new, view.passed, stopped, spent)
+
+
+def _told(source: SourceRun) -> str:
+    return "passed" if source.passed else "failed"
+
+
+def _no_runs() -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        "No finished run is like that.",
+        "All runs: kindlm runs",
+    )

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
-from kindlm.cli.baselines import named_run, suites_of
-from kindlm.cli.console import fail, note, show, wants_color, warn
-from kindlm.cli.history import existing_history, open_history, or_fail
+from kindlm.cli.commands.baseline import suites_of
+from kindlm.cli.console import fail, note, or_fail, show, wants_color, warn
+from kindlm.cli.history import existing_history, named_run, open_history
 from kindlm.cli.options import ListFormat
 from kindlm.errors import KindlmError
 from kindlm.history.baselines import (

@@ -1,19 +1,85 @@
-"""Tests over time, as tables with sparklines and as JSON: `kindlm runs --test`."""
+"""`kindlm runs --test`: how tests did over time, as tables with sparklines and as JSON."""
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from kindlm.cli.sparkline import sparkline
-from kindlm.cli.table import aligned
-from kindlm.history.trends import Trend, TrendPoint
+from kindlm.cli.commands.runs import aligned
+from kindlm.cli.console import fail, note, wants_color
+from kindlm.cli.options import ListFormat
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.history.diff.values import QualifiedName
+from kindlm.history.trends import Trend, TrendPoint, find_tests, read_trend
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.wording import count
+
+_MOST_TESTS = 20
+"""Of so many tests the runs are listed; more are rather a name that says too little."""
+
+
+def show_trends(
+    db: sqlite3.Connection,
+    name: str,
+    *,
+    suite: str | None,
+    target: str | None,
+    limit: int,
+    since: str | None,
+    form: ListFormat,
+) -> None:
+    """Write how the tests of a name did over the newest runs; end the command if there is none."""
+    found = find_tests(db, name, suite=suite, target=target)
+    if not found:
+        fail([_unknown(db, name, suite, target)])
+    trends = [read_trend(db, test, limit=limit, since=since) for test in found[:_MOST_TESTS]]
+    if form is ListFormat.JSON:
+        sys.stdout.write(trends_json(trends))
+    else:
+        shown = [trend for trend in trends if trend.points]
+        if not shown:
+            note("No run selected it since then.")
+        sys.stdout.write(
+            trends_text(shown, color=wants_color(sys.stdout), blocks=draws_blocks(os.environ))
+        )
+    more = len(found) - _MOST_TESTS
+    if more > 0:
+        note(f"{count(more, 'more test')} of that name: say more of it, or name a --suite.")
+
+
+def _unknown(
+    db: sqlite3.Connection, name: str, suite: str | None, target: str | None
+) -> KindlmError:
+    elsewhere = find_tests(db, name)
+    if elsewhere:
+        where = ", ".join(dict.fromkeys(map(_place, elsewhere)))
+        return KindlmError(
+            ErrorCode.CONFIG_NOT_FOUND,
+            f"No test {name!r} is recorded {_wanted(suite, target)}.",
+            f"It is in: {where}",
+        )
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"No test is recorded whose name holds {name!r}.",
+        "The tests of a run: kindlm show RUN",
+    )
+
+
+def _place(test: QualifiedName) -> str:
+    return f"{test.suite} on {test.target}"
+
+
+def _wanted(suite: str | None, target: str | None) -> str:
+    parts = [f"in suite {suite!r}" if suite else "", f"on {target!r}" if target else ""]
+    return " ".join(filter(None, parts))
+
 
 _HEADER = (
     "RUN",
@@ -30,12 +96,12 @@ _HEADER = (
 )
 _STATUS = _HEADER.index("STATUS")
 _COLORS = {"passed": "32", "failed": "31", "errored": "35"}
-_COMMIT = 8
+_COMMIT_LENGTH = 8
 
 
 def trends_json(trends: Sequence[Trend]) -> str:
     """Return the tests over time for programs."""
-    report = {"schemaVersion": 1, "tests": [_trend(trend) for trend in trends]}
+    report = {"schemaVersion": 1, "tests": [_trend_json(trend) for trend in trends]}
     return printed_json(report, indent=2) + "\n"
 
 
@@ -123,7 +189,7 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
         "" if point.test.latency_ms is None else duration(point.test.latency_ms),
         "" if point.cost_usd is None else money(point.cost_usd),
         one_line(", ".join(point.models), 40),
-        one_line((point.run.git_commit or "")[:_COMMIT]),
+        one_line((point.run.git_commit or "")[:_COMMIT_LENGTH]),
         one_line(", ".join([*remarks, *point.changes])),
     )
 
@@ -134,7 +200,7 @@ def _passed(point: TrendPoint) -> str:
     return f"{point.test.counts.passed}/{point.test.counts.tested}{' flaky' if point.flaky else ''}"
 
 
-def _trend(trend: Trend) -> dict[str, Any]:
+def _trend_json(trend: Trend) -> dict[str, Any]:
     test, flaky = trend.test, trend.flakiness
     return {
         "project": test.project,
@@ -146,11 +212,11 @@ def _trend(trend: Trend) -> dict[str, Any]:
             "between": flaky.between,
             "passedLater": trend.passed_later.passed,
         },
-        "runs": [_point(point) for point in trend.points],
+        "runs": [_point_json(point) for point in trend.points],
     }
 
 
-def _point(point: TrendPoint) -> dict[str, Any]:
+def _point_json(point: TrendPoint) -> dict[str, Any]:
     return {
         "id": point.run.id,
         "label": point.run.label,
@@ -184,3 +250,35 @@ def _point(point: TrendPoint) -> dict[str, Any]:
         "kindlm": point.run.kindlm_version,
         "changes": point.changes,
     }
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_ASCII = "_.-:=+*#"
+_ABSENT = " "
+
+
+def draws_blocks(environ: Mapping[str, str]) -> bool:
+    """Tell whether the terminal shows block characters: whether its locale is one of UTF-8.
+
+    As in POSIX, the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set decides. Where none is,
+    nothing is known against it.
+    """
+    set_names = (environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next((value for value in set_names if value), None)
+    return locale is None or "utf8" in locale.lower().replace("-", "")
+
+
+def sparkline(
+    values: Sequence[float | None], low: float, high: float, *, blocks: bool = True
+) -> str:
+    """Return bars from `low`, the lowest, to `high`; a space where there is no value."""
+    levels = _BLOCKS if blocks else _ASCII
+    top = len(levels) - 1
+
+    def bar(value: float | None) -> str:
+        if value is None:
+            return _ABSENT
+        part = (value - low) / (high - low) if high > low else 1.0
+        return levels[round(min(max(part, 0.0), 1.0) * top)]
+
+    return "".join(map(bar, values))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kindlm.cli.agent_url import agent_at, secret_in_url
-from kindlm.cli.console import fail, make_console, note, set_verbose, show, warn
-from kindlm.cli.history import open_recorded, or_fail
-from kindlm.cli.test_run import record_run
+from kindlm.cli.commands.init import agent_at, secret_in_url
+from kindlm.cli.console import fail, make_console, note, or_fail, set_verbose, show, warn
+from kindlm.cli.history import open_recorded
+from kindlm.cli.run_recording import record_run
 from kindlm.config.compile_targets import compile_agent
 from kindlm.config.interpolation import insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation

@@ -1,0 +1,245 @@
+"""`kindlm test --dry-run`: which tests would run, how often, and for about how much.
+
+The estimate is made from sizes and prices. Input counts four characters a token, and every answer
+is as long as `maxTokens` allows. Each message of the user is one call, and each judge one call for
+each of its passes. Tool results, retries and drift are not counted: only the run shows them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from rich.cells import cell_len, set_cell_size
+
+from kindlm.checks.judge import Judge
+from kindlm.history.diff.power import comparison_power
+from kindlm.history.statistics.tables import Counts
+from kindlm.plan import Plan, PlannedCase, PlannedSuite
+from kindlm.providers.pricing import PriceTable
+from kindlm.reports.figures import money, power_text
+from kindlm.reports.registry import ReportOptions
+from kindlm.reports.terminal.page import Page
+from kindlm.reports.untrusted import one_line
+from kindlm.suite import Case, Expectation, ModelTarget, SimulatedTool, Suite
+from kindlm.transcript import Usage
+from kindlm.wording import count
+
+_WIDEST_NAME = 60
+_LISTED_TESTS = 1_000
+"""So many tests are listed; the sums are of all of them."""
+
+
+def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
+    """Write the plan of a run that is not run."""
+    page = Page(out, options)
+    executions = count(len(plan), "execution")
+    page.line(("Plan ", "bold"), f"{executions}; nothing is called, nothing is recorded")
+    total = Estimate()
+    for planned in plan.suites:
+        if any(case.selected for case in planned.cases):
+            total += _write_suite(planned, page)
+    _write_totals(total, page)
+    shown = comparison_power(_expected(plan))
+    if shown is not None:
+        page.line(power_text(shown))
+
+
+def _expected(plan: Plan) -> Iterator[tuple[Counts, int]]:
+    """Yield the counts of all tests if they always pass, and as many repeats of a later run."""
+    for case in (case for planned in plan.suites for case in planned.cases):
+        if case.selected and not case.case.skip:
+            counts = Counts(case.repeat, case.repeat)
+            yield from [(counts, case.repeat)] * len(case.targets)
+
+
+def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
+    suite = planned.suite
+    page.blank()
+    page.line((one_line(suite.name), "bold"), (f"  {one_line(suite.path)}", "dim"), hang=2)
+    prices = PriceTable(suite.prices)
+    selected = [case for case in planned.cases if case.selected]
+    width = min(max(cell_len(one_line(case.case.name)) for case in selected), _WIDEST_NAME)
+    total = Estimate()
+    for number, case in enumerate(selected):
+        estimate = _estimate_case(planned, case, prices)
+        total += estimate
+        if number < _LISTED_TESTS:
+            _write_case(case, estimate, width, page)
+    if len(selected) > _LISTED_TESTS:
+        page.line(
+            f"… and {count(len(selected) - _LISTED_TESTS, 'more test', 'more tests')}", indent=2
+        )
+    return total
+
+
+def _estimate_case(planned: PlannedSuite, case: PlannedCase, prices: PriceTable) -> Estimate:
+    if case.case.skip:
+        return Estimate()
+    each = (estimate_execution(planned.suite, case.case, target, prices) for target in case.targets)
+    return sum(each, Estimate()).times(case.repeat)
+
+
+def _write_case(case: PlannedCase, estimate: Estimate, width: int, page: Page) -> None:
+    name = one_line(case.case.name)
+    name = set_cell_size(name, width) if cell_len(name) <= width else name
+    targets = ", ".join(one_line(target) for target in case.targets)
+    what = "skipped" if case.case.skip else f"× {case.repeat}  {_cost(estimate)}"
+    page.line(f"{name}  {targets}  ", (what, "dim"), indent=2, hang=2)
+
+
+def _write_totals(total: Estimate, page: Page) -> None:
+    judges = f", {count(total.judge_calls, 'call')} of judges" if total.judge_calls else ""
+    page.blank()
+    page.fields(
+        [
+            ("Calls", f"at least {count(total.calls, 'call')} of what is tested{judges}"),
+            (
+                "Tokens",
+                f"about {total.input_tokens:,} in, at most {total.output_tokens:,} out",
+            ),
+            ("Cost", _cost(total)),
+        ]
+    )
+    page.blank()
+    page.line(
+        "Assumed: four characters a token, every answer as long as maxTokens allows. Not counted:"
+        " answers to tool calls, retries, drift."
+    )
+    if total.unpriced:
+        names = ", ".join(one_line(name) for name in sorted(total.unpriced))
+        page.line(f"No price is known for: {names}. Models can be priced under `prices`.")
+    if total.unforeseen:
+        names = ", ".join(one_line(name) for name in sorted(total.unforeseen))
+        page.line(f"What these spend is known once they ran: {names}.")
+
+
+def _cost(estimate: Estimate) -> str:
+    if not (estimate.unpriced or estimate.unforeseen):
+        return f"about {money(estimate.cost_usd)}"
+    return (
+        f"about {money(estimate.cost_usd)} and what is not known"
+        if estimate.cost_usd
+        else "unknown"
+    )
+
+
+_CHARACTERS_PER_TOKEN = 4
+_JUDGE_ANSWER = 512
+"""Tokens of the longest answer that judges of a criterion may give."""
+
+_JUDGE_INSTRUCTIONS = 2_000
+"""Characters that a judge is told besides the transcript, the criterion and the rubric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Calls, tokens and dollars of some executions; `unpriced` are models without a price.
+
+    `unforeseen` are agents and commands: what they spend, they tell afterwards.
+    """
+
+    calls: int = 0
+    judge_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    unpriced: frozenset[str] = frozenset()
+    unforeseen: frozenset[str] = frozenset()
+
+    def __add__(self, other: Estimate) -> Estimate:
+        """Add the estimates of two groups."""
+        return Estimate(
+            self.calls + other.calls,
+            self.judge_calls + other.judge_calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost_usd + other.cost_usd,
+            self.unpriced | other.unpriced,
+            self.unforeseen | other.unforeseen,
+        )
+
+    def times(self, count: int) -> Estimate:
+        """Return the estimate of `count` equal executions."""
+        return Estimate(
+            self.calls * count,
+            self.judge_calls * count,
+            self.input_tokens * count,
+            self.output_tokens * count,
+            self.cost_usd * count,
+            self.unpriced,
+            self.unforeseen,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedCall:
+    target: ModelTarget
+    characters: int
+    output_tokens: int
+    judging: bool = False
+
+
+def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable) -> Estimate:
+    """Return what one execution of a case on a target takes at least."""
+    users = (case.prompt.user, *case.follow_ups)
+    model = None if case.command else suite.models.get(target)
+    if model is None:
+        # What an agent or a program spends itself, nobody knows beforehand, unless it is free.
+        free = prices.cost("", target, Usage()).usd is not None
+        estimate = Estimate(
+            calls=len(users), unforeseen=frozenset() if free else frozenset({target})
+        )
+        answers = 0
+    else:
+        calls = list(_conversation(case, model, users))
+        estimate = sum((_priced(suite, call, prices) for call in calls), Estimate())
+        answers = model.params.max_tokens * _CHARACTERS_PER_TOKEN * len(users)
+    transcript = len(case.prompt.system or "") + sum(map(len, users)) + answers
+    for expectation in case.expectations:
+        for call in _judging(suite, expectation, transcript):
+            estimate += _priced(suite, call, prices)
+    return estimate
+
+
+def _conversation(case: Case, model: ModelTarget, users: tuple[str, ...]) -> Iterator[_PlannedCall]:
+    """Yield a call for each message of the user; what was said before is sent each time."""
+    answer = model.params.max_tokens
+    said = len(case.prompt.system or "") + len(case.prompt.prefill or "")
+    said += sum(len(json.dumps(_definition(tool))) for tool in case.tools)
+    for user in users:
+        said += len(user)
+        yield _PlannedCall(model, said, answer)
+        said += answer * _CHARACTERS_PER_TOKEN
+
+
+def _judging(suite: Suite, expectation: Expectation, transcript: int) -> Iterator[_PlannedCall]:
+    check = expectation.check
+    judge = suite.judge(check.model) if isinstance(check, Judge) else None
+    if judge is None:
+        return
+    asked = len(check.criteria) + len(check.rubric or "")
+    characters = transcript + asked + _JUDGE_INSTRUCTIONS
+    for _ in range(check.passes):
+        yield _PlannedCall(judge, characters, _JUDGE_ANSWER, judging=True)
+
+
+def _priced(suite: Suite, call: _PlannedCall, prices: PriceTable) -> Estimate:
+    tokens = -(-call.characters // _CHARACTERS_PER_TOKEN)
+    usage = Usage(tokens, call.output_tokens)
+    free = 0.0 if suite.providers[call.target.provider].type == "scripted" else None
+    usd = prices.cost(call.target.provider, call.target.model, usage, free).usd
+    return Estimate(
+        calls=0 if call.judging else 1,
+        judge_calls=1 if call.judging else 0,
+        input_tokens=tokens,
+        output_tokens=call.output_tokens,
+        cost_usd=usd or 0.0,
+        unpriced=frozenset() if usd is not None else frozenset({call.target.model}),
+    )
+
+
+def _definition(tool: SimulatedTool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}

@@ -1,0 +1,259 @@
+"""What `kindlm test` does with its options: load, select, run, report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from kindlm.cli.console import (
+    fail,
+    make_console,
+    note,
+    or_fail,
+    set_verbose,
+    warn,
+)
+from kindlm.cli.history import (
+    existing_history,
+    open_history,
+    writes_lost,
+)
+from kindlm.cli.reporters import (
+    Reporter,
+    configured_reporters,
+    parse_reporters,
+    spare,
+)
+from kindlm.cli.request import TestOptions, as_recorded, make_request, no_selection
+from kindlm.cli.run_recording import (
+    has_documents,
+    record_and_report,
+    report_options_of,
+    report_run,
+    run_elsewhere,
+    tell_loaded,
+)
+from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.guard import guard
+from kindlm.history.lost_writes import lost_writes
+from kindlm.plan import make_plan
+from kindlm.recording.event_files import (
+    find_unwritten,
+    import_command,
+)
+from kindlm.recording.loading import Loaded, default_paths, load_paths
+from kindlm.recording.log import new_run_id
+from kindlm.recording.project import Project, find_project
+from kindlm.recording.request import RunRequest
+from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
+from kindlm.suite import Suite
+from kindlm.wording import shown_path
+from kindlm_store import (
+    LockHeldError,
+    holder,
+)
+
+
+def run_tests(options: TestOptions) -> int:
+    """Run tests as the options say and return the exit code.
+
+    Faults of the user end the command through `fail`.
+    """
+    set_verbose(options.verbose)
+    console = make_console()
+    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    if (misused := _misused(options)) is not None:
+        fail([misused], console)
+    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    if not (options.reporters or options.output or options.dry_run):
+        # What is asked for with options is all that is wanted.
+        reporters = [*reporters, *or_fail(configured_reporters(project.root))]
+    unfinished = _unfinished(options) if options.resume is not None else None
+    if unfinished is not None:
+        options = or_fail(as_recorded(options, unfinished, project.root))
+    if not options.paths:
+        options = replace(options, paths=or_fail(default_paths(Path())))
+    loaded = or_fail(
+        load_paths(options.paths, project.root, strict=options.strict, compat=options.by_evalview)
+    )
+    if options.pdf is not None and not (options.compliance or has_documents(loaded.suites)):
+        fail([pdf_of_what()], console)
+    or_fail(_check_files(reporters, options, project, loaded))
+    unfinished = _begun(options, project, unfinished)
+    tell_loaded(loaded, options, console)
+    request = or_fail(make_request(loaded, project, options, console, unfinished))
+    if unfinished is not None:
+        return _go_on(request, unfinished, reporters, options, console)
+    if request.suites and len(make_plan(request.suites, request.selection)) == 0:
+        has_tests = any(suite.cases for suite in request.suites)
+        error = nothing_selected(options.shard) if has_tests else no_tests(request.suites)
+        fail([error], console)
+    if options.dry_run:
+        return _show_plan(request, options, console)
+    if options.shard and request.group is None and options.warnings:
+        note("No --run-group: this shard can not be put together with the others.", console)
+    run = guard.lost.run or new_run_id()
+    guard.goes_on(run)
+    return record_and_report(request, run, reporters, options, console)
+
+
+def _go_on(
+    request: RunRequest,
+    unfinished: Unfinished,
+    reporters: Sequence[Reporter],
+    options: TestOptions,
+    console: Console,
+) -> int:
+    """Finish a run that was begun, and report it; return the exit code."""
+    guard.goes_on(unfinished.run)
+    if unfinished.is_finished:
+        return report_run(request, unfinished.run, reporters, options, console)
+    request = or_fail(resumed(request, unfinished, force=options.force_resume))
+    return record_and_report(request, unfinished.run, reporters, options, console)
+
+
+def _misused(options: TestOptions) -> KindlmError | None:
+    """Return what is wrong with options that mean nothing together."""
+    if options.force_resume and options.resume is None:
+        return nothing_to_force()
+    if options.max_cost_usd == 0 and not (options.cache or options.dry_run):
+        return nothing_to_spend()
+    if options.dry_run and (options.reporters or options.output):
+        return no_report_of_a_plan()
+    return None
+
+
+def _check_files(
+    reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
+) -> Result[None]:
+    """Return an error if a report can not be made, or would be written over what has to stay."""
+    if options.compliance or has_documents(loaded.suites):
+        from kindlm.cli.compliance import check_folders
+
+        or_fail(check_folders(loaded.suites, project.root))
+    spared = spare(reporters, project.database, loaded.files, loaded.referenced)
+    if options.pdf is None or isinstance(spared, Err):
+        return spared
+    from kindlm.cli.compliance import check_pdf
+
+    return check_pdf(options.pdf, reporters, project.database, loaded.files, loaded.referenced)
+
+
+def _unfinished(options: TestOptions) -> Unfinished:
+    """Return the run that is to be resumed; end the command if that can not be done."""
+    assert options.resume is not None
+    wrong = no_selection(options)
+    if wrong:
+        fail([wrong])
+    with open_history(options.database) as reader:
+        database = existing_history(options.database).database
+        found = find_unfinished(reader, options.resume)
+        if lost := lost_writes(database):
+            if isinstance(found, Err):
+                fail([found.error, writes_lost(lost, database)])
+            warn(writes_lost(lost, database).message, "What is missing by that is run again.")
+        run = or_fail(found)
+        held_by = holder(database, f"run/{run}")
+        if held_by is not None:
+            fail([run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
+        if (file := find_unwritten(database, run, reader)) is not None:
+            fail([not_imported(run, file, database)])
+        return read_unfinished(reader, run)
+
+
+def _begun(
+    options: TestOptions, project: Project, unfinished: Unfinished | None
+) -> Unfinished | None:
+    """Return the run to go on with: the one that ended with the process before this one, if any."""
+    run = guard.lost.run
+    if run is None or not project.database.exists():
+        return unfinished
+    with open_history(options.database) as reader:
+        is_there = reader.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone()
+        return read_unfinished(reader, run) if is_there else None
+
+
+def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> int:
+    """Show what would be run; return 1 if some of it could not be, since the run would fail."""
+    plan = make_plan(request.suites, request.selection)
+    from kindlm.cli.commands.dry_run import write_plan
+
+    write_plan(plan, sys.stdout, report_options_of(request, options, console))
+    has_faults = any(
+        case.selected and case.case.fault is not None and not case.case.skip
+        for suite in plan.suites
+        for case in suite.cases
+    )
+    return 1 if request.skipped or has_faults else 0
+
+
+def pdf_of_what() -> KindlmError:
+    """Return the error of `--pdf` where no compliance report is written."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--pdf is the form of the compliance report, which was not asked for.",
+        "Add --compliance, or set compliance.enabled in a suite.",
+    )
+
+
+def no_report_of_a_plan() -> KindlmError:
+    """Return the error of `--dry-run` with a report."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--dry-run runs nothing that could be reported.",
+        "Leave out --reporter and --output, or --dry-run.",
+    )
+
+
+def nothing_to_force() -> KindlmError:
+    """Return the error of `--force-resume` without `--resume`."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--force-resume resumes nothing by itself.",
+        "Write which run: kindlm test --resume RUN --force-resume",
+    )
+
+
+def nothing_to_spend() -> KindlmError:
+    """Return the error of a limit of costs that allows no call."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "--max-cost 0 allows no call at all.",
+        "Write a sum above 0, or leave it out; to see what a run may cost: --dry-run",
+    )
+
+
+def not_imported(run: str, file: Path, database: Path) -> KindlmError:
+    """Return the error of a run of which a file has events that are not in the history."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Run {run} can not be resumed yet: events of it that could not be written are in {file}.",
+        f"Bring them in first: {import_command(file, shown_path(database))}; or delete the file,"
+        " and what is in it is run again.",
+    )
+
+
+def no_tests(suites: Sequence[Suite]) -> KindlmError:
+    """Return the error of suites that hold no tests."""
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Nothing was tested: there are no tests in {', '.join(suite.path for suite in suites)}.",
+        "Write one: a function test_… under @scenario. What skips itself has none.",
+    )
+
+
+def nothing_selected(shard: str | None) -> KindlmError:
+    """Return the error of a selection, or a shard, that no test is in."""
+    fits = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
+    fewer = "" if shard is None else "take fewer shards than there are tests; "
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Nothing was tested: {fits}.",
+        f"Loosen --suite, --test, --tags, --model or --failed; {fewer}"
+        "kindlm validate counts the tests.",
+    )

@@ -1,0 +1,365 @@
+"""Recording a requested run and reporting it: for all commands that make runs.
+
+The first Ctrl-C, SIGTERM or closed terminal asks the run to stop; the second ends it now. Once the
+run has ended, the first signal waits until the report is finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass, replace
+from types import FrameType, TracebackType
+from typing import Self
+
+from rich.console import Console
+
+from kindlm.cli.console import fail, note, show, wants_color, warn
+from kindlm.cli.github import tell_github
+from kindlm.cli.history import fail_to_open, open_recorded
+from kindlm.cli.logs import name_run
+from kindlm.cli.progress import ProgressView, make_progress
+from kindlm.cli.reporters import Reporter, of_project, write_reports
+from kindlm.cli.request import TestOptions
+from kindlm.config import Diagnostic
+from kindlm.engine.attempt import Finished
+from kindlm.engine.field_log import FieldLog
+from kindlm.engine.stop import Stop, leaving_nothing
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.guard import guard
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
+from kindlm.plan import Plan
+from kindlm.recording.event_files import (
+    COULD_NOT_BE_WRITTEN,
+    find_unwritten,
+    import_command,
+    keep_unwritten,
+)
+from kindlm.recording.loading import Loaded
+from kindlm.recording.log import open_log
+from kindlm.recording.request import RunRequest
+from kindlm.recording.secrets import remember_secrets, suite_secrets
+from kindlm.recording.session import run_session
+from kindlm.reports.registry import ReportOptions
+from kindlm.suite import Suite
+from kindlm.wording import shown_path
+from kindlm_store import EventLog, LockHeldError, OpenError, Redactor, SealedError, WriteFailedError
+
+_log = FieldLog(__name__)
+
+
+_FAIL_FAST = "stopped at the first failure (--fail-fast)"
+
+
+def record_and_report(
+    request: RunRequest,
+    run: str,
+    reporters: Sequence[Reporter],
+    options: TestOptions,
+    console: Console,
+) -> int:
+    """Run what is requested and report it, unless another process does it; return the exit code."""
+    # What is planned by now stays until the end: it is never looked through for garbage.
+    gc.freeze()
+    with HeldSignals() as held:
+        try:
+            record_run(
+                request,
+                run,
+                console,
+                progress=options.progress,
+                fail_fast=options.fail_fast,
+                held=held,
+            )
+        except (LockHeldError, SealedError) as error:
+            fail([run_elsewhere(run, error)], console)
+        return report_run(request, run, reporters, options, console)
+
+
+def record_run(
+    request: RunRequest,
+    run: str,
+    console: Console,
+    *,
+    progress: bool = True,
+    fail_fast: bool = False,
+    held: HeldSignals | None = None,
+) -> None:
+    """Run what is requested and record it; tell what could not be recorded.
+
+    With `fail_fast`, nothing new starts after the first execution that failed or errored. The run
+    is interrupted then, not finished: it has no verdict on what it did not run, stands for nothing
+    that runs are compared with, and can be resumed. `held` has the signals that come after the run.
+    """
+    if held is None:
+        # What could not be recorded is kept in a file before a signal ends the process.
+        with HeldSignals() as held:
+            record_run(request, run, console, progress=progress, fail_fast=fail_fast, held=held)
+        return
+    secret = suite_secrets(request.environ, request.suites)
+    name_run(run, secret)
+    remember_secrets(secret)
+    view = make_progress(console, shown=progress, redact=Redactor(secret))
+    try:
+        log = open_log(request.database, secret)
+    except OpenError as error:
+        fail_to_open(error)
+    with log:
+        try:
+            # What an agent in Python prints must not run into a report on standard output.
+            with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
+                work = _run(request, run, log, view, console, held, fail_fast=fail_fast)
+                asyncio.run(_beating(leaving_nothing(work)))
+        finally:
+            guard.come_back()
+            # However it ended: what was not written must not be lost with the process.
+            if log.failure:
+                shown = shown_path(request.database)
+                keep_unwritten(log, run, shown, lambda error: show([error], console))
+        if log.failure:
+            return
+        for name, problem in log.projection_errors().items():
+            warn(f"The read model {name!r} could not be kept: {problem}", "Run: kindlm rebuild")
+
+
+async def _run(
+    request: RunRequest,
+    run: str,
+    log: EventLog,
+    progress: ProgressView,
+    console: Console,
+    held: HeldSignals | None,
+    *,
+    fail_fast: bool,
+) -> None:
+    stop = Stop()
+    _log.info("The run starts", suites=len(request.suites))
+    watcher = _Watcher(progress, console, stop, fail_fast)
+    with stop_on_signals(stop, lambda line: note(line, console), held):
+        await run_session(request, run, log, watcher, stop)
+    _log.info("The run ended", status=stop.reason or "complete")
+
+
+async def _beating(work: Awaitable[None]) -> None:
+    with guard.beating():
+        await work
+
+
+@dataclass(frozen=True, slots=True)
+class _Watcher:
+    """Shows a run on the terminal, and stops it at the first failure if that was asked for."""
+
+    progress: ProgressView
+    console: Console
+    stop: Stop
+    fail_fast: bool
+
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        self.progress.planned(plan, ended)
+
+    def finished(self, finished: Finished) -> None:
+        self.progress.finished(finished)
+        if self.fail_fast and finished.status in (Status.FAILED, Status.ERRORED):
+            self.stop.wind_down(_FAIL_FAST)
+
+    def tell(self, item: KindlmError | Diagnostic) -> None:
+        show([item], self.console)
+
+
+def report_run(
+    request: RunRequest,
+    run: str,
+    reporters: Sequence[Reporter],
+    options: TestOptions,
+    console: Console,
+) -> int:
+    """Write the reports of a recorded run and return its exit code."""
+    with open_recorded(request.database, run) as view:
+        if view is None:
+            return 1
+        look = report_options_of(request, options, console)
+        unwritten = find_unwritten(request.database, run, view.db)
+        if unwritten is not None:
+            look = replace(look, first=import_command(unwritten, shown_path(request.database)))
+            # So says the file; the history itself can not until that is imported.
+            view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
+        errors = write_reports(reporters, view, look)
+        show(errors, console)
+        tell_github(view, look, os.environ, console)
+        errors += _write_compliance(request, view, options, look, console)
+        return 0 if view.passed and not errors else 1
+
+
+def _write_compliance(
+    request: RunRequest,
+    view: RunView,
+    options: TestOptions,
+    look: ReportOptions,
+    console: Console,
+) -> list[KindlmError]:
+    """Write the compliance documents that are wanted; return what could not be written."""
+    if not (options.compliance or has_documents(request.suites)):
+        return []
+    # It takes a template engine, and few runs have it.
+    from kindlm.cli.compliance import write_wanted
+
+    return write_wanted(
+        request,
+        view,
+        look,
+        console,
+        of_all=options.compliance,
+        pdf=options.pdf,
+        noted=options.warnings,
+    )
+
+
+def has_documents(suites: Iterable[Suite]) -> bool:
+    """Return whether a suite asks for a compliance document."""
+    return any(suite.has_document for suite in suites)
+
+
+def report_options_of(request: RunRequest, options: TestOptions, console: Console) -> ReportOptions:
+    """Return how the reports of a requested run look on standard output."""
+    look = ReportOptions(
+        color=wants_color(sys.stdout),
+        width=console.width,
+        verbose=options.verbose,
+        database=shown_path(request.database),
+        named=options.database is not None,
+    )
+    return of_project(look, request.root)
+
+
+def tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
+    """Show what is wrong with the files, and which of them hold no tests."""
+    if guard.lost.run is not None:
+        return  # the process before this one has shown it
+    shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
+    show(shown, console)
+    if loaded.ignored and options.warnings:
+        note(f"Ignored, no tests: {', '.join(map(str, loaded.ignored))}", console)
+    is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
+    if options.compat and options.warnings and not is_judged:
+        note("--compat judges EvalView test cases, and there are none here.", console)
+
+
+def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
+    """Return the error of a run that another process records, or has finished."""
+    if isinstance(error, SealedError):
+        return KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"Another process has finished run {run} meanwhile.",
+            f"Look at it: kindlm show {run}",
+        )
+    who = error.holder
+    by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Run {run} goes on already: {by} holds it.",
+        "Wait until it has ended, or end it; then: kindlm test --resume",
+    )
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class HeldSignals:
+    """Lets a signal wait, from `hold` on, until the context ends, and raises it again then.
+
+    A second one raises `KeyboardInterrupt` at once.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[signal.Signals, signal._HANDLER] = {}
+        self._waiting: list[int] = []
+
+    def hold(self) -> None:
+        """Let signals wait from now on."""
+        for number in self._before:
+            signal.signal(number, self._remember)
+
+    def __enter__(self) -> Self:
+        """Remember what signals do now."""
+        self._before = {number: signal.getsignal(number) for number in _handled()}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let signals do that again, also the one that has waited."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._waiting and error is None:
+            signal.raise_signal(self._waiting[0])
+
+    def _remember(self, number: int, _frame: FrameType | None) -> None:
+        if not guard.is_relayed(number):
+            return
+        if self._waiting:
+            raise KeyboardInterrupt
+        self._waiting.append(number)
+
+
+@contextmanager
+def stop_on_signals(
+    stop: Stop, tell: Callable[[str], None], held: HeldSignals | None = None
+) -> Iterator[None]:
+    """Let signals stop the run of the running event loop while the context lasts.
+
+    `tell` shows a line to the user; `held` has the signals that come after it.
+    """
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if guard.is_relayed(number):
+            loop.call_soon_threadsafe(stop_once_more, signal.Signals(number))
+
+    def stop_once_more(number: signal.Signals) -> None:
+        name = _signal_name(number)
+        if not stop.requested.is_set():
+            stop.request(name)
+            # A terminal that was closed shows nothing any more.
+            with suppress(OSError):
+                tell(f"{name}: finishing what is in flight; once more ends it at once.")
+        else:
+            stop.at_once.set()
+
+    before = {number: signal.getsignal(number) for number in _handled()}
+    for number in before:
+        signal.signal(number, on_signal)
+    if guard.lost.interrupted is not None:
+        stop.request(_signal_name(guard.lost.interrupted))
+        stop.at_once.set()
+    try:
+        yield
+    finally:
+        # One that comes between the two waits for the second.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if held is not None:
+            held.hold()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _signal_name(number: signal.Signals) -> str:
+    return "Ctrl-C" if number is signal.SIGINT else number.name
+
+
+def _handled() -> list[signal.Signals]:
+    # What was started with nohup is to outlive its terminal.
+    return [
+        number
+        for number in _SIGNALS
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
+    ]
