@@ -26,16 +26,16 @@ from kindlm.browse.descriptions import regression_threshold
 from kindlm.errors import Err
 from kindlm.history.read_models import read_model_problem
 from kindlm.history.run_names import find_sides
-from kindlm.history.search import Progress, catch_up, is_damage, progress_of, remove_index
+from kindlm.history.search import catch_up, is_damage, progress_of, remove_index
 from kindlm.reports.pages.document import (
     Document,
     Links,
-    NoLinks,
     notice_page,
     policy,
     render,
     render_part,
 )
+from kindlm.reports.pages.search_page import SearchIndex, search_page
 from kindlm_store import OpenError, open_reader
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 PREFIX = "/-/kindlm"
 
 
-class Addresses:
-    """Where the pages of a history are served; implements `kindlm.reports.pages.document.Links`."""
+class Addresses(Links):
+    """Where the pages of a history are served."""
 
     def __init__(self, datasette: Datasette, database: str) -> None:
         self._datasette = datasette
@@ -94,14 +94,6 @@ _PAUSE_S = 0.05
 """Between two steps, for others that wait for their turn, such as whoever erases texts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Indexing:
-    """How far the index is; `problem` says why it can not be brought up to date."""
-
-    progress: Progress
-    problem: str | None
-
-
 class _Worker:
     """Indexes one history until it is up to date."""
 
@@ -128,7 +120,7 @@ class _Worker:
             # Another process is at it: how far that is, is seen by whoever asks next.
             return
         except (OSError, OpenError, sqlite3.Error) as error:
-            self.problem = _words(error)
+            self.problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
             if isinstance(error, sqlite3.Error) and is_damage(error):
                 # Whoever asks next finds none, and makes it anew.
                 remove_index(self._history)
@@ -138,23 +130,18 @@ _workers: dict[Path, _Worker] = {}
 _lock = threading.Lock()
 
 
-def brought_up_to_date(db: sqlite3.Connection, history: Path) -> Indexing:
-    """Return how far the index is, after a moment of bringing it up to date if it is behind."""
+def brought_up_to_date(db: sqlite3.Connection, history: Path) -> SearchIndex:
+    """Return the index, after a moment of bringing it up to date if it is behind."""
     progress = progress_of(db, history)
     if progress.current:
-        return Indexing(progress, None)
+        return SearchIndex(history, progress, None)
     with _lock:
         worker = _workers.get(history)
         if worker is None or not worker.at_work:
             worker = _workers[history] = _Worker(history)
     worker.wait()
-    return Indexing(progress_of(db, history), None if worker.at_work else worker.problem)
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error)
+    problem = None if worker.at_work else worker.problem
+    return SearchIndex(history, progress_of(db, history), problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +211,8 @@ def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document |
 
 
 def _search(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
-    from kindlm.history.search import is_damage, remove_index
-    from kindlm.reports.pages.search_page import SearchIndex, search_page
-
     def made() -> Document:
-        indexing = brought_up_to_date(db, asked.history)
-        index = SearchIndex(asked.history, indexing.progress, indexing.problem)
-        return search_page(db, index, asked.query)
+        return search_page(db, brought_up_to_date(db, asked.history), asked.query)
 
     try:
         return made()
@@ -248,10 +230,10 @@ def _view(page: Page) -> Any:
         found = request.url_vars
         database = tilde_decode(found["database"])
         if not is_history(datasette, database):
-            return _response(_absent(f"{database} is no history of kindlm."), NoLinks())
+            return _response(_absent(f"{database} is no history of kindlm."), Links())
         if not await may_read(datasette, request.actor, database):
             refusal = notice_page("Not yours to read", f"You may not read {database}.")
-            return _response(Answer(refusal, 403), NoLinks())
+            return _response(Answer(refusal, 403), Links())
         query = {name: request.args.get(name) for name in request.args}
         path = Path(datasette.databases[database].path)
         threshold = regression_threshold(datasette, database)
@@ -290,7 +272,7 @@ def _response(answer: Answer, links: Links, *, part: bool = False) -> Response:
 
 
 async def _nowhere() -> Response:
-    return _response(_absent("There is no page at this address."), NoLinks())
+    return _response(_absent("There is no page at this address."), Links())
 
 
 async def _start(request: Request, datasette: Datasette) -> Response:
@@ -298,7 +280,7 @@ async def _start(request: Request, datasette: Datasette) -> Response:
     for name in histories(datasette):
         if await may_read(datasette, request.actor, name):
             return Response.redirect(Addresses(datasette, name).runs())
-    return _response(_absent("No database here is a history of kindlm."), NoLinks())
+    return _response(_absent("No database here is a history of kindlm."), Links())
 
 
 def _headers(rules: str) -> dict[str, str]:

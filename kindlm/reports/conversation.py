@@ -10,31 +10,54 @@ from typing import Any
 from kindlm.history.masking import Mask, masked, source_text
 from kindlm.history.rows import AssertionView, AttemptView, CallView, ExecutionView, ToolCallView
 
-_EXCERPTS = 10
+EXCERPTS = 10
 _CONTEXT = 60
+
+
+def status_word(execution: ExecutionView) -> str:
+    """Return how an execution came out, also if it did not end."""
+    return execution.status.value if execution.status else "not finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What an assertion points at: a text of `source` from its character `start` on.
+
+    `before` and `after` are a little of what stands beside it, unless the text is what the
+    assertion kept of it. It is None if it was erased or withheld. `name` is what was found.
+    """
+
+    source: str
+    start: int
+    name: str | None
+    text: str | None
+    before: str = ""
+    after: str = ""
+    is_kept: bool = False
+
+    @property
+    def where(self) -> str:
+        """The source, the place in it, and what was found."""
+        return f"{self.source} at {self.start}{f' {self.name}' if self.name else ''}"
 
 
 def excerpts_of(
     assertion: AssertionView, execution: ExecutionView, tools: Sequence[ToolCallView], mask: Mask
-) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what an assertion points at: where that is, and the text before, of, and after it."""
-    for evidence in assertion.evidence[:_EXCERPTS]:
-        name = f" {evidence['name']}" if evidence.get("name") else ""
-        where = f"{evidence['source']} at {evidence['start']}{name}"
+) -> Iterator[Excerpt]:
+    """Yield what an assertion points at, masked; of many places the first `EXCERPTS`."""
+    for evidence in assertion.evidence[:EXCERPTS]:
+        source, start, end = evidence["source"], evidence["start"], evidence["end"]
+        name = evidence.get("name")
         if evidence.get("excerpt") is not None:
-            yield where, "", evidence["excerpt"], ""
+            yield Excerpt(source, start, name, evidence["excerpt"], is_kept=True)
             continue
-        text = source_text(evidence["source"], execution, tools)
+        text = source_text(source, execution, tools)
         if text is None:
-            yield where, "", "[erased or withheld]", ""
+            yield Excerpt(source, start, name, None)
             continue
-        shown, start, end = mask.text(text), evidence["start"], evidence["end"]
-        yield (
-            where,
-            shown[max(start - _CONTEXT, 0) : start],
-            shown[start:end],
-            shown[end : end + _CONTEXT],
-        )
+        shown = mask.text(text)
+        before, after = shown[max(start - _CONTEXT, 0) : start], shown[end : end + _CONTEXT]
+        yield Excerpt(source, start, name, shown[start:end], before, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +70,7 @@ class EarlierAttempt:
     error: str | None
     wrong: tuple[AssertionView, ...]
 
-    def excerpts(self, assertion: AssertionView) -> list[tuple[str, str, str, str]]:
+    def excerpts(self, assertion: AssertionView) -> list[Excerpt]:
         """Return what an assertion points at."""
         found = self.view
         return list(excerpts_of(assertion, found.execution, found.tool_calls, self.mask))
@@ -59,7 +82,7 @@ def earlier_attempts(attempts: Sequence[AttemptView], mask: Mask) -> dict[int, E
         attempt.number: EarlierAttempt(
             attempt,
             mask,
-            attempt.execution.status.value if attempt.execution.status else "not finished",
+            status_word(attempt.execution),
             mask.text(attempt.execution.error),
             tuple(masked(found, mask) for found in attempt.assertions if found.is_wrong),
         )
@@ -77,12 +100,12 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool call beside its answer, both as JSON for people."""
+    """A tool call beside its result: values of JSON."""
 
     tool: str
-    arguments: str
+    arguments: Any
     rule: str | None
-    response: str
+    response: Any
     problems: tuple[str, ...]
 
 
@@ -208,8 +231,8 @@ def _called(call: CallView, tools: Sequence[ToolCallView], mask: Mask) -> Called
 def _tool_use(used: ToolCallView, mask: Mask) -> ToolUse:
     return ToolUse(
         tool=used.tool,
-        arguments=pretty(mask.value(used.arguments)),
+        arguments=mask.value(used.arguments),
         rule=used.rule,
-        response=pretty(mask.value(used.response)),
+        response=mask.value(used.response),
         problems=tuple(mask.text(problem) for problem in used.problems),
     )

@@ -40,6 +40,9 @@ _FINISHED_BY = {
 """What finishes a run that was stopped, by its mode."""
 
 
+_NO_REASON = "its process ended before it could say why"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`word` is PASSED, FAILED, or how a run stands that did not finish."""
@@ -76,6 +79,20 @@ def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
     if suite.passed:
         return Verdict("PASSED", _why_passed(suite.tests), passed=True)
     return Verdict("FAILED", _why_failed([suite]), passed=False)
+
+
+def run_text(view: RunView) -> str:
+    """Return what a run is, beside its id: label, time, commit."""
+    info = view.info
+    dirty = " with changes" if info.git_dirty else ""
+    commit = f"{info.git_branch or 'git'}@{(info.git_commit or '')[:8]}{dirty}"
+    parts = [
+        info.label,
+        None if info.mode == "live" else info.mode,
+        f"{info.started_at[:10]} {info.started_at[11:16]} UTC",
+        commit if info.git_commit else None,
+    ]
+    return " · ".join(one_line(part) for part in parts if part)
 
 
 def describe_shard(shard: Shard) -> str:
@@ -164,8 +181,7 @@ def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[Suit
     reasons = _why_failed(suites)
     if missing:
         reasons = (f"{missing:,} of {executions} did not run to their end", *reasons)
-    reason = view.info.reason or "its process ended before it could say why"
-    return Verdict(word, (reason, *reasons), passed=False)
+    return Verdict(word, (view.info.reason or _NO_REASON, *reasons), passed=False)
 
 
 def _why_passed(tests: StatusCounts) -> tuple[str, ...]:
@@ -196,11 +212,15 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-_NAMED_MODELS = 5
+def then_text(view: RunView) -> str | None:
+    """Return which verdict users saw when the run ended, None if it is that of today's rules."""
+    if not view.told_otherwise:
+        return None
+    return f"When the run ended, it was told as {'passed' if view.info.passed else 'failed'}."
 
 
-def told_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
-    """Yield what users were told of gates when the run ended, where today's rules differ."""
+def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
+    """Yield what users saw of gates when the run ended, where today's rules differ."""
     for gate in suite.gates:
         then_gate = view.gates_then.get((suite.id, gate.name))
         if then_gate is None or then_gate.passed is gate.passed:
@@ -208,6 +228,9 @@ def told_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
         told = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
         was = f"{'passed' if told.passed else 'failed'} then: {comparison(told)}"
         yield f"Gate {gate.name} of {one_line(suite.name)} {was}."
+
+
+_NAMED_MODELS = 5
 
 
 def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[str, str]]:
@@ -257,13 +280,10 @@ def _cost(view: RunView, suite: SuiteView | None, summary: Summary) -> str:
         if more := len(unpriced) - len(named):
             models += f" and {more:,} more"
         parts.append(f"unknown for {count(summary.unknown_costs, 'call')} of {models}")
-    return (", ".join(parts) or "none") + _then(summary)
-
-
-def _then(summary: Summary) -> str:
-    """Return what answers of another run cost there, as it follows what was spent now."""
+    # What the answers of another run cost there follows what was spent now.
     then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd)
-    return "" if then.total_usd is None else f"; when it was recorded {cost(then)}"
+    recorded = "" if then.total_usd is None else f"; when it was recorded {cost(then)}"
+    return (", ".join(parts) or "none") + recorded
 
 
 def _number(tokens: int | None) -> str:
@@ -279,23 +299,24 @@ class Unsettled:
 
 
 def unsettled(view: RunView) -> Unsettled | None:
-    """Return why a run, or a group of shards, has no verdict; None for one that has."""
+    """Return why a run, or a group of shards, has no verdict; None for one that has.
+
+    A format for programs lists tests and gates. Of a run that was stopped after seven tests that
+    passed, it would show nothing but successes: this stands beside them, as an error.
+    """
     status = view.status
     if status in ("passed", "failed"):
         return None
     if view.group is not None:
         return Unsettled(f"GROUP_{status.upper()}", view.group.what_lacks)
-    return Unsettled(f"RUN_{status.upper()}", "; ".join(_why_unsettled(view, status)))
+    why = "it has not ended yet" if status == "running" else view.info.reason or _NO_REASON
+    if view.missing:
+        executions = count(view.info.planned, "execution")
+        why += f"; {view.missing:,} of {executions} did not run to their end"
+    return Unsettled(f"RUN_{status.upper()}", why)
 
 
-def _why_unsettled(view: RunView, status: str) -> list[str]:
-    if status == "running":
-        why = "it has not ended yet"
-    else:
-        why = view.info.reason or "its process ended before it could say why"
-    executions = count(view.info.planned, "execution")
-    missing = f"{view.missing:,} of {executions} did not run to their end"
-    return [why, missing] if view.missing else [why]
+_NAMED_TOOLS = 12
 
 
 @dataclass(slots=True)
@@ -308,6 +329,15 @@ class FailedAssertion:
     assertion: AssertionView
     tools: tuple[str, ...]
     executions: list[str] = field(default_factory=list)
+
+    def fields(self, limit: int = 300) -> list[tuple[str, str]]:
+        """Return what the assertion saw, and which tools were called; see `assertion_fields`."""
+        fields = assertion_fields(self.assertion, limit=limit)
+        if self.tools:
+            names = ", ".join(one_line(tool, 60) for tool in self.tools[:_NAMED_TOOLS])
+            more = len(self.tools) - _NAMED_TOOLS
+            fields.append(("tools", f"{names} and {more} more" if more > 0 else names))
+        return fields
 
 
 @dataclass(slots=True)
@@ -326,6 +356,14 @@ class Findings:
     assertions: list[FailedAssertion]
     errors: list[FailedExecution]
     warnings: list[str]
+
+
+def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
+    """Yield the tests in which anything went wrong, also if they passed in spite of that."""
+    for suite in view.suites:
+        for test in view.tests(suite.id):
+            if test.counts.failed or test.counts.errored or test.broken_limits:
+                yield suite, test
 
 
 def findings_of(view: RunView, test: TestView) -> Findings:
@@ -376,8 +414,13 @@ def _findings(attempts: Iterable[tuple[AttemptView, Mask]]) -> Findings:
     return Findings(list(assertions.values()), list(errors.values()), list(warnings))
 
 
+def times(executions: Sequence[str]) -> str:
+    """Return in how many executions something happened, as it follows it: ` ×3`, or nothing."""
+    return f" ×{len(executions)}" if len(executions) > 1 else ""
+
+
 def assertion_name(assertion: AssertionView) -> str:
-    """Return the kind and the label of an assertion, and whether it only advises."""
+    """Return the kind and label of an assertion, and whether it only advises; safe to print."""
     mark = " (advisory)" if assertion.advisory else ""
     if assertion.label in ("", assertion.kind):
         return f"{one_line(assertion.kind)}{mark}"
@@ -385,9 +428,11 @@ def assertion_name(assertion: AssertionView) -> str:
 
 
 def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tuple[str, str]]:
-    """Return what an assertion saw, in rows of a name and a text."""
+    """Return what an assertion saw, in rows of a name and a text that is safe to print."""
     fields = []
-    if assertion.threshold is not None and assertion.score is not None and _is_scored(assertion):
+    # Limits such as a length or a time are thresholds too, but of `actual`, not of the score.
+    is_scored = assertion.kind in ("judge", "drift")
+    if assertion.threshold is not None and assertion.score is not None and is_scored:
         fields.append(("score", score_of_limit(assertion.score, assertion.threshold)))
     elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
         fields.append(("score", score(assertion.score)))
@@ -409,8 +454,3 @@ def json_shown(value: Any, limit: int) -> str:
 def place(path: str, assertion: AssertionView) -> str:
     """Return where an assertion was asked for, in the form that editors turn into a link."""
     return one_line(path if assertion.line is None else f"{path}:{assertion.line}")
-
-
-def _is_scored(assertion: AssertionView) -> bool:
-    # Limits such as a length or a time are thresholds too, but of `actual`, not of the score.
-    return assertion.kind in ("judge", "drift")

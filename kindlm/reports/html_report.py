@@ -18,17 +18,18 @@ from kindlm.history.queries import paid_for_execution
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.conversation import attempts_of, earlier_attempts, excerpts_of
+from kindlm.reports.conversation import attempts_of, earlier_attempts, excerpts_of, status_word
 from kindlm.reports.facts import assertion_name
 from kindlm.reports.pages.document import (
+    MOODS,
+    SIGNS,
     Document,
     Links,
-    NoLinks,
     render,
     render_fragment,
     render_part,
 )
-from kindlm.reports.pages.run_page import SIGNS, STATUS_MOODS, run_document
+from kindlm.reports.pages.run_page import run_document
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import one_line
 
@@ -53,7 +54,7 @@ _OPENED = 3
 _WRONG = (Status.FAILED, Status.ERRORED)
 
 
-class _FileLinks(NoLinks):
+class _FileLinks(Links):
     """The links of the file: executions are places in it."""
 
     def __init__(self, there: Container[str]) -> None:
@@ -163,7 +164,7 @@ class _Pieces:
         attempts = view.attempts(execution)
         assertions, tools = attempts[-1].assertions, attempts[-1].tool_calls
         mask = mask_of(attempts)
-        status = execution.status.value if execution.status else "not finished"
+        status = status_word(execution)
         return render_fragment(
             "report_execution.html",
             {
@@ -171,10 +172,8 @@ class _Pieces:
                 "execution": execution,
                 "paid": paid_for_execution(view.db, execution.id),
                 "opened": opened,
-                "mood": STATUS_MOODS.get(status, "unsure"),
+                "mood": MOODS.get(status, "unsure"),
                 "sign": SIGNS.get(status, "·"),
-                "signs": SIGNS,
-                "moods": {**STATUS_MOODS, "inconclusive": "unsure"},
                 "error": mask.text(execution.error),
                 "checks": [masked(assertion, mask) for assertion in assertions],
                 "name": assertion_name,
@@ -203,10 +202,10 @@ class _Pieces:
 
 
 def _named(execution: ExecutionView) -> Markup:
-    status = execution.status.value if execution.status else "not finished"
+    status = status_word(execution)
     return Markup('<p class="x" id="{}"><b class="{}">{}</b> {} <i>{} #{}</i></p>').format(
         one_line(execution.id),
-        STATUS_MOODS.get(status, "unsure"),
+        MOODS.get(status, "unsure"),
         SIGNS.get(status, "·"),
         one_line(execution.test),
         one_line(execution.target),

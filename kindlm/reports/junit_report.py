@@ -23,6 +23,7 @@ from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Outcome, Status
+from kindlm.reports.conversation import status_word
 from kindlm.reports.facts import (
     FailedAssertion,
     FailedExecution,
@@ -327,8 +328,8 @@ def _repeats(view: RunView, test: TestView) -> str:
     """Return how each repeat came out, and where to read more."""
     lines = []
     for execution in view.executions(test):
-        status = execution.status.value if execution.status else "not finished"
-        lines.append(f"repeat {execution.repeat}: {status}  {show_command(execution.id)}")
+        shown = f"{status_word(execution)}  {show_command(execution.id)}"
+        lines.append(f"repeat {execution.repeat}: {shown}")
     if test.passed_later:
         lines.append(f"flaky: passed only when run again in {count(test.passed_later, 'repeat')}")
     elif test.flaky:

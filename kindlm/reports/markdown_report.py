@@ -18,12 +18,11 @@ from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import GateResult
 from kindlm.outcome import Status
 from kindlm.reports.diff.markdown import SIGNS, changes_table
-from kindlm.reports.diff.text import headline_of, notes_of, run_text
+from kindlm.reports.diff.text import headline_of, notes_of
 from kindlm.reports.facts import (
     FailedAssertion,
     FailedExecution,
     Findings,
-    assertion_fields,
     assertion_name,
     describe_group,
     describe_shard,
@@ -31,8 +30,11 @@ from kindlm.reports.facts import (
     next_command,
     place,
     retried_findings_of,
+    run_text,
     show_command,
     show_run,
+    then_text,
+    times,
     verdict_of,
 )
 from kindlm.reports.figures import comparison, cost, duration, money, percent
@@ -48,7 +50,6 @@ _GATES = 30
 _BROKEN = 20
 _DETAILED = 50
 _FINDINGS = 8
-_TOOLS = 12
 _LISTED = 200
 _VALUE = 200
 
@@ -124,9 +125,8 @@ def _notes(view: RunView) -> Iterator[str]:
         yield describe_shard(view.shard)
     if view.group is not None:
         yield from describe_group(view.group)
-    if view.told_otherwise:
-        then = "passed" if view.info.passed else "failed"
-        yield f"When the run ended, it was told as {then}."
+    if (then := then_text(view)) is not None:
+        yield then
     if view.missing and view.status != "running":
         yield f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}."
     for suite, reason, number in view.skip_reasons():
@@ -246,7 +246,7 @@ def _found(test: TestView, findings: Findings) -> Iterator[str]:
 def _error(error: FailedExecution) -> Iterator[str]:
     first = error.first
     number = f"{first.error_code} ({first.error_number})"
-    yield f"- {code(number)}{_times(error.executions)}: {code(error.message)}\n"
+    yield f"- {code(number)}{times(error.executions)}: {code(error.message)}\n"
     if first.hint:
         yield f"  - {plain(first.hint)}\n"
     yield f"  - {code(show_command(error.executions[0]))}\n"
@@ -256,20 +256,12 @@ def _assertion(test: TestView, finding: FailedAssertion) -> Iterator[str]:
     assertion = finding.assertion
     failure = f" {code(assertion.failure_code)}" if assertion.failure_code else ""
     where = code(place(test.file, assertion))
-    yield f"- {code(assertion_name(assertion))}{_times(finding.executions)}{failure} at {where}\n"
+    yield f"- {code(assertion_name(assertion))}{times(finding.executions)}{failure} at {where}\n"
     if assertion.message:
         yield f"  - {code(assertion.message)}\n"
-    for name, text in assertion_fields(assertion, limit=_VALUE):
+    for name, text in finding.fields(_VALUE):
         yield f"  - {name}: {code(text)}\n"
-    if finding.tools:
-        more = len(finding.tools) - _TOOLS
-        tools = ", ".join(one_line(tool, 60) for tool in finding.tools[:_TOOLS])
-        yield f"  - tools: {code(f'{tools} and {more} more' if more > 0 else tools)}\n"
     yield f"  - {code(show_command(finding.executions[0]))}\n"
-
-
-def _times(executions: Sequence[str]) -> str:
-    return f" ×{len(executions)}" if len(executions) > 1 else ""
 
 
 def _list(view: RunView) -> Iterator[str]:

@@ -18,7 +18,7 @@ from kindlm.checks.base import Rule, rules
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
-from kindlm.reports.facts import FailedAssertion, findings_of, show_command
+from kindlm.reports.facts import FailedAssertion, findings_of, show_command, went_wrong
 from kindlm.reports.github_annotations import in_folder
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import bounded, visible
@@ -76,11 +76,9 @@ def _descriptor(rule: Rule) -> dict[str, Any]:
 
 
 def _results(view: RunView, folder: str) -> Iterator[dict[str, Any]]:
-    for suite in view.suites:
-        for test in view.tests(suite.id):
-            if test.counts.failed or test.counts.errored:
-                for found in _broken_guardrails(view, test):
-                    yield _result(view, suite, test, found, folder)
+    for suite, test in went_wrong(view):
+        for found in _broken_guardrails(view, test):
+            yield _result(view, suite, test, found, folder)
 
 
 def _broken_guardrails(view: RunView, test: TestView) -> Iterator[FailedAssertion]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kindlm.events import ExecutionStarted, ReviewRecorded, new_event
-from kindlm.reports.pages.document import NoLinks, render
+from kindlm.reports.pages.document import Links, render
 from kindlm.reports.pages.execution_page import execution_page
 from kindlm.transcript import Message, Role
 from kindlm_store import StreamLock
@@ -86,7 +86,7 @@ def test_what_a_check_found_stays_unreadable_when_only_its_text_is_erased(
             kindlm("report", "aaaa", "--format", "junit", *database).out,
             kindlm("review", "--agreement", "--format", "json", *database).out,
             kindlm("review", "--agreement", *database).out,
-            "".join(render(page, NoLinks())),
+            "".join(render(page, Links())),
         ]
 
     for text in told():

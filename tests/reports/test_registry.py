@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from kindlm import reports
 from kindlm.errors import Err, Ok
+from kindlm.history.run_view import RunView
 from kindlm.reports.registry import find_report, report_names
+
+_DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
 @pytest.mark.parametrize(
@@ -39,3 +49,29 @@ def test_a_typo_gets_a_guess() -> None:
 
 def test_all_names() -> None:
     assert {"json", "junit", "terminal"} <= set(report_names())
+
+
+def test_one_file_adds_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, varied: RunView, write: Any
+) -> None:
+    source = re.search(r"<!-- report: works -->\n```python\n(.*?)```", _DOCS.read_text(), re.DOTALL)
+    assert source is not None
+    assert len(source[1].splitlines()) < 40
+    (tmp_path / "failing_report.py").write_text(source[1], "utf-8")
+    monkeypatch.setattr(reports, "__path__", [*reports.__path__, str(tmp_path)])
+
+    assert "failing" in report_names()
+    text = write(varied, "failing")
+    assert text.startswith("FAILED\n")
+    assert "refunds: tool_called refund_order\n" in text
+
+
+def test_reports_are_listed_without_importing_them() -> None:
+    code = (
+        "import sys; from kindlm.reports.registry import report_names; print(report_names());"
+        " print([name for name in sys.modules if name.endswith(('_report', '.report'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, imported = done.stdout.splitlines()
+    assert "junit" in names
+    assert imported == "[]"

@@ -12,7 +12,7 @@ from pages import text_of
 from scenario_project import Project
 
 from kindlm.cli.app import run
-from kindlm.reports.pages.document import NoLinks, render_part
+from kindlm.reports.pages.document import Links, render_part
 from kindlm.reports.pages.execution_page import execution_page
 
 TEST = """
@@ -124,7 +124,7 @@ def test_the_page_of_an_execution_tells_why_it_was_run_again(project: Project) -
         (wanted,) = db.execute("SELECT id FROM executions").fetchone()
         page = execution_page(db, wanted)
         assert page is not None
-        text = text_of(render_part(page, NoLinks()))
+        text = text_of(render_part(page, Links()))
     first, second, third = (text.index(f"Conversation of attempt {n}") for n in (1, 2, 3))
     assert "failed It was run again. failed contains good CONTAINS_FAILED" in text[first:second]
     assert "errored It was run again." in text[second:third]

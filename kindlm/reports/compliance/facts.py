@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -21,217 +21,18 @@ from kindlm.history.read_models import changed_tables
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
-from kindlm.history.verdict import GateResult
 from kindlm.projections.views import RUN_LABEL
 from kindlm.reports.diff.text import headline_of
 from kindlm.reports.facts import (
     describe_group,
     describe_shard,
+    gates_otherwise,
     suite_verdict_of,
-    told_otherwise,
     totals_of,
     verdict_of,
 )
 from kindlm.reports.figures import comparison
 from kindlm_store.verify import verify_file
-
-_MOST_RUNS = 10
-
-_FINISHED = """
-  FROM suites s
-  JOIN runs r ON r.id = s.run AND r.mode = 'live' AND r.ended = 'finished'
-  LEFT JOIN run_labels l ON l.run = r.id
- WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
-"""
-
-# Which runs are listed is found first: only of them are the calls read. One more is, to tell what
-# changed in the oldest of them.
-_HISTORY = f"""
-WITH listed AS MATERIALIZED (
-  SELECT r.id, s.id AS suite, {RUN_LABEL} AS label, r.shard, r.group_id, r.started_at,
-         r.git_commit, r.git_dirty, s.config_hash
-  {_FINISHED}
-   ORDER BY r.started_at DESC, r.id
-   LIMIT {_MOST_RUNS + 1}
-)
-SELECT listed.*,
-       (SELECT group_concat(name, ', ') FROM (
-          SELECT DISTINCT coalesce(c.reported_model, c.model) AS name
-            FROM executions e JOIN provider_calls c ON c.execution = e.source
-           WHERE e.suite = listed.suite AND c.purpose = 'test' AND c.status = 'responded'
-           ORDER BY 1)) AS models
-  FROM listed
- ORDER BY started_at DESC, id
-"""  # noqa: S608 (constants of this module)
-
-_COUNT_RUNS = f"SELECT count(*) {_FINISHED}"
-
-_BEGAN = "SELECT max(started_at) FROM runs WHERE id IN $ids"
-
-_PARTS = {"config_hash": "configuration", "models": "models", "git_commit": "code"}
-
-
-def read_baseline(
-    view: RunView, suite: SuiteView, regression_threshold: float | None
-) -> dict[str, Any] | None:
-    """Return how the suite stands beside the accepted run, None where none is set.
-
-    It is compared alone: whatever else the runs tested has no part in it.
-    """
-    project = suite.project or view.info.project
-    found = find_baseline(view.db, project, suite.name)
-    if found is None:
-        return None
-    facts = {"run": found.run, "label": found.label, "by": found.set_by, "at": found.set_at}
-    if found.run in view.runs:
-        return {**facts, "verdict": "this run is the baseline", "reasons": []}
-    if not found.here:
-        return {**facts, "verdict": "its run is not in this history", "reasons": []}
-    asked = DiffOptions(regression_threshold=regression_threshold, suite=suite.name)
-    headline = headline_of(compare_runs(view.db, found.run, view.group or view.id, asked))
-    return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
-
-
-def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
-    """Return the runs of the suite up to this one, the newest first, each with what changed.
-
-    And how many older ones there are. Of a run that several suites are in, only this one counts.
-    """
-    wanted = {
-        "project": suite.project or view.info.project,
-        "suite": suite.name,
-        # A group has shards that began after it did.
-        "until": view.db.execute(*among(_BEGAN, view.runs)).fetchone()[0],
-    }
-    rows = [dict(row) for row in view.db.execute(_HISTORY, wanted)]
-    total: int = view.db.execute(_COUNT_RUNS, wanted).fetchone()[0]
-    listed = [
-        {**row, **_result(view.db, row), "first": older is None, "changed": _changes(older, row)}
-        for row, older in zip_longest(rows[:_MOST_RUNS], rows[1 : _MOST_RUNS + 1])
-    ]
-    return listed, total - len(listed)
-
-
-def _result(db: sqlite3.Connection, row: Mapping[str, Any]) -> dict[str, Any]:
-    run = RunView(db, row["id"])
-    verdict = suite_verdict_of(run, run.suite(row["suite"]))
-    return {"passed": verdict.passed, "result": verdict.word}
-
-
-def _changes(older: Mapping[str, Any] | None, newer: Mapping[str, Any]) -> list[str]:
-    return [] if older is None else list(_changed(older, newer))
-
-
-def _changed(older: Mapping[str, Any], newer: Mapping[str, Any]) -> Iterable[str]:
-    yield from (name for key, name in _PARTS.items() if older[key] != newer[key])
-    if older["git_commit"] == newer["git_commit"] and (older["git_dirty"] or newer["git_dirty"]):
-        yield "perhaps code, of which not all was committed"
-
-
-# What only advises decides nothing, and what was skipped was not looked at.
-_CHECKS = """
-SELECT a.kind, count(*) AS checks, sum(a.outcome = 'failed') AS failed,
-       sum(a.outcome = 'inconclusive') AS inconclusive
-  FROM executions e
-  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
- WHERE e.suite IN $ids AND NOT a.advisory AND a.outcome <> 'skipped'
- GROUP BY a.kind
- ORDER BY a.kind
-"""
-
-_TITLES = {
-    "schema": "JSON that breaks its schema in the answer",
-    "output_schema": "JSON that breaks its schema in the answer",
-    "tool_strict": "A tool call that no answer was meant for, or that breaks the tool's schema",
-}
-"""What the kinds of guardrails forbid that no report shows as a finding."""
-
-_COUNTED = {
-    "schemaFailuresMax": ("schema",),
-    "piiFailuresMax": ("pii",),
-    "keywordFailuresMax": ("keywords_deny", "keywords_allow"),
-}
-"""The kinds of checks whose failures a gate counts."""
-
-
-def read_checks(db: sqlite3.Connection, suite: SuiteView) -> list[dict[str, Any]]:
-    """Return the checks of a suite by kind; `title` says of a guardrail what it forbids."""
-    rows = db.execute(*among(_CHECKS, suite.parts))
-    titles = {kind: rule.title for kind, rule in rules().items()} | _TITLES
-    return [{**dict(row), "title": titles.get(row["kind"])} for row in rows]
-
-
-def read_gates(suite: SuiteView, checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the gates of a suite; `measured` is false for those that had nothing to judge."""
-    made = {each["kind"] for each in checks}
-    return [
-        {
-            "name": gate.name,
-            "passed": gate.passed,
-            "measured": _is_measured(gate, made),
-            "actual": gate.actual,
-            "threshold": gate.threshold,
-            "shown": comparison(gate),
-            "message": gate.message,
-        }
-        for gate in suite.gates
-    ]
-
-
-def _is_measured(gate: GateResult, made: set[str]) -> bool:
-    counted = _COUNTED.get(gate.name)
-    return gate.actual is not None if counted is None else not made.isdisjoint(counted)
-
-
-_MOST = 200
-
-_FROM = """
-  FROM executions e
-  JOIN reviews v ON v.execution = e.source
-  LEFT JOIN shown_texts n ON n.ref = v.note_ref
- WHERE e.suite IN $ids
-"""
-
-_REVIEWS = f"""
-SELECT e.id AS execution, e.test, e.target, e.repeat, e.status, v.passed, n.body AS note, v."by",
-       v.at
-  {_FROM}
- ORDER BY v.at, v.event
- LIMIT {_MOST}
-"""
-
-_COUNT = f"SELECT count(*) {_FROM}"
-
-
-def read_reviews(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
-    """Return what was said, the oldest first, and how much of it there is beyond that.
-
-    Personal data that was found in a conversation is unreadable in the notes on it, as it is in
-    other reports of the execution.
-    """
-    rows = [dict(row) for row in view.db.execute(*among(_REVIEWS, suite.parts))]
-    total: int = view.db.execute(*among(_COUNT, suite.parts)).fetchone()[0]
-    for row in rows:
-        row["passed"] = bool(row["passed"])
-        if row["note"] is not None:
-            execution = view.execution(row["execution"])
-            assert execution is not None
-            row["note"] = view.shown_note(execution, row["note"])
-    return rows, total - len(rows)
-
-
-_CONFIG = """
-SELECT c.body, c.salt FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?
-"""
-
-_MODELS = """
-SELECT DISTINCT c.purpose, c.provider, c.model, c.reported_model
-  FROM executions e
-  JOIN provider_calls c ON c.execution IN (e.id, e.source)
-   AND (c.execution = e.id OR (c.attempt = e.source_attempt AND c.purpose = 'test'))
- WHERE e.suite IN $ids
- ORDER BY 1 DESC, 2, 3, 4
-"""
 
 _METADATA = (
     "systemName",
@@ -242,29 +43,20 @@ _METADATA = (
     "dataGovernanceNotes",
 )
 
-_DERIVED = {
-    "rescored": "The conversations are those of the run it was made from. This run checked them"
-    " again, by the configuration below; no tested model was called.",
-    "replayed": "The answers of models are those of the run it was made from. No model was called.",
-    "settled": "These are repeats that were added to the run it was made from.",
-    "imported": "The results were brought in from another tool, and were not recorded by kindlm.",
-}
-"""What is to be known of a run, by its mode."""
-
-# Of another run: the conversations that this one looks at.
-_SOURCES = """
-SELECT DISTINCT source.run
-  FROM executions e
-  JOIN executions source ON source.id = e.source
- WHERE e.suite IN $ids
- ORDER BY 1
-"""
-
-
 _PLANNED = """
 SELECT test, target, sum(repeat) AS repeat FROM planned_tests
  WHERE suite IN $ids AND selected
  GROUP BY test, target
+"""
+
+
+_MODELS = """
+SELECT DISTINCT c.purpose, c.provider, c.model, c.reported_model
+  FROM executions e
+  JOIN provider_calls c ON c.execution IN (e.id, e.source)
+   AND (c.execution = e.id OR (c.attempt = e.source_attempt AND c.purpose = 'test'))
+ WHERE e.suite IN $ids
+ ORDER BY 1 DESC, 2, 3, 4
 """
 
 
@@ -276,37 +68,60 @@ def read_facts(
     `regression_threshold` is how far a mean score may fall below that of the accepted run before
     that is a regression, None for the default.
     """
-    db = view.db
+    db, info = view.db, view.info
     config, gone = _config(db, suite)
     compliance = _section(config, "config", "compliance")
     metadata = _section(compliance, "metadata")
     unfinished = view.missing_of(suite) > 0
-    planned = _planned(db, suite) if unfinished else {}
+    # Of a run that did not come to its end the plan says how often each test is repeated.
+    planned = {
+        (row["test"], row["target"]): row["repeat"]
+        for row in (db.execute(*among(_PLANNED, suite.parts)) if unfinished else ())
+    }
     tests = [_test(test, planned) for test in view.tests(suite.id)]
-    checks = read_checks(db, suite)
+    checks = _checks(db, suite)
     history, older_runs = read_history(view, suite)
-    reviews, more_reviews = read_reviews(view, suite)
-    reviewed = view.reviewed(suite)
+    reviews, more_reviews = _reviews(view, suite)
     verdict = suite_verdict_of(view, suite)
-    baseline = read_baseline(view, suite, regression_threshold)
-    audit = _audit(view, suite)
+    baseline = _baseline(view, suite, regression_threshold)
+    file = Path(db.execute("PRAGMA database_list").fetchone()[2])
+    audit = _audit(view, suite, file)
+    read = [stream["run"] for stream in audit] + ([baseline["run"]] if baseline else [])
     return {
         "system": {name: _stated(metadata.get(name)) for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
-        "run": _run(view),
+        "run": {
+            "id": view.id,
+            "label": info.label,
+            "mode": info.mode,
+            "started": info.started_at,
+            "finished": info.finished_at,
+            "ended": info.ended or "not finished",
+            "commit": info.git_commit,
+            "branch": info.git_branch,
+            "changed": bool(info.git_dirty),
+            "ci": info.ci,
+            "kindlm": info.kindlm_version,
+            "source": info.source_run,
+            "suites": len(view.suites),
+            "verdict": verdict_of(view).word,
+        },
         "suite": {
-            **_suite(suite),
+            "name": suite.name,
+            "path": suite.path,
+            "config_hash": suite.config_hash,
+            "error": suite.error,
+            "status": suite.status.value,
             "unfinished": unfinished,
             "erased": gone == "erased",
             "withheld": gone == "withheld",
-            # Of a run that did not come to its end the plan tells, not what was done of it.
             "repeats": sorted(set(planned.values()) or {each["repeats"] for each in tests}),
         },
         "verdict": str(verdict),
         "passed": verdict.passed,
         "notes": list(_notes(view, suite)),
         "models": [dict(row) for row in db.execute(*among(_MODELS, suite.parts))],
-        "gates": read_gates(suite, checks),
+        "gates": _gates(suite, {each["kind"] for each in checks}),
         "tests": tests,
         "totals": [{"name": name, "value": value} for name, value in totals_of(view, suite)],
         "checks": checks,
@@ -316,10 +131,16 @@ def read_facts(
         "older_runs": older_runs,
         "reviews": reviews,
         "more_reviews": more_reviews,
-        "reviewed": reviewed._asdict(),
+        "reviewed": view.reviewed(suite)._asdict(),
         "audit": audit,
-        "changed_tables": _changed_tables(view, audit, baseline),
+        # What of the tables that were read is not what the events give.
+        "changed_tables": changed_tables(file, dict.fromkeys(read)),
     }
+
+
+_CONFIG = """
+SELECT c.body, c.salt FROM suites s JOIN contents c ON c.ref = s.config_ref WHERE s.id = ?
+"""
 
 
 def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
@@ -359,40 +180,27 @@ def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     return document
 
 
-def _run(view: RunView) -> dict[str, Any]:
-    info = view.info
-    return {
-        "id": view.id,
-        "label": info.label,
-        "mode": info.mode,
-        "started": info.started_at,
-        "finished": info.finished_at,
-        "ended": info.ended or "not finished",
-        "commit": info.git_commit,
-        "branch": info.git_branch,
-        "changed": bool(info.git_dirty),
-        "ci": info.ci,
-        "kindlm": info.kindlm_version,
-        "source": info.source_run,
-        "suites": len(view.suites),
-        "verdict": verdict_of(view).word,
-    }
+_DERIVED = {
+    "rescored": "The conversations are those of the run it was made from. This run checked them"
+    " again, by the configuration below; no tested model was called.",
+    "replayed": "The answers of models are those of the run it was made from. No model was called.",
+    "settled": "These are repeats that were added to the run it was made from.",
+    "imported": "The results were brought in from another tool, and were not recorded by kindlm.",
+}
+"""What is to be known of a run, by its mode."""
 
 
-def _suite(suite: SuiteView) -> dict[str, Any]:
-    return {
-        "name": suite.name,
-        "path": suite.path,
-        "config_hash": suite.config_hash,
-        "error": suite.error,
-        "status": suite.status.value,
-    }
-
-
-def _planned(db: sqlite3.Connection, suite: SuiteView) -> dict[tuple[str, str], int]:
-    """Return how often each test was to be run, by its name and target."""
-    rows = db.execute(*among(_PLANNED, suite.parts))
-    return {(row["test"], row["target"]): row["repeat"] for row in rows}
+def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
+    """Yield what a reader has to know to take the document for what it is."""
+    if view.shard is not None:
+        yield f"{describe_shard(view.shard)}. Only what this shard ran is told here."
+    if view.group is not None:
+        counted = ", ".join(view.runs)
+        yield f"Group {view.id} of runs, told as one run: {counted}."
+        yield from (f"{line}." for line in describe_group(view.group))
+    if (how := _DERIVED.get(view.info.mode)) is not None:
+        yield how
+    yield from gates_otherwise(view, suite)
 
 
 def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, Any]:
@@ -416,26 +224,202 @@ def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, A
     }
 
 
-def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
-    """Yield what a reader has to know to take the document for what it is."""
-    if view.shard is not None:
-        yield f"{describe_shard(view.shard)}. Only what this shard ran is told here."
-    if view.group is not None:
-        counted = ", ".join(view.runs)
-        yield f"Group {view.id} of runs, told as one run: {counted}."
-        yield from (f"{line}." for line in describe_group(view.group))
-    if (how := _DERIVED.get(view.info.mode)) is not None:
-        yield how
-    yield from told_otherwise(view, suite)
+# What only advises decides nothing, and what was skipped was not looked at.
+_CHECKS = """
+SELECT a.kind, count(*) AS checks, sum(a.outcome = 'failed') AS failed,
+       sum(a.outcome = 'inconclusive') AS inconclusive
+  FROM executions e
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE e.suite IN $ids AND NOT a.advisory AND a.outcome <> 'skipped'
+ GROUP BY a.kind
+ ORDER BY a.kind
+"""
+
+_TITLES = {
+    "schema": "JSON that breaks its schema in the answer",
+    "output_schema": "JSON that breaks its schema in the answer",
+    "tool_strict": "A tool call that no answer was meant for, or that breaks the tool's schema",
+}
+"""What the kinds of guardrails forbid that no report shows as a finding."""
+
+_COUNTED = {
+    "schemaFailuresMax": ("schema",),
+    "piiFailuresMax": ("pii",),
+    "keywordFailuresMax": ("keywords_deny", "keywords_allow"),
+}
+"""The kinds of checks whose failures a gate counts."""
 
 
-def _audit(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
+def _checks(db: sqlite3.Connection, suite: SuiteView) -> list[dict[str, Any]]:
+    """Return the checks of a suite by kind; `title` says of a guardrail what it forbids."""
+    rows = db.execute(*among(_CHECKS, suite.parts))
+    titles = {kind: rule.title for kind, rule in rules().items()} | _TITLES
+    return [{**dict(row), "title": titles.get(row["kind"])} for row in rows]
+
+
+def _gates(suite: SuiteView, made: set[str]) -> list[dict[str, Any]]:
+    """Return the gates of a suite; `measured` is false for those that had nothing to judge.
+
+    `made` are the kinds of checks that were made.
+    """
+    gates = []
+    for gate in suite.gates:
+        counted = _COUNTED.get(gate.name)
+        measured = gate.actual is not None if counted is None else not made.isdisjoint(counted)
+        gates.append(
+            {
+                "name": gate.name,
+                "passed": gate.passed,
+                "measured": measured,
+                "actual": gate.actual,
+                "threshold": gate.threshold,
+                "shown": comparison(gate),
+                "message": gate.message,
+            }
+        )
+    return gates
+
+
+_MOST_RUNS = 10
+
+_FINISHED_RUNS = """
+  FROM suites s
+  JOIN runs r ON r.id = s.run AND r.mode = 'live' AND r.ended = 'finished'
+  LEFT JOIN run_labels l ON l.run = r.id
+ WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
+"""
+
+# Which runs are listed is found first: only of them are the calls read. One more is, to tell what
+# changed in the oldest of them.
+_LISTED_RUNS = f"""
+WITH listed AS MATERIALIZED (
+  SELECT r.id, s.id AS suite, {RUN_LABEL} AS label, r.shard, r.group_id, r.started_at,
+         r.git_commit, r.git_dirty, s.config_hash
+  {_FINISHED_RUNS}
+   ORDER BY r.started_at DESC, r.id
+   LIMIT {_MOST_RUNS + 1}
+)
+SELECT listed.*,
+       (SELECT group_concat(name, ', ') FROM (
+          SELECT DISTINCT coalesce(c.reported_model, c.model) AS name
+            FROM executions e JOIN provider_calls c ON c.execution = e.source
+           WHERE e.suite = listed.suite AND c.purpose = 'test' AND c.status = 'responded'
+           ORDER BY 1)) AS models
+  FROM listed
+ ORDER BY started_at DESC, id
+"""  # noqa: S608 (constants of this module)
+
+_COUNT_RUNS = f"SELECT count(*) {_FINISHED_RUNS}"
+
+_BEGAN = "SELECT max(started_at) FROM runs WHERE id IN $ids"
+
+_PARTS = {"config_hash": "configuration", "models": "models", "git_commit": "code"}
+
+
+def _baseline(
+    view: RunView, suite: SuiteView, regression_threshold: float | None
+) -> dict[str, Any] | None:
+    """Return how the suite stands beside the accepted run, None where none is set.
+
+    It is compared alone: whatever else the runs tested has no part in it.
+    """
+    project = suite.project or view.info.project
+    found = find_baseline(view.db, project, suite.name)
+    if found is None:
+        return None
+    facts = {"run": found.run, "label": found.label, "by": found.set_by, "at": found.set_at}
+    if found.run in view.runs:
+        return {**facts, "verdict": "this run is the baseline", "reasons": []}
+    if not found.here:
+        return {**facts, "verdict": "its run is not in this history", "reasons": []}
+    asked = DiffOptions(regression_threshold=regression_threshold, suite=suite.name)
+    headline = headline_of(compare_runs(view.db, found.run, view.group or view.id, asked))
+    return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
+
+
+def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
+    """Return the runs of the suite up to this one, the newest first, each with what changed.
+
+    And how many older ones there are. Of a run that several suites are in, only this one counts.
+    """
+    wanted = {
+        "project": suite.project or view.info.project,
+        "suite": suite.name,
+        # A group has shards that began after it did.
+        "until": view.db.execute(*among(_BEGAN, view.runs)).fetchone()[0],
+    }
+    rows = [dict(row) for row in view.db.execute(_LISTED_RUNS, wanted)]
+    total: int = view.db.execute(_COUNT_RUNS, wanted).fetchone()[0]
+    listed = []
+    for row, older in zip_longest(rows[:_MOST_RUNS], rows[1 : _MOST_RUNS + 1]):
+        run = RunView(view.db, row["id"])
+        verdict = suite_verdict_of(run, run.suite(row["suite"]))
+        result = {"passed": verdict.passed, "result": verdict.word}
+        changed = [] if older is None else list(_changed(older, row))
+        listed.append({**row, **result, "first": older is None, "changed": changed})
+    return listed, total - len(listed)
+
+
+def _changed(older: Mapping[str, Any], newer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what changed between two runs of a suite."""
+    yield from (name for key, name in _PARTS.items() if older[key] != newer[key])
+    if older["git_commit"] == newer["git_commit"] and (older["git_dirty"] or newer["git_dirty"]):
+        yield "perhaps code, of which not all was committed"
+
+
+_MOST_REVIEWS = 200
+
+_REVIEWED = """
+  FROM executions e
+  JOIN reviews v ON v.execution = e.source
+  LEFT JOIN shown_texts n ON n.ref = v.note_ref
+ WHERE e.suite IN $ids
+"""
+
+_SHOWN_REVIEWS = f"""
+SELECT e.id AS execution, e.test, e.target, e.repeat, e.status, v.passed, n.body AS note, v."by",
+       v.at
+  {_REVIEWED}
+ ORDER BY v.at, v.event
+ LIMIT {_MOST_REVIEWS}
+"""
+
+_COUNT_REVIEWS = f"SELECT count(*) {_REVIEWED}"
+
+
+def _reviews(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
+    """Return what was said, the oldest first, and how much of it there is beyond that.
+
+    Personal data that was found in a conversation is unreadable in the notes on it, as it is in
+    other reports of the execution.
+    """
+    rows = [dict(row) for row in view.db.execute(*among(_SHOWN_REVIEWS, suite.parts))]
+    total: int = view.db.execute(*among(_COUNT_REVIEWS, suite.parts)).fetchone()[0]
+    for row in rows:
+        row["passed"] = bool(row["passed"])
+        if row["note"] is not None:
+            execution = view.execution(row["execution"])
+            assert execution is not None
+            row["note"] = view.shown_note(execution, row["note"])
+    return rows, total - len(rows)
+
+
+# Of another run: the conversations that this one looks at.
+_SOURCES = """
+SELECT DISTINCT source.run
+  FROM executions e
+  JOIN executions source ON source.id = e.source
+ WHERE e.suite IN $ids
+ ORDER BY 1
+"""
+
+
+def _audit(view: RunView, suite: SuiteView, file: Path) -> list[dict[str, Any]]:
     """Return of each run that is read: its events, its head, and whether it is as recorded.
 
     Last come the runs that hold the conversations, where those are others.
     """
     db = view.db
-    file = _file(view)
     sources = (row[0] for row in db.execute(*among(_SOURCES, suite.parts)))
     audit = []
     for run in dict.fromkeys((*view.runs, *sources)):
@@ -460,17 +444,3 @@ def _audit(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
             }
         )
     return audit
-
-
-def _changed_tables(
-    view: RunView, audit: Iterable[Mapping[str, Any]], baseline: Mapping[str, Any] | None
-) -> list[str]:
-    """Return what of the tables that were read is not what the events give."""
-    runs = [stream["run"] for stream in audit]
-    return changed_tables(
-        _file(view), dict.fromkeys(runs + ([baseline["run"]] if baseline else []))
-    )
-
-
-def _file(view: RunView) -> Path:
-    return Path(view.db.execute("PRAGMA database_list").fetchone()[2])

@@ -37,11 +37,11 @@ from kindlm.reports.diff.text import (
     next_step,
     notes_of,
     outcome_text,
-    run_text,
     scope_text,
     status_text,
 )
-from kindlm.reports.pages.document import Document, NoLinks, render
+from kindlm.reports.facts import run_text
+from kindlm.reports.pages.document import Document, Links, render
 from kindlm.reports.registry import ReportOptions
 
 _OFFERED = 100
@@ -159,4 +159,4 @@ def _parts(diff: RunDiff) -> Iterator[_Part]:
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     """Write the page; it has no options."""
     del options
-    out.writelines(render(diff_page(diff), NoLinks()))
+    out.writelines(render(diff_page(diff), Links()))

@@ -34,10 +34,10 @@ from kindlm.reports.diff.text import (
     next_step,
     notes_of,
     outcome_text,
-    run_text,
     scope_text,
     status_text,
 )
+from kindlm.reports.facts import run_text
 from kindlm.reports.markdown_text import MOST_BYTES, block, cell, code, html_code
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line

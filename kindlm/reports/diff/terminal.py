@@ -30,10 +30,10 @@ from kindlm.reports.diff.text import (
     next_step,
     notes_of,
     outcome_text,
-    run_text,
     scope_text,
     status_text,
 )
+from kindlm.reports.facts import run_text
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part
 from kindlm.reports.untrusted import bounded, one_line, visible

@@ -160,20 +160,6 @@ def attempts_text(attempts: Attempts) -> str:
     return f"{told}: what was rescored or replayed holds no others."
 
 
-def run_text(view: RunView) -> str:
-    """Return what a run is, beside its id: label, time, commit."""
-    info = view.info
-    dirty = " with changes" if info.git_dirty else ""
-    commit = f"{info.git_branch or 'git'}@{(info.git_commit or '')[:8]}{dirty}"
-    parts = [
-        info.label,
-        None if info.mode == "live" else info.mode,
-        f"{info.started_at[:10]} {info.started_at[11:16]} UTC",
-        commit if info.git_commit else None,
-    ]
-    return " · ".join(one_line(part) for part in parts if part)
-
-
 def status_text(test: TestDiff) -> str:
     """Return what became of a test: `regressed, confirmed`."""
     return f"{test.change}, {test.strength}" if test.strength else str(test.change)

@@ -13,86 +13,70 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Protocol
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from kindlm.reports.conversation import pretty
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
 
-class Links(Protocol):
-    """Returns where something is shown, as a URL; None if this page can't lead there."""
+class Links:
+    """Says where something is shown, as a URL; None where a page cannot lead there.
+
+    These are the links of a file that shows one thing: they lead nowhere.
+    """
 
     def runs(self) -> str | None:
         """Return where all runs are listed."""
-        ...
+        return None
 
-    def run(self, run: str) -> str | None:
+    def run(self, run: str) -> str | None:  # noqa: ARG002
         """Return where a run is shown, by its id."""
-        ...
+        return None
 
-    def execution(self, execution: str) -> str | None:
+    def execution(self, execution: str) -> str | None:  # noqa: ARG002
         """Return where an execution is shown, by its id."""
-        ...
+        return None
 
-    def diff(self, before: str, after: str) -> str | None:
+    def diff(self, before: str, after: str) -> str | None:  # noqa: ARG002
         """Return where two runs are compared, by their ids."""
-        ...
+        return None
 
-    def test(self, project: str, suite: str, name: str, target: str) -> str | None:
+    def test(self, project: str, suite: str, name: str, target: str) -> str | None:  # noqa: ARG002
         """Return where a test is shown over time."""
-        ...
+        return None
 
     def search(self) -> str | None:
         """Return where texts are searched."""
-        ...
+        return None
 
     def tables(self) -> str | None:
         """Return where the tables themselves are shown."""
-        ...
-
-
-class NoLinks:
-    """The links of a file that shows one thing."""
-
-    def runs(self) -> str | None:
-        """Lead nowhere."""
-        return None
-
-    def run(self, run: str) -> str | None:
-        """Lead nowhere."""
-        del run
-        return None
-
-    def execution(self, execution: str) -> str | None:
-        """Lead nowhere."""
-        del execution
-        return None
-
-    def diff(self, before: str, after: str) -> str | None:
-        """Lead nowhere."""
-        del before, after
-        return None
-
-    def test(self, project: str, suite: str, name: str, target: str) -> str | None:
-        """Lead nowhere."""
-        del project, suite, name, target
-        return None
-
-    def search(self) -> str | None:
-        """Lead nowhere."""
-        return None
-
-    def tables(self) -> str | None:
-        """Lead nowhere."""
         return None
 
 
 _TEXT = 6_000
 """So many characters of a text are shown where nothing else is said."""
+
+SIGNS = {"passed": "✓", "failed": "✗", "errored": "!", "skipped": "-"}
+
+MOODS = {
+    "passed": "good",
+    "failed": "bad",
+    "errored": "bad",
+    "skipped": "soft",
+    "inconclusive": "unsure",
+    "running": "soft",
+    "interrupted": "unsure",
+    "aborted": "unsure",
+    "killed": "unsure",
+    "incomplete": "unsure",
+}
+"""What the status of a run, a test or an execution, or an outcome, means to a reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +170,13 @@ def _templates() -> Environment:
         duration=duration,
         money=money,
         percent=percent,
+        pretty=pretty,
         score=score,
         shown=one_line,
         text=_text,
         when=_when,
     )
+    environment.globals.update(moods=MOODS, signs=SIGNS)
     return environment
 
 

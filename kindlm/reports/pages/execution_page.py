@@ -20,6 +20,7 @@ from kindlm.reports.conversation import (
     excerpts_of,
     highlighted,
     pretty,
+    status_word,
 )
 from kindlm.reports.facts import assertion_fields, assertion_name
 from kindlm.reports.figures import cost, duration, money
@@ -28,10 +29,6 @@ from kindlm.reports.pages.document import Document
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-STATUS_MOODS = {"passed": "good", "failed": "bad", "errored": "bad", "skipped": "soft"}
-"""What the status of an execution, or an outcome, means to a reader."""
-
-_OUTCOME_MOODS = {**STATUS_MOODS, "inconclusive": "unsure"}
 _SPANS = 200
 
 
@@ -54,7 +51,7 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "repeats": repeats,
             "before": next((r for r in reversed(repeats) if r.repeat < execution.repeat), None),
             "after": next((r for r in repeats if r.repeat > execution.repeat), None),
-            "status": execution.status.value if execution.status else "not finished",
+            "status": status_word(execution),
             "error": mask.text(execution.error),
             "trace": mask.text(execution.trace),
             "warnings": [mask.text(warning) for warning in execution.warnings],
@@ -73,7 +70,6 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "output": execution.output,
             "waterfall": _waterfall(calls),
             "reviews": view.reviews(execution),
-            "moods": _OUTCOME_MOODS,
             "excerpts": lambda assertion: list(excerpts_of(assertion, execution, tools, mask)),
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
             "marked": lambda text: list(highlighted(text, _ranges(shown))),

@@ -10,16 +10,19 @@ from kindlm.history.groups import Group
 from kindlm.history.run_grid import read_grid
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.reports.facts import describe_group, describe_shard, findings_of, totals_of, verdict_of
+from kindlm.reports.facts import (
+    describe_group,
+    describe_shard,
+    findings_of,
+    then_text,
+    totals_of,
+    verdict_of,
+)
 from kindlm.reports.figures import comparison, points
 from kindlm.reports.pages.document import Document, notice_page
-from kindlm.reports.pages.execution_page import STATUS_MOODS
-from kindlm.reports.pages.runs_page import RUN_MOODS, page_number
+from kindlm.reports.pages.runs_page import page_number
 from kindlm.reports.untrusted import one_line
 
-__all__ = ["SIGNS", "STATUS_MOODS", "run_document", "run_page"]
-
-SIGNS = {"passed": "✓", "failed": "✗", "errored": "!", "skipped": "-"}
 _ROWS = 300
 """So many tests stand on one page, those that failed first."""
 
@@ -81,8 +84,6 @@ def run_document(
             "repeats": repeats,
             "projects": {suite.name: suite.project or "" for suite in view.suites},
             "reasons": reasons,
-            "signs": SIGNS,
-            "moods": {**STATUS_MOODS, **RUN_MOODS, "incomplete": "unsure"},
             "comparison": comparison,
             "points": points,
         },
@@ -95,9 +96,8 @@ def _notes(view: RunView) -> list[str]:
     notes = [] if view.shard is None else [describe_shard(view.shard)]
     if isinstance(view.group, Group):
         notes += describe_group(view.group)[1:]  # the shards stand on the page
-    if view.told_otherwise:
-        then = "passed" if view.info.passed else "failed"
-        notes.append(f"When the run ended, it was told as {then}.")
+    if (then := then_text(view)) is not None:
+        notes.append(then)
     notes += [
         f"{number} of {suite} skipped: {reason}" for suite, reason, number in view.skip_reasons()
     ]

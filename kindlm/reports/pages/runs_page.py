@@ -20,20 +20,10 @@ from kindlm.history.runs import (
 )
 from kindlm.reports.figures import percent
 from kindlm.reports.pages.charts import Point, trend
-from kindlm.reports.pages.document import Document, Links
+from kindlm.reports.pages.document import MOODS, Document, Links
 from kindlm.reports.untrusted import one_line
 
 _LISTED = 50
-
-RUN_MOODS = {
-    "passed": "good",
-    "failed": "bad",
-    "running": "soft",
-    "interrupted": "unsure",
-    "aborted": "unsure",
-    "killed": "unsure",
-}
-"""What a status means to a reader."""
 
 
 def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -> Document:
@@ -72,7 +62,6 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
             "chart": _chart(listed, figures, statuses, links),
             "newer": _address(given, number - 1) if number > 1 else None,
             "older": _address(given, number + 1) if len(found) > _LISTED else None,
-            "moods": RUN_MOODS,
         },
         styles=("charts", "runs", "pager"),
     )
@@ -108,7 +97,7 @@ def _chart(
     points = [
         Point(
             rate,
-            RUN_MOODS[statuses[run.id]],
+            MOODS[statuses[run.id]],
             f"{_name(run)}, {run.started_at[:10]}: {statuses[run.id]}, {percent(rate)} passed",
             links.run(run.id),
         )

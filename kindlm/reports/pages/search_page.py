@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 from kindlm.history.search import Findings, Kind, Progress, TooLongError, find_texts, is_damage
 from kindlm.reports.figures import percent
 from kindlm.reports.pages.document import Document
-from kindlm.reports.pages.execution_page import STATUS_MOODS
 from kindlm.reports.untrusted import one_line
 
 _LISTED = 20
@@ -67,7 +66,6 @@ def search_page(db: sqlite3.Connection, index: SearchIndex, query: Mapping[str, 
             "done": percent(int(index.progress.part * 100) / 100),
             "problem": problem,
             "index_problem": index.problem,
-            "moods": STATUS_MOODS,
         },
         styles=("runs", "search", "pager"),
         scripts=("live",) if behind else (),

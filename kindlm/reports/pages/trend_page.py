@@ -10,24 +10,16 @@ from markupsafe import Markup
 
 from kindlm.history.diff.values import QualifiedName
 from kindlm.history.trends import Trend, TrendPoint, read_trend
-from kindlm.outcome import Status
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.pages.charts import Point, trend
-from kindlm.reports.pages.document import Document, Links
+from kindlm.reports.pages.document import MOODS, Document, Links
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
 _RUNS = 50
 _SMALL = 360
 _COMMIT = 8
-
-_MOODS = {
-    Status.PASSED: "good",
-    Status.FAILED: "bad",
-    Status.ERRORED: "bad",
-    Status.SKIPPED: "soft",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +45,6 @@ def trend_page(db: sqlite3.Connection, test: QualifiedName, links: Links) -> Doc
             "counted": {point.run.id for point in found.counted},
             "charts": list(_charts(found, links)),
             "facts": list(_facts(found)),
-            "moods": _MOODS,
             "more": found.more,
             "commit": _COMMIT,
             # Each with the run before it in this list, which is older.
@@ -117,7 +108,7 @@ def _chart(
     drawn = [
         Point(
             None if each is None else each / high,
-            _MOODS[point.test.status],
+            MOODS[point.test.status],
             f"{one_line(point.run.id)}, {point.run.started_at[:10]}: {point.test.status.value}, "
             f"{'unknown' if each is None else told(each)}",
             links.run(point.run.id),

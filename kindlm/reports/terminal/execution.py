@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from typing import TextIO
 
-from kindlm.history.masking import Mask, mask_of, masked, source_text
+from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
-    CallView,
     ExecutionView,
     ReviewView,
     SuiteView,
-    ToolCallView,
 )
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
+from kindlm.reports.conversation import EXCERPTS, Called, Excerpt, ToolUse, attempts_of, excerpts_of
 from kindlm.reports.facts import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import duration, money
 from kindlm.reports.registry import ReportOptions
@@ -27,7 +26,6 @@ from kindlm.wording import count
 _TEXT = 20_000
 _VALUE = 2_000
 _RAW = 50_000
-_EVIDENCE = 10
 _CONTEXT = 40
 
 
@@ -43,15 +41,24 @@ def render_execution(
     mask = mask_of(ended.values())
     page = Page(out, options)
     _write_head(suite, execution, page)
-    conversation = _Conversation(view, execution, page, mask, verbose=options.verbose)
-    numbers = sorted({*conversation.attempts, *ended})
-    for number in numbers:
-        of = f" of attempt {number}" if len(numbers) > 1 else ""
-        conversation.write(number, of)
-        if number in ended:
-            _write_found(ended[number], of, page, mask, verbose=options.verbose)
+    talked = attempts_of(
+        view.first_messages(execution),
+        view.calls(execution),
+        view.tool_calls(execution, all_attempts=True),
+        ended,
+        mask,
+    )
+    for attempt in talked:
+        of = f" of attempt {attempt.number}" if len(talked) > 1 else ""
+        page.heading(f"Transcript{of}")
+        for message in attempt.first:
+            _write_said(message.role, message.text, page)
+        for call in attempt.calls:
+            _write_call(call, page, verbose=options.verbose)
+        if attempt.number in ended:
+            _write_found(ended[attempt.number], of, page, mask, verbose=options.verbose)
         else:
-            page.heading(f"Attempt {number} was cut off")
+            page.heading(f"Attempt {attempt.number} was cut off")
     _write_reviews(view.reviews(execution), page)
 
 
@@ -59,8 +66,11 @@ def _write_found(attempt: AttemptView, of: str, page: Page, mask: Mask, *, verbo
     """Write what came of an attempt: its error, and its assertions."""
     execution = attempt.execution
     _write_error(execution, of, page, mask, verbose=verbose)
-    shown = _Assertions(execution, attempt.tool_calls, page, mask, verbose=verbose)
-    shown.write(attempt.assertions, of)
+    page.heading(f"Assertions{of}")
+    if not attempt.assertions:
+        page.line("None was evaluated.", indent=2)
+    for assertion in attempt.assertions:
+        _write_assertion(masked(assertion, mask), attempt, page, mask, verbose=verbose)
 
 
 def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
@@ -104,105 +114,71 @@ def _figures(execution: ExecutionView) -> Iterator[str]:
         yield f"finish reason {execution.finish_reason}"
 
 
-class _Conversation:
-    """Writes what was said, call by call, as the events tell it."""
+def _write_call(call: Called, page: Page, *, verbose: bool) -> None:
+    """Write a call: what was sent anew, what came back, and which tools were called.
 
-    def __init__(
-        self, view: RunView, execution: ExecutionView, page: Page, mask: Mask, *, verbose: bool
-    ) -> None:
-        self._first = view.first_messages(execution)
-        self._calls = view.calls(execution)
-        self._tools = view.tool_calls(execution, all_attempts=True)
-        self._page = page
-        self._mask = mask
-        self._verbose = verbose
+    What a judge was asked is for `verbose` alone.
+    """
+    if not call.judging:
+        for message in call.sent:
+            _write_said(message.role, message.text, page)
+        _write_outcome(call, "assistant", page)
+        if call.view.status == "responded" and call.text:
+            _write_text(call.text, page)
+        for used in call.tools:
+            _write_tool(used, page)
+    else:
+        _write_outcome(call, call.view.purpose, page)
+        for message in call.sent if verbose else ():
+            _write_said(f"  {message.role}", message.text, page)
+        if verbose and call.text:
+            _write_said(f"  {call.view.purpose}", call.text, page)
+    if verbose and call.raw is not None:
+        body = visible(bounded(call.raw, _RAW))
+        page.line(("body  ", "dim"), (body, "dim"), indent=4, hang=2)
 
-    @property
-    def attempts(self) -> set[int]:
-        """The attempts in which something was said."""
-        return {call.attempt for call in self._calls}
 
-    def write(self, attempt: int, of: str) -> None:
-        self._page.heading(f"Transcript{of}")
-        for message in self._first:
-            self._message(message)
-        for call in self._calls:
-            if call.attempt == attempt:
-                self._call(call)
+def _write_outcome(call: Called, who: str, page: Page) -> None:
+    """Write the line that says who answered, or why no answer came, and what happens next."""
+    view = call.view
+    model = one_line(view.reported_model or view.model)
+    facts = [f"call {view.call}", f"{one_line(view.provider)} {model}"]
+    if view.latency_ms is not None:
+        facts.append(duration(view.latency_ms))
+    if view.recorded_in is not None:
+        usd = view.cost_then_usd
+        cost = "cost unknown" if usd is None else money(usd)
+        facts.append(f"answer of {view.recorded_in} ({cost} then)")
+    page.blank()
+    page.line((who, "bold cyan"), (f"  {', '.join(facts)}", "dim"), indent=2, hang=2)
+    if view.status is None:
+        page.line(("no answer was recorded", "magenta"), indent=4)
+    if view.status == "failed":
+        status = f", HTTP {view.http_status}" if view.http_status else ""
+        wait = view.retry_in_ms
+        then = "" if wait is None else f" Tried again after {duration(wait)}."
+        message = visible(bounded(call.error or "", _VALUE, lines=20))
+        failed = (f"{view.error_code}{status}", "magenta")
+        page.line(failed, f": {message}{then}", indent=4, hang=2)
 
-    def _message(self, message: dict[str, Any]) -> None:
-        role = f"{message['role']} (prefill)" if message.get("prefill") else message["role"]
-        self._said(role, message["text"])
 
-    def _call(self, call: CallView) -> None:
-        if call.purpose != "test":
-            self._judging(call)
-            return
-        for message in call.messages:
-            # The answers of tools stand below the calls that they answer.
-            if message["role"] not in ("tool", "assistant"):
-                self._message(message)
-        self._outcome(call, "assistant")
-        if call.status == "responded" and call.text:
-            self._said("assistant", call.text, head=False)
-        for used in self._tools:
-            if (used.attempt, used.call) == (call.attempt, call.call):
-                self._tool(used)
-        self._raw(call)
+def _write_said(role: str, text: str | None, page: Page) -> None:
+    page.blank()
+    page.line((role, "bold cyan"), indent=2)
+    _write_text("[erased]" if text is None else text, page)
 
-    def _judging(self, call: CallView) -> None:
-        self._outcome(call, call.purpose)
-        if self._verbose:
-            for message in call.messages:
-                self._said(f"  {message['role']}", message["text"])
-            if call.text:
-                self._said(f"  {call.purpose}", call.text)
-        self._raw(call)
 
-    def _outcome(self, call: CallView, who: str) -> None:
-        """Write the line that says who answered, or why nobody did, and what happens next."""
-        model = one_line(call.reported_model or call.model)
-        facts = [f"call {call.call}", f"{one_line(call.provider)} {model}"]
-        if call.latency_ms is not None:
-            facts.append(duration(call.latency_ms))
-        if call.recorded_in is not None:
-            usd = call.cost_then_usd
-            cost = "cost unknown" if usd is None else money(usd)
-            facts.append(f"answer of {call.recorded_in} ({cost} then)")
-        self._page.blank()
-        self._page.line((who, "bold cyan"), (f"  {', '.join(facts)}", "dim"), indent=2, hang=2)
-        if call.status is None:
-            self._page.line(("no answer was recorded", "magenta"), indent=4)
-        if call.status == "failed":
-            status = f", HTTP {call.http_status}" if call.http_status else ""
-            wait = call.retry_in_ms
-            then = "" if wait is None else f" Tried again after {duration(wait)}."
-            message = visible(bounded(self._mask.text(call.error or ""), _VALUE, lines=20))
-            failed = (f"{call.error_code}{status}", "magenta")
-            self._page.line(failed, f": {message}{then}", indent=4, hang=2)
+def _write_text(text: str, page: Page) -> None:
+    page.line(visible(bounded(text, _TEXT)).rstrip("\n"), indent=4)
 
-    def _said(self, role: str, text: str | None, *, head: bool = True) -> None:
-        if head:
-            self._page.blank()
-            self._page.line((role, "bold cyan"), indent=2)
-        shown = "[erased]" if text is None else bounded(self._mask.text(text), _TEXT)
-        self._page.line(visible(shown).rstrip("\n"), indent=4)
 
-    def _tool(self, used: ToolCallView) -> None:
-        arguments = json_shown(self._mask.value(used.arguments), _VALUE)
-        call = f"{one_line(used.tool)} {arguments}"
-        self._page.line(("tool call  ", "cyan"), call, indent=4, hang=2)
-        answer = json_shown(self._mask.value(used.response), _VALUE)
-        rule = (f"  {one_line(used.rule or 'not answered')}", "dim")
-        self._page.line(("answer     ", "cyan"), answer, rule, indent=4, hang=2)
-        for problem in used.problems:
-            shown = visible(bounded(self._mask.text(problem), _VALUE))
-            self._page.line(("problem    ", "yellow"), shown, indent=4, hang=2)
-
-    def _raw(self, call: CallView) -> None:
-        if self._verbose and call.raw is not None:
-            body = visible(bounded(self._mask.text(call.raw), _RAW))
-            self._page.line(("body  ", "dim"), (body, "dim"), indent=4, hang=2)
+def _write_tool(used: ToolUse, page: Page) -> None:
+    call = f"{one_line(used.tool)} {json_shown(used.arguments, _VALUE)}"
+    page.line(("tool call  ", "cyan"), call, indent=4, hang=2)
+    rule = (f"  {one_line(used.rule or 'not answered')}", "dim")
+    page.line(("answer     ", "cyan"), json_shown(used.response, _VALUE), rule, indent=4, hang=2)
+    for problem in used.problems:
+        page.line(("problem    ", "yellow"), visible(bounded(problem, _VALUE)), indent=4, hang=2)
 
 
 def _write_error(
@@ -233,72 +209,45 @@ def _write_reviews(reviews: Sequence[ReviewView], page: Page) -> None:
             page.line(visible(bounded(review.note, _VALUE)), indent=4)
 
 
-class _Assertions:
-    """Writes every assertion with what it saw and where."""
+def _write_assertion(
+    assertion: AssertionView, attempt: AttemptView, page: Page, mask: Mask, *, verbose: bool
+) -> None:
+    """Write an assertion with what it saw and where."""
+    facts = [place(attempt.execution.file, assertion)]
+    if assertion.outcome in (Outcome.INCONCLUSIVE, Outcome.SKIPPED):
+        facts.insert(0, assertion.outcome.value)
+    if verbose:
+        facts.append(duration(assertion.duration_ms))
+    page.line(
+        mark(assertion.outcome),
+        f" {assertion_name(assertion)}",
+        (f"  {assertion.failure_code}" if assertion.failure_code else "", "red"),
+        (f"  {', '.join(facts)}", "dim"),
+        indent=2,
+        hang=2,
+    )
+    if assertion.message:
+        page.line(visible(bounded(assertion.message, _VALUE, lines=20)), indent=4)
+    page.fields(assertion_fields(assertion, limit=_VALUE), indent=4)
+    for found in excerpts_of(assertion, attempt.execution, attempt.tool_calls, mask):
+        name = f"{one_line(found.name)}: " if found.name else ""
+        head = (f"{one_line(found.source)} at {found.start}  {name}", "dim")
+        page.line(head, *_excerpt(found), indent=4, hang=2)
+    more = len(assertion.evidence) - EXCERPTS
+    if more > 0:
+        page.line(f"… and {more} more places", indent=4)
+    if verbose and assertion.trace:
+        page.line((visible(bounded(assertion.trace, _TEXT)), "dim"), indent=4)
 
-    def __init__(
-        self,
-        execution: ExecutionView,
-        tool_calls: Sequence[ToolCallView],
-        page: Page,
-        mask: Mask,
-        *,
-        verbose: bool,
-    ) -> None:
-        self._execution = execution
-        self._tool_calls = tool_calls
-        self._page = page
-        self._mask = mask
-        self._verbose = verbose
 
-    def write(self, assertions: Sequence[AssertionView], of: str) -> None:
-        self._page.heading(f"Assertions{of}")
-        if not assertions:
-            self._page.line("None was evaluated.", indent=2)
-        for assertion in assertions:
-            self._one(masked(assertion, self._mask))
-
-    def _one(self, assertion: AssertionView) -> None:
-        page = self._page
-        facts = [place(self._execution.file, assertion)]
-        if assertion.outcome in (Outcome.INCONCLUSIVE, Outcome.SKIPPED):
-            facts.insert(0, assertion.outcome.value)
-        if self._verbose:
-            facts.append(duration(assertion.duration_ms))
-        page.line(
-            mark(assertion.outcome),
-            f" {assertion_name(assertion)}",
-            (f"  {assertion.failure_code}" if assertion.failure_code else "", "red"),
-            (f"  {', '.join(facts)}", "dim"),
-            indent=2,
-            hang=2,
-        )
-        if assertion.message:
-            page.line(visible(bounded(assertion.message, _VALUE, lines=20)), indent=4)
-        page.fields(assertion_fields(assertion, limit=_VALUE), indent=4)
-        self._evidence(assertion)
-        if self._verbose and assertion.trace:
-            page.line((visible(bounded(assertion.trace, _TEXT)), "dim"), indent=4)
-
-    def _evidence(self, assertion: AssertionView) -> None:
-        for evidence in assertion.evidence[:_EVIDENCE]:
-            name = f"{one_line(evidence['name'])}: " if evidence.get("name") else ""
-            head = (f"{one_line(evidence['source'])} at {evidence['start']}  {name}", "dim")
-            self._page.line(head, *self._excerpt(evidence), indent=4, hang=2)
-        more = len(assertion.evidence) - _EVIDENCE
-        if more > 0:
-            self._page.line(f"… and {more} more places", indent=4)
-
-    def _excerpt(self, evidence: dict[str, Any]) -> Iterator[Part]:
-        """Yield what was found with a little of what stands beside it; redacted where it must."""
-        if evidence.get("excerpt") is not None:
-            yield (one_line(evidence["excerpt"]), "bold")
-            return
-        text = source_text(evidence["source"], self._execution, self._tool_calls)
-        if text is None:
-            yield "[erased or withheld]"
-            return
-        shown, start, end = self._mask.text(text), evidence["start"], evidence["end"]
-        yield one_line(shown[max(start - _CONTEXT, 0) : start])
-        yield (f"»{one_line(shown[start:end])}«", "bold red")
-        yield one_line(shown[end : end + _CONTEXT])
+def _excerpt(found: Excerpt) -> Iterator[Part]:
+    """Yield what an assertion points at, with a little of what stands beside it."""
+    if found.text is None:
+        yield "[erased or withheld]"
+        return
+    if found.is_kept:
+        yield (one_line(found.text), "bold")
+        return
+    yield one_line(found.before[-_CONTEXT:])
+    yield (f"»{one_line(found.text)}«", "bold red")
+    yield one_line(found.after[:_CONTEXT])

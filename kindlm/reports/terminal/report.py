@@ -9,59 +9,31 @@ from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
-from kindlm.history.repeat_statistics import TwoVerdicts, differing_verdicts
+from kindlm.history.repeat_statistics import differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.verdict import GateResult
 from kindlm.outcome import Status
 from kindlm.reports.facts import (
     describe_group,
     describe_shard,
+    gates_otherwise,
     next_command,
+    run_text,
     show_run,
-    told_otherwise,
+    then_text,
     totals_of,
     verdict_of,
 )
 from kindlm.reports.figures import comparison, duration, money, tally
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.terminal.failures import write_details, write_failures
-from kindlm.reports.terminal.page import Page, Part, mark
+from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
-_TESTS = 100
+_DIFFERING_TESTS = 100
 _NAMED_TESTS = 20
 _WARNINGS = 5
-
-
-def write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
-    """Write a line for each test on which the two verdicts differ."""
-    found = list(islice(differing_verdicts(view), None if verbose else _TESTS + 1))
-    if not found:
-        return
-    page.heading("Judged by the rules of EvalView, and otherwise by those of kindlm")
-    for test in found if verbose else found[:_TESTS]:
-        page.line(
-            f"{one_line(test.test)} · {one_line(test.target)}",
-            (f"  {_words(test)}", "dim"),
-            indent=2,
-            hang=2,
-        )
-    if not verbose and len(found) > _TESTS:
-        page.line(f"… and more: {show_run(view)} --verbose", indent=2)
-
-
-def _words(test: TwoVerdicts) -> str:
-    if test.n == 1:
-        return f"EvalView: {_word(test.evalview)}, kindlm: {_word(test.kindlm)}"
-    return f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
-
-
-def _word(passed: int) -> str:
-    return "passes" if passed else "does not pass"
-
-
 _LISTED_TESTS = 1000
 """From so many tests on, the list is left to other reports."""
 
@@ -83,7 +55,7 @@ class _TerminalReport:
             if suite.tests.total or suite.error_code is not None:
                 _write_suite(view, suite, page, listed=listed)
         write_failures(view, page, verbose=options.verbose)
-        write_two_verdicts(view, page, verbose=options.verbose)
+        _write_two_verdicts(view, page, verbose=options.verbose)
         if options.verbose:
             write_details(view, page)
         _write_gates(view, page)
@@ -91,7 +63,8 @@ class _TerminalReport:
         _write_skipped(view, page)
         _write_warnings(view, page)
         _write_missing(view, page)
-        _write_totals(view, page)
+        page.heading("Totals")
+        page.fields(list(totals_of(view)), indent=2)
         _write_end(view, page, options, listed=listed)
 
 
@@ -99,20 +72,10 @@ REPORT = _TerminalReport()
 
 
 def _write_head(view: RunView, page: Page) -> None:
-    info = view.info
-    dirty = " with changes" if info.git_dirty else ""
-    parts = [
-        info.label,
-        None if info.mode == "live" else info.mode,
-        f"{info.started_at[:10]} {info.started_at[11:16]} UTC",
-        f"{info.git_branch or 'git'}@{(info.git_commit or '')[:8]}{dirty}"
-        if info.git_commit
-        else None,
-        f"from {info.source_run}" if info.source_run else None,
-    ]
-    shown = " · ".join(one_line(part) for part in parts if part)
+    source = view.info.source_run
+    shown = run_text(view) + (f" · from {one_line(source)}" if source else "")
     what = "Run " if view.group is None else "Group "
-    page.line((what, "bold"), (one_line(info.id), "bold cyan"), f"  {shown}", hang=4)
+    page.line((what, "bold"), (one_line(view.info.id), "bold cyan"), f"  {shown}", hang=4)
     if view.shard is not None:
         page.line(one_line(describe_shard(view.shard)), hang=4)
     if view.group is not None:
@@ -173,6 +136,27 @@ def _repeats(test: TestView) -> str:
     return f"{shown} flaky" if test.flaky else shown
 
 
+def _write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
+    """Write a line for each test on which the two verdicts differ."""
+    found = list(islice(differing_verdicts(view), None if verbose else _DIFFERING_TESTS + 1))
+    if not found:
+        return
+    page.heading("Judged by the rules of EvalView, and otherwise by those of kindlm")
+    for test in found if verbose else found[:_DIFFERING_TESTS]:
+        said = f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
+        if test.n == 1:
+            words = ("does not pass", "passes")
+            said = f"EvalView: {words[test.evalview]}, kindlm: {words[test.kindlm]}"
+        page.line(
+            f"{one_line(test.test)} · {one_line(test.target)}",
+            (f"  {said}", "dim"),
+            indent=2,
+            hang=2,
+        )
+    if not verbose and len(found) > _DIFFERING_TESTS:
+        page.line(f"… and more: {show_run(view)} --verbose", indent=2)
+
+
 def _write_gates(view: RunView, page: Page) -> None:
     """Write every gate with its value, its threshold and what it said."""
     suites = [suite for suite in view.suites if suite.gates]
@@ -180,8 +164,9 @@ def _write_gates(view: RunView, page: Page) -> None:
         page.heading("Gates" if len(suites) == 1 else f"Gates of {one_line(suite.name)}")
         width = max(len(gate.name) for gate in suite.gates)
         for gate in suite.gates:
+            sign = mark(Status.PASSED if gate.passed else Status.FAILED)
             page.line(
-                _gate_mark(gate),
+                ("!", "yellow") if gate.warning else sign,
                 f" {gate.name.ljust(width)}  {comparison(gate)}",
                 (f"  {gate.message}", "dim"),
                 indent=2,
@@ -238,28 +223,6 @@ def _write_warnings(view: RunView, page: Page) -> None:
         page.line(f"… and {len(warnings) - _WARNINGS:,} more warnings", indent=2)
 
 
-def _write_then(view: RunView, page: Page) -> None:
-    """Say what users were told when the run ended, where today's rules say something else."""
-    if view.told_otherwise:
-        then = "passed" if view.info.passed else "failed"
-        page.line((f"When the run ended, it was told as {then}.", "yellow"), indent=2, hang=2)
-    for suite in view.suites:
-        for told in told_otherwise(view, suite):
-            page.line((told, "yellow"), indent=2)
-
-
-def _write_totals(view: RunView, page: Page) -> None:
-    """Write the run in numbers."""
-    page.heading("Totals")
-    page.fields(list(totals_of(view)), indent=2)
-
-
-def _gate_mark(gate: GateResult) -> Part:
-    if gate.warning:
-        return ("!", "yellow")
-    return mark(Status.PASSED if gate.passed else Status.FAILED)
-
-
 def _untested(view: RunView) -> Iterator[TestView]:
     """Yield the tests of which nothing ended, of all those that were selected."""
     for suite in view.suites:
@@ -286,7 +249,12 @@ def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: boo
     color = "bold green" if verdict.passed else "bold red"
     reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
     page.line((verdict.word, color), f": {reasons}", hang=2)
-    _write_then(view, page)
+    # What users saw when the run ended, where today's rules say something else.
+    if (then := then_text(view)) is not None:
+        page.line((then, "yellow"), indent=2, hang=2)
+    for suite in view.suites:
+        for told in gates_otherwise(view, suite):
+            page.line((told, "yellow"), indent=2)
     page.blank()
     if not listed:
         all_tests = f"{show_run(view)} --verbose"
