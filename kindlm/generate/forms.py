@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from kindlm.generate.plan import PlannedScenario, PlannedTurn, PlannedUser
+from kindlm.generate.plan import PlannedScenario, PlannedTurn
 
 WIDTH = 88
 """Columns of a line, as formatters of Python count them by default."""
@@ -146,6 +146,7 @@ def _plain(letter: str) -> str:
 
 
 _INDENT = "    "
+_ORIGIN = "Written by `kindlm gen` from a plan that a model made; it is yours to edit."
 _RIGHT = "# What a right answer does: a judge gives it points."
 _WRONG = "# What it must not do: a judge says of each rule whether it is kept."
 _TONE = "# How it sounds."
@@ -157,24 +158,28 @@ def python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
 
     `agent` is the URL of the agent, if the project's configuration does not name it.
     """
+    traits = scenario.user.traits
     lines = [
         *_docstring(f"{scenario.category}: {scenario.title}", "", _ORIGIN),
         "",
         "from kindlm import Persona, Trial, scenario",
         "",
-        *_persona(scenario.user),
+        "user = Persona(",
+        *(line for name, text in traits.items() for line in _value(f"{name}=", text, _INDENT)),
+        ")",
         "",
         "",
-        *_decorator(scenario, agent),
+        "@scenario(",
+        *_value("", scenario.title, _INDENT),
+        f'{_INDENT}tags=["{scenario.category}", "generated"],',
+        *(_value("agent=", agent, _INDENT) if agent is not None else ()),
+        ")",
         f"async def test_{name}(t: Trial) -> None:",
         *_docstring(scenario.why, _INDENT),
     ]
     for number, turn in enumerate(scenario.turns, start=1):
         lines += [*([""] if number > 1 else []), *_turn(turn, f"r{number}")]
     return "\n".join(lines) + "\n"
-
-
-_ORIGIN = "Written by `kindlm gen` from a plan that a model made; it is yours to edit."
 
 
 def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
@@ -189,23 +194,6 @@ def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
     return [f"{indent}{line}".rstrip() for line in [*lines, '"""']]
 
 
-def _persona(user: PlannedUser) -> Iterator[str]:
-    yield "user = Persona("
-    for name, value in (("role", user.role), ("tone", user.tone), ("backstory", user.backstory)):
-        if value:
-            yield from _value(f"{name}=", value, _INDENT)
-    yield ")"
-
-
-def _decorator(scenario: PlannedScenario, agent: str | None) -> Iterator[str]:
-    yield "@scenario("
-    yield from _value("", scenario.title, _INDENT)
-    yield f'{_INDENT}tags=["{scenario.category}", "generated"],'
-    if agent is not None:
-        yield from _value("agent=", agent, _INDENT)
-    yield ")"
-
-
 def _turn(turn: PlannedTurn, reply: str) -> Iterator[str]:
     yield from _sent(turn.says, f"{reply} = " if turn.is_checked else "")
     if turn.right:
@@ -214,7 +202,13 @@ def _turn(turn: PlannedTurn, reply: str) -> Iterator[str]:
         yield from _call("t.judge", criterion, reply)
     if turn.wrong:
         yield f"{_INDENT}{_WRONG}"
-        yield from _guardrail(reply, turn.wrong)
+        yield f"{_INDENT}t.guardrail("
+        yield f"{_INDENT * 2}{reply},"
+        yield f"{_INDENT * 2}must_not=["
+        for rule in turn.wrong:
+            yield from _value("", rule, _INDENT * 3)
+        yield f"{_INDENT * 2}],"
+        yield f"{_INDENT})"
     if turn.tone:
         yield f"{_INDENT}{_TONE}"
         yield from _call("t.sentiment", turn.tone, reply)
@@ -256,16 +250,6 @@ def _call(function: str, text: str, reply: str | None = None) -> Iterator[str]:
     yield f"{_INDENT})"
 
 
-def _guardrail(reply: str, rules: Sequence[str]) -> Iterator[str]:
-    yield f"{_INDENT}t.guardrail("
-    yield f"{_INDENT * 2}{reply},"
-    yield f"{_INDENT * 2}must_not=["
-    for rule in rules:
-        yield from _value("", rule, _INDENT * 3)
-    yield f"{_INDENT * 2}],"
-    yield f"{_INDENT})"
-
-
 def _value(before: str, text: str, indent: str) -> Iterator[str]:
     """Yield an argument of its own line, in parentheses if it takes more than one."""
     line = f"{indent}{before}{python_literal(text)},"
@@ -278,33 +262,25 @@ def _value(before: str, text: str, indent: str) -> Iterator[str]:
     yield f"{indent}),"
 
 
-_YAML_ORIGIN = "# Written by `kindlm gen` from a plan that a model made; it is yours to edit."
-
-
 def yaml_text(scenario: PlannedScenario, agent: str | None) -> str:
     """Return the file of a scenario.
 
     `agent` is the URL of the agent, if the project's configuration does not name it.
     """
+    traits = scenario.user.traits
     lines = [
-        _YAML_ORIGIN,
+        f"# {_ORIGIN}",
         *keyed("name: ", scenario.title, ""),
         *keyed("description: ", scenario.why, ""),
         f"tags: [{scenario.category}, generated]",
         *(keyed("agent: ", agent, "") if agent is not None else ()),
         "persona:",
-        *_yaml_persona(scenario.user),
+        *(line for name, text in traits.items() for line in keyed(f"{name}: ", text, "  ")),
         "turns:",
     ]
     for turn in scenario.turns:
         lines += _yaml_turn(turn)
     return "\n".join(lines) + "\n"
-
-
-def _yaml_persona(user: PlannedUser) -> Iterator[str]:
-    for name, value in (("role", user.role), ("tone", user.tone), ("backstory", user.backstory)):
-        if value:
-            yield from keyed(f"{name}: ", value, "  ")
 
 
 def _yaml_turn(turn: PlannedTurn) -> Iterator[str]:
@@ -313,19 +289,19 @@ def _yaml_turn(turn: PlannedTurn) -> Iterator[str]:
         yield "    expect:"
     deeper = " " * 6
     if turn.right:
-        yield f"{deeper}# What a right answer does: a judge gives it points."
+        yield f"{deeper}{_RIGHT}"
     for criterion in turn.right:
         yield from keyed("- judge: ", criterion, deeper)
     if turn.wrong:
-        yield f"{deeper}# What it must not do: a judge says of each rule whether it is kept."
+        yield f"{deeper}{_WRONG}"
         yield f"{deeper}- guardrail:"
         yield f"{deeper}    must_not:"
     for rule in turn.wrong:
         yield from keyed("- ", rule, f"{deeper}      ")
     if turn.tone:
-        yield f"{deeper}# How it sounds."
+        yield f"{deeper}{_TONE}"
         yield from keyed("- sentiment: ", turn.tone, deeper)
     if turn.tools:
-        yield f"{deeper}# What it takes to answer."
+        yield f"{deeper}{_TOOLS}"
     for tool in turn.tools:
         yield from keyed("- tool_called: ", tool, deeper)

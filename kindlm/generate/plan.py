@@ -75,6 +75,12 @@ class PlannedUser:
     tone: str | None = None
     backstory: str | None = None
 
+    @property
+    def traits(self) -> dict[str, str]:
+        """What is known of the user, by the name of a field of a `Persona`."""
+        known = {"role": self.role, "tone": self.tone, "backstory": self.backstory}
+        return {name: value for name, value in known.items() if value}
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:

@@ -277,7 +277,7 @@ or do. Say of a message either what is right or what is wrong, mostly both; leav
 only where a message just leads on to the next one."""
 
 
-def profile_question(sources: Sources, token: str, seed: int | None) -> Question:
+def profile_question(sources: Sources, seed: int | None, token: str) -> Question:
     """Return the question what an agent is for."""
     conversation = [
         {"asked": each.asked, "answered": each.answered, "toolsCalled": list(each.tools)}
@@ -302,9 +302,9 @@ def profile_question(sources: Sources, token: str, seed: int | None) -> Question
 def plan_question(
     profile: AgentProfile,
     counts: Mapping[str, int],
-    token: str,
     seed: int | None,
-    planned: Sequence[str] = (),
+    planned: Sequence[str],
+    token: str,
 ) -> Question:
     """Return the question for scenarios, so many of each category, beside those of some titles."""
     categories = [

@@ -157,7 +157,8 @@ class GenerationScript:
         profile = await self._profile(stage, sources.value)
         if isinstance(profile, Err):
             return profile.error
-        stage.record(AgentProfiled(profile=_as_json(profile.value)))
+        shown_profile = json.dumps(plain_profile(profile.value), ensure_ascii=False)
+        stage.record(AgentProfiled(profile=shown_profile))
         plan = await self._plan(stage, profile.value)
         if isinstance(plan, Err):
             return plan.error
@@ -197,8 +198,8 @@ class GenerationScript:
         self._tell(f"Asking {self._model} what the agent is for…")
         return await self._answer(
             stage,
-            lambda token: profile_question(sources, token, self._order.seed),
-            lambda text: read_profile(text, sources),
+            partial(profile_question, sources, self._order.seed),
+            partial(read_profile, sources=sources),
         )
 
     async def _plan(self, stage: Stage, profile: AgentProfile) -> Result[ReadPlan]:
@@ -212,14 +213,16 @@ class GenerationScript:
         for counts in in_calls(wanted(order.count, categories), self._model):
             answer = await self._answer(
                 stage,
-                partial(_plan_question, profile, counts, plan, order.seed),
-                partial(_add, plan, counts, tools),
+                partial(plan_question, profile, counts, order.seed, plan.titles),
+                partial(read_plan, categories=counts, tools=tools, before=plan),
             )
             if isinstance(answer, Ok):
                 plan = answer.value
             elif plan.scenarios:
                 # What was paid for already is not lost with a part of it.
-                return Ok(replace(plan, left_out=(*plan.left_out, _lost(counts, answer.error))))
+                lost = f"{count(sum(counts.values()), 'scenario')} of {', '.join(counts)}"
+                left_out = (*plan.left_out, f"{lost}: {answer.error.message}")
+                return Ok(replace(plan, left_out=left_out))
             else:
                 return answer
         return Ok(plan)
@@ -268,24 +271,6 @@ class GenerationScript:
             )
         )
         return WrittenFile(path, file.scenario)
-
-
-def _plan_question(
-    profile: AgentProfile, counts: dict[str, int], plan: ReadPlan, seed: int | None, token: str
-) -> Question:
-    return plan_question(profile, counts, token, seed, plan.titles)
-
-
-def _add(plan: ReadPlan, counts: dict[str, int], tools: Sequence[str], text: str) -> ReadPlan:
-    return read_plan(text, counts, tools, plan)
-
-
-def _lost(counts: dict[str, int], error: KindlmError) -> str:
-    return f"{count(sum(counts.values()), 'scenario')} of {', '.join(counts)}: {error.message}"
-
-
-def _as_json(profile: AgentProfile) -> str:
-    return json.dumps(plain_profile(profile), ensure_ascii=False)
 
 
 def _no_model_answer(why: str, text: str) -> KindlmError:
