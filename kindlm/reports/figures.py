@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kindlm.history.queries import Paid
-from kindlm.history.repeat_statistics import RepeatStatistics, ScoreStatistics
-from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Status
 from kindlm.wording import count
 
 if TYPE_CHECKING:
     from kindlm.history.diff.power import ComparisonPower
+    from kindlm.history.queries import Paid
+    from kindlm.history.repeat_statistics import RepeatStatistics, ScoreStatistics
+    from kindlm.history.verdict import GateResult, StatusCounts
 
 _MOST_DECIMALS = 6
 

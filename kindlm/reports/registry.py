@@ -12,7 +12,7 @@ import json
 import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from kindlm import reports
@@ -92,7 +92,7 @@ def _own_reports() -> dict[str, str]:
         name = module.name.rpartition(".")[2]
         if name.endswith("_report"):
             found[name.removesuffix("_report")] = module.name
-        elif module.ispkg and find_spec(f"{module.name}.report") is not None:
+        elif any(Path(folder, name, "report.py").is_file() for folder in reports.__path__):
             found[name] = f"{module.name}.report"
     return found
 
