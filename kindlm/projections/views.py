@@ -89,7 +89,7 @@ SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
        -- a sum with an unknown part is unknown
        CASE WHEN count(e.cost_usd) = sum(e.answers > 0) THEN sum(e.cost_usd) END AS cost_usd,
        p.score_mean_min, p.score_std_dev_max, p.confidence,
-       -- only where they have to keep to limits: most tests have none
+       -- only where they have to keep to limits: for most tests nobody asks
        CASE WHEN coalesce(p.score_mean_min, p.score_std_dev_max) IS NOT NULL THEN (
          SELECT json_group_array(a.score)
            FROM executions w

@@ -1,0 +1,35 @@
+"""Histories hold the tables and views of kindlm as SQL: what changes them has a new version."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from kindlm.projections import PROJECTIONS
+from kindlm_store import Projection
+
+_KNOWN = {
+    "runs": (5, "fef275f6263f"),
+    "suites": (7, "efd77311631f"),
+    "executions": (8, "cb091924417b"),
+    "provider_calls": (5, "3aa653ed8910"),
+    "tool_calls": (2, "50c2051394fa"),
+    "assertions": (4, "cd7207b7ecd7"),
+    "gates": (2, "ad79b511f78c"),
+    "baselines": (2, "95149673abf3"),
+    "reviews": (3, "299186e6fbe8"),
+    "views": (11, "62f74e9494dc"),
+}
+"""The version of each projection, and a digest of its tables and views."""
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda projection: projection.name)
+def test_changed_tables_and_views_have_a_new_version(projection: Projection) -> None:
+    # A changed comment counts: recorded histories would be taken for changed by somebody.
+    views = (f"{name}: {query}" for name, query in sorted(projection.views.items()))
+    text = "\n".join([projection.create, *views])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert _KNOWN[projection.name] == (projection.version, digest), (
+        "raise the version, if it is not"
+    )
