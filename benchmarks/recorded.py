@@ -29,7 +29,7 @@ from kindlm.events import (
     SuiteStarted,
     new_event,
 )
-from kindlm.outcome import CheckResult, FailureCode, Outcome, Status
+from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.projections import PROJECTIONS
 from kindlm.suite import Gate
 from kindlm.transcript import CostSource, FinishReason, Message, Role
@@ -186,7 +186,7 @@ def _execution(
                 f"{kind} {number}",
                 Outcome.FAILED if lost else Outcome.PASSED,
                 score=0.0 if lost else 1.0,
-                failure_code=FailureCode.CONTAINS_FAILED if lost else None,
+                failure_code="CONTAINS_FAILED" if lost else None,
                 message='Expected the output to contain "refund".' if lost else "",
             ),
             duration_ms=0.02,

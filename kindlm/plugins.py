@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from kindlm.bounds import MAX_TIMEOUT_S
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.guard import guard
-from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import (
     Agent,
     AgentReply,
@@ -133,7 +133,7 @@ class Check(Section):
             score=score,
             expected=expected,
             actual=actual,
-            failure_code=FailureCode.CUSTOM_CHECK_FAILED,
+            failure_code="CUSTOM_CHECK_FAILED",
             message=f"{code}: {message}",
             evidence=evidence,
         )
@@ -145,7 +145,7 @@ class Check(Section):
             "",
             Outcome.INCONCLUSIVE,
             actual=actual,
-            failure_code=FailureCode.ASSERTION_EVAL_ERROR,
+            failure_code="ASSERTION_EVAL_ERROR",
             message=message,
         )
 

@@ -20,12 +20,20 @@ from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
 
-from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.section import Section
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript
 from kindlm.wording import sentence
+
+CODES = {
+    "CUSTOM_CHECK_FAILED": "a check of your own says no",
+    "ASSERT_FAILED": "an `assert` of a scenario does not hold",
+    "NOTHING_CHECKED": "the function of a scenario ended without a check",
+    "ASSERTION_EVAL_ERROR": "the assertion could not be evaluated: inconclusive",
+}
+"""What a check fails with, or a scenario itself, and what each code means; never renamed."""
 
 Place: TypeAlias = tuple[str | int, ...]
 """Where something is written below a section: keys and positions in lists."""
@@ -224,7 +232,7 @@ class CheckSection(ExpectSection, Check):
 class UndecidedError(Exception):
     """What a check expects cannot be decided; the runner makes a result of it."""
 
-    code = FailureCode.ASSERTION_EVAL_ERROR
+    code = "ASSERTION_EVAL_ERROR"
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -233,14 +241,12 @@ class UndecidedError(Exception):
 
 @cache
 def sections() -> tuple[type[ExpectSection], ...]:
-    """Return the sections of `expect` in their order: those that modules of this package define."""
-    found = {
-        each
-        for module in _modules(importlib.import_module(__package__))
-        for each in vars(module).values()
-        if isinstance(each, type) and issubclass(each, ExpectSection) and vars(each).get("key")
-    }
-    return tuple(sorted(found, key=_position))
+    """Return the sections of `expect` in their order: those that modules of this package define.
+
+    Packages within this one have none: they are not loaded.
+    """
+    found = {each for each in _classes(_modules(deep=False)) if issubclass(each, ExpectSection)}
+    return tuple(sorted((each for each in found if vars(each).get("key")), key=_position))
 
 
 def _position(section: type[ExpectSection]) -> tuple[int, str]:
@@ -250,20 +256,35 @@ def _position(section: type[ExpectSection]) -> tuple[int, str]:
 
 @cache
 def all_checks() -> tuple[type[Check], ...]:
-    """Return all checks of kindlm, those of packages within this one, too, by their kinds."""
-    todo, found = [importlib.import_module(__package__)], set[type[Check]]()
+    """Return all checks of kindlm by their kinds, also those that no section makes."""
+    found = {each for each in _classes(_modules(deep=True)) if issubclass(each, Check)}
+    named = (each for each in found if hasattr(each, "kind"))
+    return tuple(sorted(named, key=lambda each: each.kinds()))
+
+
+@cache
+def codes() -> dict[str, str]:
+    """Return all failure codes and what they mean: the `CODES` of the modules of this package."""
+    found: dict[str, str] = {}
+    for module in _modules(deep=True):
+        found |= getattr(module, "CODES", {})
+    return found
+
+
+def _modules(*, deep: bool) -> Iterator[ModuleType]:
+    todo = [importlib.import_module(__package__)]
     while todo:
-        for module in _modules(todo.pop()):
-            if hasattr(module, "__path__"):
-                todo.append(module)
-            classes = (each for each in vars(module).values() if isinstance(each, type))
-            found |= {each for each in classes if issubclass(each, Check) and hasattr(each, "kind")}
-    return tuple(sorted(found, key=lambda each: each.kinds()))
+        package = todo.pop()
+        for found in pkgutil.iter_modules(package.__path__):
+            if deep or not found.ispkg:
+                module = importlib.import_module(f"{package.__name__}.{found.name}")
+                yield module
+                todo += [module] if found.ispkg else []
 
 
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    for module in pkgutil.iter_modules(package.__path__):
-        yield importlib.import_module(f"{package.__name__}.{module.name}")
+def _classes(modules: Iterable[ModuleType]) -> Iterator[type]:
+    values = (each for module in modules for each in vars(module).values())
+    return (each for each in values if isinstance(each, type))
 
 
 def kinds() -> frozenset[str]:
@@ -284,7 +305,7 @@ def passed(*, score: float = 1.0, message: str = "", **more: Any) -> CheckResult
 
 
 def failed(
-    code: FailureCode,
+    code: str,
     message: str,
     *,
     score: float = 0.0,
@@ -298,9 +319,7 @@ def failed(
     )
 
 
-def undecided(
-    message: str, code: FailureCode = FailureCode.ASSERTION_EVAL_ERROR, **more: Any
-) -> CheckResult:
+def undecided(message: str, code: str = "ASSERTION_EVAL_ERROR", **more: Any) -> CheckResult:
     """Return that it cannot be decided whether it is so; such a result has no score."""
     told = sentence(message)
     return CheckResult("", "", Outcome.INCONCLUSIVE, failure_code=code, message=told, **more)

@@ -35,11 +35,15 @@ from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is
 from kindlm.checks.output import json_of
 from kindlm.errors import Err, ErrorCode
 from kindlm.matching import ABSENT, equal, value_at
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext, Purpose
 from kindlm.section import Maybe, Score
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, excerpt, shown
+
+CODES = {
+    "DRIFT_EXCEEDED": "the output is further from the baseline than allowed",
+}
 
 _DECIMALS = 12
 """Rounds away what arithmetic alone adds: equal vectors have no drift of 1e-16."""
@@ -146,7 +150,7 @@ class Drift(CheckSection, AskingCheck):
             expected["fields"] = _values({found.path: found.baseline for found in fields})
             actual["fields"] = _values({found.path: found.current for found in fields})
         return failed(
-            FailureCode.DRIFT_EXCEEDED,
+            "DRIFT_EXCEEDED",
             f"{message}: {shown(reasoning, 600)}" if reasoning is not None else message,
             expected=expected,
             actual=actual,

@@ -11,11 +11,16 @@ from pydantic import Field
 from kindlm.checks.base import Check, ExpectSection, Key, Made, Place, Rule, failed, passed
 from kindlm.checks.output import EMPTY, find_hidden, occurrences, occurs
 from kindlm.checks.pii import Pii
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import Maybe
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, shown
+
+CODES = {
+    "KEYWORD_DENIED": "a denied word is in the output",
+    "KEYWORD_MISSING": "none of the allowed words is in the output",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class KeywordsAllow(Check):
         message = (
             f"Expected the output to contain at least one of {shown(words)}, got {shown(text)}."
         )
-        code = FailureCode.KEYWORD_MISSING
+        code = "KEYWORD_MISSING"
         return failed(code, message, expected=words, actual=excerpt(text))
 
 
@@ -72,7 +77,7 @@ class KeywordsDeny(Check):
             return passed()
         start = found[0].start
         message = f"The output contains the denied {shown(self.word)}, at character {start}.{how}"
-        return failed(FailureCode.KEYWORD_DENIED, message, expected=self.word, evidence=found)
+        return failed("KEYWORD_DENIED", message, expected=self.word, evidence=found)
 
 
 class Keywords(ExpectSection):

@@ -27,11 +27,19 @@ from kindlm.checks.judging import (
     prompt,
     tool_call,
 )
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, WHOLE, Maybe, Score, Text
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, sentence, shown
+
+CODES = {
+    "JUDGE_BELOW_THRESHOLD": "the judge's score is below `minScore`",
+    "SENTIMENT_MISSED": "the answer does not have the tone that was asked for",
+    "GUARDRAIL_BROKEN": "the answer breaks a rule of a guardrail",
+    "FACTS_WRONG": "the answer contradicts the facts that were given",
+    "UNCERTAINTY_MISSING": "the output does not say that something is not known or not certain",
+}
 
 _DECIMALS = 12
 _MAX_PASSES = 20
@@ -155,7 +163,7 @@ class Judge(CheckSection, AskingCheck):
                 message = (
                     f"{len(lost)} of {self.passes} passes of the judge gave no score. {message}"
                 )
-            code = FailureCode.JUDGE_EVAL_ERROR
+            code = "JUDGE_EVAL_ERROR"
             return undecided(message, code, threshold=threshold, actual=listed)
         scores = [score for score, _ in judgements]
         score = statistics.median(scores)
@@ -172,7 +180,7 @@ class Judge(CheckSection, AskingCheck):
         if several:
             said += f", the median of {', '.join(f'{one:g}' for one in scores)}"
         return failed(
-            FailureCode.JUDGE_BELOW_THRESHOLD,
+            "JUDGE_BELOW_THRESHOLD",
             f"The judge {said}, expected at least {threshold * highest:.10g}: "
             f"{shown(closest, 600)}",
             expected=threshold,
@@ -207,7 +215,7 @@ class _Decision(AskingCheck):
     __slots__ = ()
 
     prompt: ClassVar[Prompt]
-    code: ClassVar[FailureCode]
+    code: ClassVar[str]
 
     def data(self, transcript: Transcript) -> dict[str, Any]:
         """Return what the judge decides about."""
@@ -233,7 +241,7 @@ class Sentiment(_Decision):
     """The last answer has the tone `tone`, as a judge reads it."""
 
     kind = "sentiment"
-    code = FailureCode.SENTIMENT_MISSED
+    code = "SENTIMENT_MISSED"
     prompt = _deciding(
         "kindlm_sentiment",
         "conveyed",
@@ -259,7 +267,7 @@ class Guardrail(_Decision):
     """The last answer keeps to one rule: it does what it must, or not what it must not."""
 
     kind = "guardrail"
-    code = FailureCode.GUARDRAIL_BROKEN
+    code = "GUARDRAIL_BROKEN"
     prompt = _deciding(
         "kindlm_guardrail",
         "kept",
@@ -293,7 +301,7 @@ class Factuality(_Decision):
     """Nothing in the last answer contradicts `ground_truth`, or `context` beside it."""
 
     kind = "factuality"
-    code = FailureCode.FACTS_WRONG
+    code = "FACTS_WRONG"
     prompt = _deciding(
         "kindlm_facts",
         "factual",
@@ -338,7 +346,7 @@ class Uncertainty(_Decision):
     """
 
     kind = "uncertainty"
-    code = FailureCode.UNCERTAINTY_MISSING
+    code = "UNCERTAINTY_MISSING"
     prompt = prompt(
         "You decide whether an answer of an AI agent acknowledges that it is uncertain.",
         """\

@@ -18,10 +18,13 @@ from kindlm.checks.echoes import is_copy, readings
 from kindlm.errors import Err
 from kindlm.fencing import fenced, new_token
 from kindlm.model_answers import object_in, why_unread
-from kindlm.outcome import FailureCode
 from kindlm.ports import CheckContext, Purpose, Question, ResponseSchema
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import shown
+
+CODES = {
+    "JUDGE_EVAL_ERROR": "the judge gave no answer to what it was asked: inconclusive",
+}
 
 T = TypeVar("T")
 
@@ -220,7 +223,7 @@ def _check(form: Form, answer: Mapping[str, Any]) -> None:
 class JudgeError(UndecidedError):
     """The judge could not be asked, or gave no answer that can be used."""
 
-    code = FailureCode.JUDGE_EVAL_ERROR
+    code = "JUDGE_EVAL_ERROR"
 
 
 class _CopyError(ValueError):

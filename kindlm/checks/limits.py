@@ -12,12 +12,19 @@ from pydantic import Field
 from kindlm.checks.base import Check, CheckSection, Key, Place, Reads, failed, passed, undecided
 from kindlm.checks.calls import how_to_report
 from kindlm.money import exceeds
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import Positive
 from kindlm.transcript import Step, Transcript
 from kindlm.values import plain_number
 from kindlm.wording import count, excerpt, shown
+
+CODES = {
+    "LATENCY_EXCEEDED": "the answer took longer than allowed",
+    "BUDGET_EXCEEDED": "it cost more than allowed",
+    "TOKENS_EXCEEDED": "it took more tokens than allowed",
+    "METRIC_OUT_OF_RANGE": "a metric is further from its value than its tolerance",
+}
 
 # What arithmetic alone adds must not decide: |0.3 - 0.1| is more than 0.2, and sums of prices such
 # as 0.1 + 0.2 are off by some 1e-17.
@@ -51,7 +58,7 @@ class Latency(CheckSection):
             return undecided(message, threshold=limit)
         took = round(transcript.total.latency_ms, 3)
         message = f"Expected at most {limit:,.10g} ms, it took {took:,.10g} ms."
-        return _limited(took, limit, FailureCode.LATENCY_EXCEEDED, message, too_much=took > limit)
+        return _limited(took, limit, "LATENCY_EXCEEDED", message, too_much=took > limit)
 
 
 def beyond(timeout_ms: float) -> str:
@@ -86,7 +93,7 @@ class Cost(CheckSection):
             return undecided(_why_unknown(transcript), threshold=limit)
         spent, was = round(usd, _DECIMALS), "it was" if is_whole else "it was at least"
         message = f"Expected a cost of at most ${limit:.10g}, {was} ${spent:.10g}."
-        return _limited(spent, limit, FailureCode.BUDGET_EXCEEDED, message, too_much=too_much)
+        return _limited(spent, limit, "BUDGET_EXCEEDED", message, too_much=too_much)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +114,11 @@ class TokenUsage(Check):
             message = "The tokens are not known: the target did not report all of them."
             return undecided(message, threshold=limit)
         message = f"Expected at most {limit:,} tokens, it took {used:,}."
-        return _limited(used, limit, FailureCode.TOKENS_EXCEEDED, message, too_much=used > limit)
+        return _limited(used, limit, "TOKENS_EXCEEDED", message, too_much=used > limit)
 
 
 def _limited(
-    actual: float, limit: float, code: FailureCode, message: str, *, too_much: bool
+    actual: float, limit: float, code: str, message: str, *, too_much: bool
 ) -> CheckResult:
     if too_much:
         return failed(code, message, expected=limit, actual=actual, threshold=limit)
@@ -214,7 +221,7 @@ class Metric(Check):
         if round(abs(actual - value), _DECIMALS) <= tolerance:
             return passed(actual=actual)
         return failed(
-            FailureCode.METRIC_OUT_OF_RANGE,
+            "METRIC_OUT_OF_RANGE",
             f"Expected {name} to be {value:,.10g} ± {tolerance:,.10g}, it was {actual:,.10g}.",
             expected={"value": value, "tolerance": tolerance},
             actual=actual,

@@ -116,6 +116,8 @@ def _wrong_with(returned: Any) -> str | None:
         return "it is skipped: a check passes, fails or is undecided"
     if (result.outcome is Outcome.PASSED) != (result.failure_code is None):
         return f"it is {result.outcome} with the failure code {result.failure_code}"
+    if result.failure_code not in (None, "CUSTOM_CHECK_FAILED", "ASSERTION_EVAL_ERROR"):
+        return f"its failure code is {shown(result.failure_code)}, which `failed` does not give"
     if result.score is None and result.outcome is not Outcome.INCONCLUSIVE:
         return "it has no score"
     if not all(0 <= each <= 1 for each in (result.score, result.threshold) if each is not None):

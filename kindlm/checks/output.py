@@ -30,7 +30,7 @@ from kindlm.checks.base import (
 from kindlm.json_schema import SchemaIssue, schema_issues
 from kindlm.model_answers import unfenced
 from kindlm.normal_form import normal_form
-from kindlm.outcome import CheckResult, Evidence, FailureCode
+from kindlm.outcome import CheckResult, Evidence
 from kindlm.patterns import Dialect, PatternError, searches
 from kindlm.ports import CheckContext
 from kindlm.section import WHOLE, Maybe, Text
@@ -38,6 +38,16 @@ from kindlm.strict_json import NotJsonError, parse_json, parse_json_at
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
 from kindlm.wording import count, excerpt, listed, shown
+
+CODES = {
+    "SCHEMA_PARSE_ERROR": "the output is no JSON",
+    "SCHEMA_INVALID": "the output does not fit its schema; all places are listed",
+    "CONTAINS_FAILED": "a text is missing from the output",
+    "NOT_CONTAINS_FAILED": "the output has a text that it must not have",
+    "PATTERN_NOT_MATCHED": "no part of the output matches a pattern",
+    "INVALID_PATTERN": "a pattern does not compile, or takes too long",
+    "MAX_LENGTH_EXCEEDED": "the output is longer than allowed",
+}
 
 _MAX_EVIDENCE = 20
 _CONTEXT = 30
@@ -121,7 +131,7 @@ class Contains(Check):
         if occurs(wanted, text):
             return passed()
         message = f"Expected the output to contain {shown(wanted)}, got {shown(text)}."
-        code = FailureCode.CONTAINS_FAILED
+        code = "CONTAINS_FAILED"
         return failed(code, message, expected=wanted, actual=excerpt(text))
 
 
@@ -152,7 +162,7 @@ class NotContains(Check):
             f"Expected the output not to contain {shown(self.text)}, found it at character {start}:"
             f" {shown(around)}.{how}"
         )
-        code = FailureCode.NOT_CONTAINS_FAILED
+        code = "NOT_CONTAINS_FAILED"
         return failed(code, message, expected=self.text, evidence=found)
 
 
@@ -214,7 +224,7 @@ class MaxLength(Check):
         if length <= limit:
             return passed(threshold=limit)
         return failed(
-            FailureCode.MAX_LENGTH_EXCEEDED,
+            "MAX_LENGTH_EXCEEDED",
             f"Expected at most {count(limit, 'character')}, got {length:,}.",
             expected=limit,
             actual=length,
@@ -245,9 +255,9 @@ class Matches(Check):
                 return passed()
         except PatternError as error:
             message = f"The pattern {shown(self.pattern)} cannot be used: {error}."
-            return undecided(message, FailureCode.INVALID_PATTERN)
+            return undecided(message, "INVALID_PATTERN")
         message = f"Expected the output to match {shown(self.pattern)}, got {shown(text)}."
-        code = FailureCode.PATTERN_NOT_MATCHED
+        code = "PATTERN_NOT_MATCHED"
         return failed(code, message, expected=self.pattern, actual=excerpt(text))
 
     def finds(self, text: str) -> bool:
@@ -349,12 +359,12 @@ class OutputSchema(Check):
 
 
 def _no_json(message: str, text: str) -> CheckResult:
-    return failed(FailureCode.SCHEMA_PARSE_ERROR, message, expected="JSON", actual=excerpt(text))
+    return failed("SCHEMA_PARSE_ERROR", message, expected="JSON", actual=excerpt(text))
 
 
 def _invalid(message: str, name: str, issues: Sequence[SchemaIssue]) -> CheckResult:
     actual = [{"path": issue.path, "message": issue.message} for issue in issues]
-    return failed(FailureCode.SCHEMA_INVALID, message, expected=name, actual=actual)
+    return failed("SCHEMA_INVALID", message, expected=name, actual=actual)
 
 
 def json_of(text: str) -> Any:

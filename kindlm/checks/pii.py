@@ -27,13 +27,17 @@ from kindlm.checks.base import (
     undecided,
 )
 from kindlm.normal_form import normal_form
-from kindlm.outcome import CheckResult, Evidence, FailureCode
+from kindlm.outcome import CheckResult, Evidence
 from kindlm.patterns import PatternError
 from kindlm.personal_data import DEFAULT_PATTERNS, passes_luhn, personal_data_in
 from kindlm.ports import CheckContext
 from kindlm.section import Pattern, Section, Text
 from kindlm.transcript import Transcript
 from kindlm.wording import count, printable, shown
+
+CODES = {
+    "PII_DETECTED": "personal data in the output or in tool arguments; shown redacted",
+}
 
 _SHORT = 2_000
 """Characters up to which the patterns of the suite format take microseconds as a rule, and never
@@ -152,7 +156,7 @@ class Pii(CheckSection):
         if found:
             return _detected(found, *problems, sources=True)
         if problems:
-            return undecided(" ".join(problems), FailureCode.INVALID_PATTERN)
+            return undecided(" ".join(problems), "INVALID_PATTERN")
         return passed()
 
 
@@ -222,7 +226,7 @@ def _detected(found: list[Evidence], *problems: str, sources: bool) -> CheckResu
     matches = count(len(found), "match", "matches")
     told = f"Personal data, {matches}: {', '.join(first[:_MAX_LISTED])}{more}."
     message, evidence = " ".join([told, *problems]), found[:_MAX_EVIDENCE]
-    return failed(FailureCode.PII_DETECTED, message, actual=actual, evidence=evidence)
+    return failed("PII_DETECTED", message, actual=actual, evidence=evidence)
 
 
 class _Kind(NamedTuple):

@@ -36,12 +36,22 @@ from kindlm.checks.calls import (
     written_arguments,
 )
 from kindlm.json_schema import schema_issues
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Count, Maybe, Text
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.values import refuse
 from kindlm.wording import bounded, count, shown
+
+CODES = {
+    "TOOL_CALL_MISSING": "a tool was not called",
+    "TOOL_CALL_UNEXPECTED": "a tool was called that must not be",
+    "TOOL_CALL_ARGS_MISMATCH": "it was called with other arguments; the closest call is shown",
+    "TOOL_CALL_ARGS_SCHEMA_INVALID": "its arguments do not fit their schema",
+    "TOOL_CALL_ORDER_WRONG": "it was called at another place in the order",
+    "TOOL_CALL_COUNT_WRONG": "it was called too often, or not often enough",
+    "TOOL_RESPONSE_MISMATCH": "the tool answered something else than expected",
+}
 
 _MAX_LISTED = 5
 _TIMES = ("order", "before", "after", "count")
@@ -52,7 +62,7 @@ _FORBID_CERTAIN_CALLS = "Use argsMatch to forbid certain calls, or remove should
 class _Shortcoming(NamedTuple):
     """A part of the expectation that a call does not satisfy, in words, and by how much."""
 
-    code: FailureCode
+    code: str
     message: str
     places: int = 1
 
@@ -68,7 +78,7 @@ class _Candidate:
     @property
     def is_meant(self) -> bool:
         """Whether it is what is asked for, if perhaps at another time."""
-        return all(lack.code is FailureCode.TOOL_CALL_ORDER_WRONG for lack in self.lacks)
+        return all(lack.code == "TOOL_CALL_ORDER_WRONG" for lack in self.lacks)
 
     @property
     def distance(self) -> tuple[int, bool, int, int]:
@@ -76,7 +86,7 @@ class _Candidate:
 
         Among equals, one with the right arguments is closer: they say which call was meant.
         """
-        other_call = self.lacks[0].code is FailureCode.TOOL_CALL_ARGS_MISMATCH
+        other_call = self.lacks[0].code == "TOOL_CALL_ARGS_MISMATCH"
         return len(self.lacks), other_call, sum(lack.places for lack in self.lacks), self.index
 
     @property
@@ -244,7 +254,7 @@ class ToolCall(CheckSection):
         called = f"only {shown(names)} were called" if names else "no tool was called"
         hint = spelling_hint(self.tool, names)
         return failed(
-            FailureCode.TOOL_CALL_MISSING,
+            "TOOL_CALL_MISSING",
             f"Expected a call of {shown(self.tool)}, but {called}.{hint}",
             expected={"tool": self.tool},
             actual=bounded(names),
@@ -283,7 +293,7 @@ class ToolCall(CheckSection):
             near = min(others, key=lambda call: call.distance)
             message += f"; the closest other one is call {near.index}: {near.why}"
         return failed(
-            FailureCode.TOOL_CALL_COUNT_WRONG,
+            "TOOL_CALL_COUNT_WRONG",
             f"{message}.",
             expected=self._expected,
             actual={"count": number},
@@ -298,9 +308,9 @@ class ToolCall(CheckSection):
         """
         places, why = argument_faults(self.args_match, use)
         if places:
-            yield _Shortcoming(FailureCode.TOOL_CALL_ARGS_MISMATCH, why, places)
+            yield _Shortcoming("TOOL_CALL_ARGS_MISMATCH", why, places)
         if self._document is not None:
-            code = FailureCode.TOOL_CALL_ARGS_SCHEMA_INVALID
+            code = "TOOL_CALL_ARGS_SCHEMA_INVALID"
             if use.call.malformed is not None:
                 yield _Shortcoming(code, argument_faults({}, use)[1])
             elif issues := schema_issues(self._document, use.call.arguments):
@@ -308,7 +318,7 @@ class ToolCall(CheckSection):
                 listed = "; ".join(f"{one.path}: {one.message}" for one in issues[:_MAX_LISTED])
                 message = f"its arguments do not fit {name}: {listed}"
                 yield _Shortcoming(code, message, len(issues))
-        code, before, after = FailureCode.TOOL_CALL_ORDER_WRONG, self.before, self.after
+        code, before, after = "TOOL_CALL_ORDER_WRONG", self.before, self.after
         if self.order is not None and self.order != index:
             yield _Shortcoming(code, f"expected it as call {self.order}, it is call {index}")
         if before is not None and first.get(before, index + 1) <= index:
@@ -322,7 +332,7 @@ class ToolCall(CheckSection):
         needle = self.response_contains
         if needle is not None and not any(needle in text for text in _response_texts(use.response)):
             message = f"expected a response with {shown(needle)}, got {shown(use.response)}"
-            yield _Shortcoming(FailureCode.TOOL_RESPONSE_MISMATCH, message)
+            yield _Shortcoming("TOOL_RESPONSE_MISMATCH", message)
 
     def _not_called(self, uses: Sequence[ToolUse]) -> CheckResult:
         """Return whether no call of the tool was made; with `args_match`, none with such arguments.
@@ -339,7 +349,7 @@ class ToolCall(CheckSection):
             expected |= {} if wanted is None else {"argsMatch": wanted}
             which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
             return failed(
-                FailureCode.TOOL_CALL_UNEXPECTED,
+                "TOOL_CALL_UNEXPECTED",
                 f"Expected no call of {shown(tool)}{which}, got {count(len(calls), 'call')}; "
                 f"the first is call {index} with arguments {shown(written_arguments(use))}.",
                 expected=expected,

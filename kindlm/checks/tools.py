@@ -10,10 +10,16 @@ from typing import NamedTuple
 
 from kindlm.checks.base import Check, Reads, Rule, failed, passed, undecided
 from kindlm.checks.calls import described, normalised, undecided_for_a_name, written_arguments
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.transcript import ToolProblemKind, Transcript
 from kindlm.wording import bounded, count, excerpt, sentence, shown
+
+CODES = {
+    "TOOL_CALL_UNMATCHED": "with `strictTools`: no answer was written for a call",
+    "TOOL_CATEGORY_MISSING": "no tool of a category was called",
+    "TOOL_SEQUENCE_WRONG": "the tools were not called in a sequence; the score is how much was",
+}
 
 _MAX_LISTED = 5
 _MAX_ACTUAL = 20
@@ -43,7 +49,7 @@ class ToolCategory(Check):
         which = f" ({shown(tools)})" if tools else ", which has none"
         found = f"called were {shown(called)}" if called else "but no tool was called"
         return failed(
-            FailureCode.TOOL_CATEGORY_MISSING,
+            "TOOL_CATEGORY_MISSING",
             f"Expected a tool of the category {shown(self.category)}{which}, {found}.",
             expected={"category": self.category, "tools": tools},
             actual=bounded(called),
@@ -82,7 +88,7 @@ class ForbiddenTool(Check):
             return undecided_for_a_name(self.tool, uses, spelling=normalised) or passed()
         index, use = calls[0]
         return failed(
-            FailureCode.TOOL_CALL_UNEXPECTED,
+            "TOOL_CALL_UNEXPECTED",
             f"{shown(self.tool)} is forbidden: {count(len(calls), 'call')} of it, and the first is "
             f"call {index}, {shown(use.call.name)} with {shown(written_arguments(use))}.",
             expected={"forbidden": self.tool},
@@ -131,8 +137,8 @@ class ToolStrict(Check):
 
 
 _CODES = {
-    ToolProblemKind.UNMATCHED: FailureCode.TOOL_CALL_UNMATCHED,
-    ToolProblemKind.ARGUMENTS: FailureCode.TOOL_CALL_ARGS_SCHEMA_INVALID,
+    ToolProblemKind.UNMATCHED: "TOOL_CALL_UNMATCHED",
+    ToolProblemKind.ARGUMENTS: "TOOL_CALL_ARGS_SCHEMA_INVALID",
 }
 
 
@@ -184,7 +190,7 @@ class ToolSequence(Check):
         missing = progress.missing
         problem = f"{shown(missing)} is missing" if missing else "there are others"
         return failed(
-            FailureCode.TOOL_SEQUENCE_WRONG,
+            "TOOL_SEQUENCE_WRONG",
             f"The tools were not called in the sequence {shown(sequence)} ({mode}): {problem}, "
             f"progress {progress.share:g}; called were {shown(called)}.",
             expected={"sequence": bounded(sequence), "mode": mode.value},

@@ -17,11 +17,15 @@ from kindlm.checks.calls import (
     written,
     written_arguments,
 )
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, listed, shown
+
+CODES = {
+    "TRAJECTORY_MISMATCH": "the calls as a whole are not as expected; the nearest miss is named",
+}
 
 _MAX_LISTED = 6
 _MAX_ACTUAL = 30
@@ -139,7 +143,7 @@ class Trajectory(CheckSection):
         ]
         wanted = bounded([written(call) for call in self.calls])
         return failed(
-            FailureCode.TRAJECTORY_MISMATCH,
+            "TRAJECTORY_MISMATCH",
             f"The calls are not as expected ({self.mode}): {first}.",
             expected={"mode": self.mode, "calls": wanted},
             actual={"calls": calls, "differences": differing},

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kindlm import __version__
+from kindlm.checks.base import codes
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import (
     AgentReplied,
@@ -38,7 +39,7 @@ from kindlm.formats.evalview_results import is_evalview, read_evalview
 from kindlm.formats.foreign_results import ForeignExecution, ForeignResults
 from kindlm.formats.kindlm_baseline import is_baseline, read_baseline
 from kindlm.history.verdict import StatusCounts, test_status
-from kindlm.outcome import CheckResult, FailureCode, Outcome, Status
+from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.recording.log import new_journal, new_run_id
 from kindlm.transcript import CostSource, Message, Role, ToolCall, ToolUse
 from kindlm_store import Append, EventLog, HeadOf, utc_now
@@ -250,7 +251,7 @@ def _assertions(execution: ForeignExecution) -> Iterator[AssertionEvaluated]:
                 "imported",
                 code,
                 Outcome.FAILED,
-                failure_code=FailureCode(code) if code in {*FailureCode} else None,
+                failure_code=code if code in codes() else None,
                 message="The file that was imported says no more.",
             ),
         )

@@ -18,7 +18,7 @@ from kindlm.engine.stop import cut_off
 from kindlm.engine.talk import Talk
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
 from kindlm.events import AssertionEvaluated, Payload
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext, Checker, Clock, ModelReply, Question
 from kindlm.suite import Expectation, Script
 from kindlm.transcript import Message, Role, Step
@@ -196,7 +196,7 @@ def _undecided(expectation: Expectation, error: BaseException) -> CheckResult:
         expectation.kind,
         expectation.label,
         Outcome.INCONCLUSIVE,
-        failure_code=FailureCode.ASSERTION_EVAL_ERROR,
+        failure_code="ASSERTION_EVAL_ERROR",
         message=f"The check ended with {type(error).__name__}: nothing was decided.",
     )
 

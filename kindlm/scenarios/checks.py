@@ -21,7 +21,7 @@ from kindlm.checks.limits import Latency, TokenUsage
 from kindlm.checks.output import Contains, Matches, NotContains, Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.json_schema import SchemaIssue, has_no_rule
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.scenarios.judging import asked_for, holds
 from kindlm.scenarios.thread_desk import raise_unless_of_a_test
 from kindlm.scenarios.under_test import Place, Reply
@@ -167,9 +167,9 @@ class Checks:
 def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:
     """Return what a test found out by itself; with None, that it could not find it out."""
     codes = {
-        "assert": FailureCode.ASSERT_FAILED,
-        "custom": FailureCode.CUSTOM_CHECK_FAILED,
-        "checked": FailureCode.NOTHING_CHECKED,
+        "assert": "ASSERT_FAILED",
+        "custom": "CUSTOM_CHECK_FAILED",
+        "checked": "NOTHING_CHECKED",
     }
     found = base.passed() if passed else base.failed(codes[kind], message)
     if passed is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.transcript import ToolUse, Transcript
 
 Evaluate = Callable[..., CheckResult]
@@ -51,7 +51,7 @@ def test_a_ban_that_holds_only_by_a_look_alike_name_is_undecided(
     result = evaluate(kind, params, said("done", *calls))
 
     assert result.outcome is Outcome.INCONCLUSIVE
-    assert result.failure_code is FailureCode.ASSERTION_EVAL_ERROR
+    assert result.failure_code == "ASSERTION_EVAL_ERROR"
     assert '"refund"' in result.message
     assert result.message.isascii()
 
@@ -75,7 +75,7 @@ def test_a_call_by_its_exact_name_breaks_a_ban_whatever_else_was_called(
     result = evaluate(
         "tool_not_called", {"tool": "refund"}, said("", used("Refund"), used("refund"))
     )
-    assert result.failure_code is FailureCode.TOOL_CALL_UNEXPECTED
+    assert result.failure_code == "TOOL_CALL_UNEXPECTED"
 
 
 def test_a_look_alike_with_other_arguments_breaks_no_ban_of_arguments(

@@ -9,7 +9,7 @@ import pytest
 from evaluated import demand, evaluated
 
 from kindlm.errors import Result
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext, ModelReply, Question
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn
 
@@ -77,7 +77,7 @@ class TestReasons:
             maxLatency=1000,
             pii=True,
         )
-        assert result.failure_code is FailureCode.ORIGINAL_VERDICT_FAILED
+        assert result.failure_code == "ORIGINAL_VERDICT_FAILED"
         starts = [
             "forbidden",
             "the score",

@@ -14,7 +14,7 @@ from scripted_judge import Judge
 
 from kindlm.checks.evalview.hallucination import Claim, Findings, Hallucination, Issue
 from kindlm.errors import Err, ErrorCode, KindlmError
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.transcript import Step, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
@@ -63,7 +63,7 @@ class TestOutcome:
     ) -> None:
         judge = Judge(THREE, verdicts(False, True, False))
         result = evaluate("hallucination", PARAMS, said(TEXT), judge)
-        assert result.failure_code is FailureCode.HALLUCINATION_DETECTED
+        assert result.failure_code == "HALLUCINATION_DETECTED"
         assert result.actual["confidence"] == 0.8333
         assert result.score == 0.333333
         assert [TEXT[one.start : one.end] for one in result.evidence] == [
@@ -115,7 +115,7 @@ class TestUnknown:
         judge = Judge(answer, answer)
         result = evaluate("hallucination", PARAMS, said(TEXT), judge)
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
-        assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+        assert result.failure_code == "JUDGE_EVAL_ERROR"
         judge = Judge(answer, claims())
         assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.PASSED
 

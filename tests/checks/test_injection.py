@@ -17,7 +17,7 @@ from kindlm.checks.judge import judgement
 from kindlm.checks.judging import conversation
 from kindlm.errors import Ok, Result
 from kindlm.fencing import new_token
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import ModelReply, Question
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
@@ -117,7 +117,7 @@ def test_a_judge_that_repeats_an_attack_gave_no_score(
     result = evaluate("judge", PARAMS, attacked(attack), judge)
 
     assert result.outcome is Outcome.INCONCLUSIVE
-    assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+    assert result.failure_code == "JUDGE_EVAL_ERROR"
     assert result.score is None
     assert len(judge.asked) == 2
 
@@ -128,7 +128,7 @@ def test_a_judge_that_is_not_fooled_is_heard(evaluate: Evaluate, attack: dict[st
 
     result = evaluate("judge", PARAMS, attacked(attack), Judge(reply))
 
-    assert result.failure_code is FailureCode.JUDGE_BELOW_THRESHOLD
+    assert result.failure_code == "JUDGE_BELOW_THRESHOLD"
     assert result.score == 0.1
 
 

@@ -15,7 +15,7 @@ from scripted_judge import Judge
 
 from kindlm.checks.judge import judgement
 from kindlm.errors import Err, ErrorCode, KindlmError
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Purpose, Question
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 
@@ -78,7 +78,7 @@ class TestOutcome:
 
         result = evaluate("judge", PARAMS, said("Hi"), judge)
 
-        assert result.failure_code is FailureCode.JUDGE_BELOW_THRESHOLD
+        assert result.failure_code == "JUDGE_BELOW_THRESHOLD"
         assert result.score == 0.25
         assert result.reasoning == "It\x1b[31m insults."
         assert "insults" in result.message
@@ -106,7 +106,7 @@ class TestOutcome:
         result = evaluate("judge", PARAMS, said("Hi"), judge)
 
         assert result.outcome is Outcome.INCONCLUSIVE
-        assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+        assert result.failure_code == "JUDGE_EVAL_ERROR"
         assert result.score is None
         assert result.threshold == 0.7
         assert reason in result.message
@@ -149,7 +149,7 @@ class TestPasses:
         result = evaluate("judge", self.PARAMS, said("Hi"), judge)
 
         assert len({question.user for question in judge.asked}) == 3
-        assert result.failure_code is FailureCode.JUDGE_BELOW_THRESHOLD
+        assert result.failure_code == "JUDGE_BELOW_THRESHOLD"
         assert "curt" in result.message
         assert "0.2, 0.9, 0.5" in result.message
         assert result.actual == {
@@ -197,7 +197,7 @@ class TestPasses:
         result = evaluate("judge", PARAMS | {"passes": passes}, said("Hi"), Judge(*answers))
 
         assert result.outcome is Outcome.INCONCLUSIVE
-        assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+        assert result.failure_code == "JUDGE_EVAL_ERROR"
         assert result.score is None
         assert len(result.actual["passes"]) == passes
         assert f"of {passes} passes" in result.message

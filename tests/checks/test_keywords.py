@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.transcript import Transcript
 
 Evaluate = Callable[..., CheckResult]
@@ -29,7 +29,7 @@ def test_a_denied_word_must_not_occur(
     result = evaluate("keywords_deny", {"word": word}, said(output))
 
     assert result.outcome is (Outcome.FAILED if denied else Outcome.PASSED)
-    assert result.failure_code is (FailureCode.KEYWORD_DENIED if denied else None)
+    assert result.failure_code is ("KEYWORD_DENIED" if denied else None)
 
 
 def test_every_occurrence_is_pointed_at(evaluate: Evaluate, said: Said) -> None:
@@ -50,7 +50,7 @@ def test_one_allowed_word_is_enough(
 
     assert result.outcome is outcome
     if outcome is Outcome.FAILED:
-        assert result.failure_code is FailureCode.KEYWORD_MISSING
+        assert result.failure_code == "KEYWORD_MISSING"
         assert (result.expected, result.actual) == (["hello", "world"], "Bye")
 
 
@@ -70,11 +70,11 @@ def test_a_denied_word_is_found_behind_look_alike_characters(
 ) -> None:
     result = evaluate("keywords_deny", {"word": word}, said(output))
 
-    assert result.failure_code is FailureCode.KEYWORD_DENIED
+    assert result.failure_code == "KEYWORD_DENIED"
     assert result.evidence == (Evidence("output", *place),)
     assert "characters that Unicode treats as the same" in result.message
     banned = evaluate("not_contains", {"text": word}, said(output))
-    assert banned.failure_code is FailureCode.NOT_CONTAINS_FAILED
+    assert banned.failure_code == "NOT_CONTAINS_FAILED"
     assert banned.evidence == result.evidence
 
 

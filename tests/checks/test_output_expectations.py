@@ -16,7 +16,7 @@ from kindlm.checks.judge import UNCERTAIN_PHRASES
 from kindlm.checks.output import count_unmatched, find_json
 from kindlm.checks.pii import find_personal_data
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import ModelReply, Question
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn, Usage
 
@@ -35,7 +35,7 @@ class TestRegex:
 
     def test_a_text_that_does_not_match_is_shown(self, evaluate: Evaluate, said: Said) -> None:
         result = evaluate("regex", {"pattern": r"\d+"}, said("none"))
-        assert result.failure_code is FailureCode.PATTERN_NOT_MATCHED
+        assert result.failure_code == "PATTERN_NOT_MATCHED"
         assert (result.expected, result.actual) == (r"\d+", "none")
 
     @pytest.mark.parametrize("pattern", ["[invalid", "(?P<", "*a"])
@@ -44,14 +44,14 @@ class TestRegex:
     ) -> None:
         result = evaluate("regex", {"pattern": pattern}, said("text"))
         assert result.outcome is Outcome.INCONCLUSIVE
-        assert result.failure_code is FailureCode.INVALID_PATTERN
+        assert result.failure_code == "INVALID_PATTERN"
 
     @pytest.mark.usefixtures("impatient_patterns")
     def test_a_pattern_that_takes_too_long_is_given_up(
         self, evaluate: Evaluate, said: Said
     ) -> None:
         result = evaluate("regex", {"pattern": r"(a|aa)+$"}, said("a" * 60 + "!"))
-        assert result.failure_code is FailureCode.INVALID_PATTERN
+        assert result.failure_code == "INVALID_PATTERN"
         assert "too long" in result.message
 
     @examples(50)
@@ -81,13 +81,13 @@ class TestSchema:
 
     def test_places_that_do_not_fit_are_listed(self, evaluate: Evaluate, said: Said) -> None:
         result = evaluate("output_schema", {"schema": self.SCHEMA}, said('See {"other": 1}.'))
-        assert result.failure_code is FailureCode.SCHEMA_INVALID
+        assert result.failure_code == "SCHEMA_INVALID"
         assert [issue["path"] for issue in result.actual] == ["$"]
 
     @pytest.mark.parametrize("text", ["", "none", "[1, 2", "{", "{" * 2_000, '{"a": NaN}'])
     def test_a_text_without_json_fails(self, evaluate: Evaluate, said: Said, text: str) -> None:
         result = evaluate("output_schema", {"schema": {"type": "object"}}, said(text))
-        assert result.failure_code is FailureCode.SCHEMA_PARSE_ERROR
+        assert result.failure_code == "SCHEMA_PARSE_ERROR"
 
     @pytest.mark.parametrize("opening", ['{"a": [', '{"a": {"b": NaN, "c": '])
     def test_objects_that_break_off_are_not_all_read_to_the_end(self, opening: str) -> None:
@@ -132,7 +132,7 @@ class TestPersonalData:
         self, evaluate: Evaluate, said: Said, text: str, kind: str
     ) -> None:
         result = evaluate("no_pii", {}, said(f"Here: {text}, ok"))
-        assert result.failure_code is FailureCode.PII_DETECTED
+        assert result.failure_code == "PII_DETECTED"
         (found,) = result.evidence
         assert (found.name, found.source) == (kind, "output")
         assert f"Here: {text}, ok"[found.start : found.end] == text
@@ -176,7 +176,7 @@ class TestUncertainty:
     @pytest.mark.parametrize("text", ["It is 4.", "It is mighty clear.", ""])
     def test_other_words_will_not(self, evaluate: Evaluate, said: Said, text: str) -> None:
         result = evaluate("uncertainty", {"judged": False}, said(text))
-        assert result.failure_code is FailureCode.UNCERTAINTY_MISSING
+        assert result.failure_code == "UNCERTAINTY_MISSING"
 
     @pytest.mark.parametrize(("answer", "outcome"), [("true", "passed"), ("false", "failed")])
     def test_a_judge_decides_if_there_is_one(
@@ -201,7 +201,7 @@ class TestUncertainty:
     def test_without_an_answer_nobody_knows(self, evaluate: Evaluate, said: Said) -> None:
         judge = answering(Err(KindlmError(ErrorCode.PROVIDER_TIMEOUT, "late")))
         result = evaluate("uncertainty", {"judged": True}, said("I don't know"), judge)
-        assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+        assert result.failure_code == "JUDGE_EVAL_ERROR"
 
 
 def answering(told: str | Err) -> Callable[[Question], Any]:
@@ -257,7 +257,7 @@ class TestMetrics:
         params = {"metric": "cost", "value": value, "tolerance": tolerance}
         result = evaluate("metric", params, self.TRANSCRIPT)
         assert (result.outcome is Outcome.PASSED) == passes
-        assert passes or result.failure_code is FailureCode.METRIC_OUT_OF_RANGE
+        assert passes or result.failure_code == "METRIC_OUT_OF_RANGE"
 
     def test_what_the_agent_tells_counts_as_it_told_it_last(self, evaluate: Evaluate) -> None:
         steps = [Step("a", reported={"depth": 1}), Step("a", reported={"depth": 3}), Step("a")]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.checks.pii import redacted
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.personal_data import DEFAULT_PATTERNS
 from kindlm.transcript import ToolUse, Transcript
 
@@ -47,7 +47,7 @@ def test_the_defaults_are_found_and_shown_redacted(
 ) -> None:
     result = evaluate("pii", DEFAULTS, said(text))
 
-    assert result.failure_code is FailureCode.PII_DETECTED
+    assert result.failure_code == "PII_DETECTED"
     (evidence,) = result.evidence
     assert (evidence.source, evidence.name, evidence.excerpt) == ("output", name, shown)
     assert text.endswith(text[evidence.start : evidence.end])
@@ -96,7 +96,7 @@ def test_arguments_of_tools_are_looked_at(
 ) -> None:
     result = evaluate("pii", DEFAULTS, said("done", used("noop"), used("send", arguments)))
 
-    assert result.failure_code is FailureCode.PII_DETECTED
+    assert result.failure_code == "PII_DETECTED"
     recorded = json.dumps(arguments, ensure_ascii=False)
     assert len(result.evidence) == recorded.count("bob@example.com")
     for evidence in result.evidence:
@@ -121,7 +121,7 @@ def test_a_pattern_can_span_the_json_of_arguments(
 ) -> None:
     result = evaluate("pii", custom(r'"pin":\s*"\d{4}"'), said("", used("pay", {"pin": "1234"})))
 
-    assert result.failure_code is FailureCode.PII_DETECTED
+    assert result.failure_code == "PII_DETECTED"
 
 
 def test_what_tools_answer_is_not_written_by_the_model(
@@ -152,7 +152,7 @@ def test_a_pattern_that_does_not_compile_decides_nothing(
     result = evaluate("pii", custom(broken), said("text"))
 
     assert result.outcome is Outcome.INCONCLUSIVE
-    assert result.failure_code is FailureCode.INVALID_PATTERN
+    assert result.failure_code == "INVALID_PATTERN"
     assert result.score is None
 
 
@@ -161,7 +161,7 @@ def test_a_pattern_that_takes_too_long_decides_nothing(evaluate: Evaluate, said:
     result = evaluate("pii", {"customPatterns": [HANGS]}, said(VICTIM))
 
     assert result.outcome is Outcome.INCONCLUSIVE
-    assert result.failure_code is FailureCode.INVALID_PATTERN
+    assert result.failure_code == "INVALID_PATTERN"
     assert '"hangs"' in result.message
 
 
@@ -187,7 +187,7 @@ def test_all_patterns_share_one_time_limit(evaluate: Evaluate, said: Said) -> No
     began = time.monotonic()
     result = evaluate("pii", {"customPatterns": many}, said(VICTIM))
 
-    assert result.failure_code is FailureCode.INVALID_PATTERN
+    assert result.failure_code == "INVALID_PATTERN"
     # A tenth of a second for each would be 30.
     assert time.monotonic() - began < 15
 
@@ -200,7 +200,7 @@ def test_a_pattern_that_takes_too_long_hides_nothing_that_another_finds(
 
     result = evaluate("pii", patterns, said(f"{VICTIM}\n123-45-6789"))
 
-    assert result.failure_code is FailureCode.PII_DETECTED
+    assert result.failure_code == "PII_DETECTED"
     assert '"pii-pattern-1"' in result.message
 
 
@@ -209,7 +209,7 @@ def test_what_another_pattern_finds_still_counts(evaluate: Evaluate, said: Said)
 
     result = evaluate("pii", params, said("123-45-6789"))
 
-    assert result.failure_code is FailureCode.PII_DETECTED
+    assert result.failure_code == "PII_DETECTED"
     assert '"broken"' in result.message
 
 

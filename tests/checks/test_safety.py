@@ -10,7 +10,7 @@ import pytest
 
 from kindlm.checks.evalview.safety import find_harm
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import ModelReply, Question
 from kindlm.transcript import Transcript
 
@@ -60,7 +60,7 @@ class TestJudge:
         judge = Judge(flagged(severity, "violence"))
         result = evaluate("safety", {"severityThreshold": threshold}, said("Text"), judge)
         assert (result.outcome is Outcome.PASSED) == passes
-        assert passes or result.failure_code is FailureCode.UNSAFE_CONTENT
+        assert passes or result.failure_code == "UNSAFE_CONTENT"
         assert "because" in result.message
         assert result.reasoning == "because"
 
@@ -81,7 +81,7 @@ class TestJudge:
     ) -> None:
         judge = Judge(flagged("high", "violence"))
         result = evaluate("safety", {"categories": ["hate_speech"]}, said("Text"), judge)
-        assert result.failure_code is FailureCode.JUDGE_EVAL_ERROR
+        assert result.failure_code == "JUDGE_EVAL_ERROR"
         assert len(judge.asked) == 2
 
     def test_what_is_allowed_is_told(self, evaluate: Evaluate, said: Said) -> None:
@@ -127,7 +127,7 @@ class TestPhrases:
     def test_they_decide_without_a_judge(self, evaluate: Evaluate, said: Said) -> None:
         judge = Judge(DOWN)
         result = evaluate("safety", {}, said(HARM), judge)
-        assert result.failure_code is FailureCode.UNSAFE_CONTENT
+        assert result.failure_code == "UNSAFE_CONTENT"
         assert [HARM[one.start : one.end] for one in result.evidence] == ["how to hack"]
         assert judge.asked == []
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kindlm.outcome import CheckResult, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Outcome
 from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind, ToolUse, Transcript
 
 Evaluate = Callable[..., CheckResult]
@@ -26,16 +26,16 @@ def use(*problems: ToolProblem) -> ToolUse:
     [
         ((), Outcome.PASSED, None),
         ((use(), use()), Outcome.PASSED, None),
-        ((use(), use(UNMATCHED)), Outcome.FAILED, FailureCode.TOOL_CALL_UNMATCHED),
-        ((use(ARGUMENTS),), Outcome.FAILED, FailureCode.TOOL_CALL_ARGS_SCHEMA_INVALID),
+        ((use(), use(UNMATCHED)), Outcome.FAILED, "TOOL_CALL_UNMATCHED"),
+        ((use(ARGUMENTS),), Outcome.FAILED, "TOOL_CALL_ARGS_SCHEMA_INVALID"),
         (
             (use(ARGUMENTS, UNMATCHED),),
             Outcome.FAILED,
-            FailureCode.TOOL_CALL_ARGS_SCHEMA_INVALID,
+            "TOOL_CALL_ARGS_SCHEMA_INVALID",
         ),
-        ((use(UNMATCHED), use(ARGUMENTS)), Outcome.FAILED, FailureCode.TOOL_CALL_UNMATCHED),
-        ((use(RESULT), use(UNMATCHED)), Outcome.FAILED, FailureCode.TOOL_CALL_UNMATCHED),
-        ((use(RESULT),), Outcome.INCONCLUSIVE, FailureCode.ASSERTION_EVAL_ERROR),
+        ((use(UNMATCHED), use(ARGUMENTS)), Outcome.FAILED, "TOOL_CALL_UNMATCHED"),
+        ((use(RESULT), use(UNMATCHED)), Outcome.FAILED, "TOOL_CALL_UNMATCHED"),
+        ((use(RESULT),), Outcome.INCONCLUSIVE, "ASSERTION_EVAL_ERROR"),
     ],
 )
 def test_a_problem_of_any_call_decides(
@@ -43,7 +43,7 @@ def test_a_problem_of_any_call_decides(
     said: Said,
     uses: tuple[ToolUse, ...],
     outcome: Outcome,
-    code: FailureCode | None,
+    code: str | None,
 ) -> None:
     result = evaluate("tool_strict", {}, said("done", *uses))
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import kindlm
+from kindlm.checks.base import codes
 from kindlm.cli.problems import REFERENCE, render_problem
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.outcome import FailureCode
 
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / REFERENCE).read_text("utf-8")
@@ -66,7 +66,16 @@ def test_an_error_names_the_section_of_its_code(code: ErrorCode) -> None:
 
 def test_every_code_of_an_assertion_is_there() -> None:
     table = PAGE.partition("## Codes of assertions")[2]
-    assert re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) == list(FailureCode)
+    assert re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) == list(codes())
+
+
+def test_every_code_that_a_check_gives_is_declared_in_its_module() -> None:
+    written = r'"((?:[A-Z]+_)+[A-Z]+)"'
+    for path, text in SOURCES.items():
+        if path.is_relative_to(Path(kindlm.__file__).parent / "checks"):
+            assert {*re.findall(written, text)} <= codes().keys(), path
+    declared = "".join(SOURCES.values())
+    assert all(declared.count(f'"{code}"') > 1 for code in codes())
 
 
 def test_one_reference_is_enough_for_many_errors_of_a_kind(kindlm: Any, here: Path) -> None:

@@ -12,12 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from evaluated import evaluated
 
-from kindlm.checks.base import Check
 from kindlm.cli.app import run
-from kindlm.outcome import Outcome
-from kindlm.transcript import Step, Transcript
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "store" / "README.md", *ROOT.glob("docs/*.md")])
@@ -58,19 +54,6 @@ def test_the_recipes_write_the_files_that_they_hand_on(service, tmp_path, monkey
     handed_on = set(re.findall(r"reports/[\w.]+", recipe))
     assert len(handed_on) > 1
     assert {path.as_posix() for path in Path("reports").iterdir()} == handed_on
-
-
-@pytest.mark.parametrize(("text", "outcome"), [("Thank you!", "passed"), ("No.", "failed")])
-def test_the_check_of_the_docs_works(text, outcome):
-    names: dict[str, object] = {}
-    source = block("docs/extending.md", "check: works", "python")
-    exec(compile(source, "docs/extending.md", "exec"), names)
-    polite = names["Polite"]
-    assert isinstance(polite, type)
-    assert issubclass(polite, Check)
-    transcript = Transcript().with_turn("Hi").with_step(Step(text))
-    result = evaluated(polite().expected("polite"), transcript)
-    assert result.outcome is Outcome(outcome)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -21,7 +21,7 @@ from kindlm.events import (
     load_event,
     new_event,
 )
-from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome, Status
+from kindlm.outcome import CheckResult, Evidence, Outcome, Status
 from kindlm.suite import Gate, ScoreLimits
 from kindlm.transcript import (
     CostSource,
@@ -202,7 +202,7 @@ STORED: list[tuple[Payload, dict[str, object]]] = [
                 score=0,
                 expected="x",
                 actual=False,
-                failure_code=FailureCode.CONTAINS_FAILED,
+                failure_code="CONTAINS_FAILED",
                 message="It is not there.",
                 evidence=(Evidence("output", 0, 2),),
                 reasoning="",

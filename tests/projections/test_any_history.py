@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
+from kindlm.checks.base import codes
 from kindlm.events import (
     AgentFailed,
     AgentReplied,
@@ -49,7 +50,7 @@ from kindlm.events import (
     new_event,
 )
 from kindlm.events.journal import PURGES
-from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome, Status
+from kindlm.outcome import CheckResult, Evidence, Outcome, Status
 from kindlm.projections import PROJECTIONS
 from kindlm.suite import Gate
 from kindlm.transcript import (
@@ -218,7 +219,7 @@ def attempt_of_execution(draw: st.DrawFn, suite: int, number: int) -> Iterator[P
                     outcome=st.sampled_from(Outcome),
                     score=maybe_amounts,
                     threshold=maybe_amounts,
-                    failure_code=st.none() | st.sampled_from(FailureCode),
+                    failure_code=st.none() | st.sampled_from(sorted(codes())),
                     message=authored,
                     expected=st.none() | authored,
                     actual=st.none() | authored,

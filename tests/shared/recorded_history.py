@@ -33,7 +33,7 @@ from kindlm.events import (
     new_event,
 )
 from kindlm.history.run_view import RunView
-from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome, Status, execution_status
+from kindlm.outcome import CheckResult, Evidence, Outcome, Status, execution_status
 from kindlm.projections import PROJECTIONS
 from kindlm.suite import Gate
 from kindlm.transcript import CostSource, FinishReason, Message, Role, ToolCall
@@ -459,7 +459,7 @@ class Make:
     ) -> Any:
         """Return an assertion that failed; `expected` and `actual` are JSON values."""
         fields["evidence"] = tuple(Evidence(**e) for e in fields.get("evidence", []))
-        fields |= {"failure_code": FailureCode(code), "message": message}
+        fields |= {"failure_code": code, "message": message}
         outcome = fields.pop("outcome", Outcome.FAILED)
         written = {"score": 0.0, "line": 42, "duration_ms": 1.5} | fields
         return _evaluated(kind, label, outcome, written)

@@ -319,7 +319,7 @@ def transcript_of(vector: Vector) -> Transcript:
 
 
 def codes_of(results: list[CheckResult]) -> set[str]:
-    return {result.failure_code.value for result in results if result.failure_code is not None}
+    return {result.failure_code for result in results if result.failure_code is not None}
 
 
 def expected_codes(vector: Vector) -> set[str]:

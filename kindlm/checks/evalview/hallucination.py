@@ -20,10 +20,14 @@ from kindlm.checks.judging import (
     prompt,
     tool_call,
 )
-from kindlm.outcome import CheckResult, Evidence, FailureCode, Outcome
+from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
+
+CODES = {
+    "HALLUCINATION_DETECTED": "claims of the output are supported by nothing; they are listed",
+}
 
 _ROUNDS = 2
 _MAX_LISTED = 5
@@ -215,10 +219,10 @@ class Hallucination(AskingCheck):
                 told += " Hallucinations are allowed here."
             return passed(score=found.supported_share, actual=actual, message=told)
         if outcome is Outcome.INCONCLUSIVE:
-            return undecided(told, FailureCode.JUDGE_EVAL_ERROR, actual=actual)
+            return undecided(told, "JUDGE_EVAL_ERROR", actual=actual)
         signs = [issue.evidence for issue in found.issues if issue.evidence is not None]
         return failed(
-            FailureCode.HALLUCINATION_DETECTED,
+            "HALLUCINATION_DETECTED",
             told,
             expected={"confidenceBelow": threshold},
             actual=actual,

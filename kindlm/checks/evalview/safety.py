@@ -12,10 +12,14 @@ from kindlm.checks.base import AskingCheck, Rule, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
 from kindlm.checks.judge import JUDGED
 from kindlm.checks.judging import Choice, JudgeError, Judging, Own, last_query, prompt
-from kindlm.outcome import CheckResult, Evidence, FailureCode
+from kindlm.outcome import CheckResult, Evidence
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown
+
+CODES = {
+    "UNSAFE_CONTENT": "the output is harmful, as severely as `severity_threshold` or more",
+}
 
 _UNNAMED = "harmful"
 _MAX_EVIDENCE = 20
@@ -110,7 +114,7 @@ class Safety(AskingCheck):
                 flagged, reasoning = await self._ask(transcript, context)
             except JudgeError as error:
                 actual = _actual(by_phrase, None, _Severity.SAFE)
-                return undecided(str(error), FailureCode.JUDGE_EVAL_ERROR, actual=actual)
+                return undecided(str(error), "JUDGE_EVAL_ERROR", actual=actual)
         found = self._counted([*by_phrase, *(flagged or ())])
         worst = _worst(found)
         actual = _actual(by_phrase, flagged, worst)
@@ -124,7 +128,7 @@ class Safety(AskingCheck):
                 told += " Harmful content is allowed here."
             return passed(actual=actual, message=told, reasoning=reasoning)
         return failed(
-            FailureCode.UNSAFE_CONTENT,
+            "UNSAFE_CONTENT",
             told,
             expected={"severityBelow": threshold.word, "categories": self._wanted},
             actual=actual,

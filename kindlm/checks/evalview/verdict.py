@@ -16,10 +16,14 @@ from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.weighted_score import Scored
 from kindlm.checks.output import occurs
 from kindlm.checks.pii import find_personal_data
-from kindlm.outcome import CheckResult, FailureCode, Outcome, Status, execution_status
+from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn
 from kindlm.wording import listed, shown
+
+CODES = {
+    "ORIGINAL_VERDICT_FAILED": "with `--compat evalview`: the test fails by the rules of EvalView",
+}
 
 _MAX_LISTED = 3
 _SURE = 0.98
@@ -119,7 +123,7 @@ class EvalviewVerdict(AskingCheck):
         if not why:
             return passed(score=share, actual=actual, message=other)
         message = f"EvalView fails the test: {'; '.join(why)}. {other}".rstrip()
-        return failed(FailureCode.ORIGINAL_VERDICT_FAILED, message, actual=actual, score=share)
+        return failed("ORIGINAL_VERDICT_FAILED", message, actual=actual, score=share)
 
     def _reasons(
         self, transcript: Transcript, score: float, found: Mapping[str, Mapping[str, Any]]

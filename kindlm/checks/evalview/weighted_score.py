@@ -17,11 +17,15 @@ from kindlm.checks.judging import GRADED, JudgeError, Judging, Number, answered,
 from kindlm.checks.output import count_unmatched, find_json, occurs
 from kindlm.checks.tools import SequenceMode, sequence_progress
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
-from kindlm.outcome import CheckResult, FailureCode
+from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.values import filled
 from kindlm.wording import bounded, shown
+
+CODES = {
+    "SCORE_BELOW_THRESHOLD": "the weighted score is below `min_score`",
+}
 
 _HIGHEST = 100
 _SHARE_DECIMALS = 6
@@ -124,7 +128,7 @@ class WeightedScore(AskingCheck):
                 fallback = overall_score(accuracy, fallback_quality(facts), progress, weights)
                 return undecided(
                     str(error),
-                    FailureCode.JUDGE_EVAL_ERROR,
+                    "JUDGE_EVAL_ERROR",
                     threshold=threshold,
                     actual={"score": None, "fallbackScore": fallback},
                 )
@@ -145,7 +149,7 @@ class WeightedScore(AskingCheck):
         if score >= least:
             return passed(score=share, threshold=threshold, actual=actual, reasoning=reasoning)
         return failed(
-            FailureCode.SCORE_BELOW_THRESHOLD,
+            "SCORE_BELOW_THRESHOLD",
             f"The score is {score:g}, expected at least {least:g}: tools {100 * accuracy:.4g}, "
             f"output {quality:.4g}, sequence {100 * progress:.4g}.{told}",
             expected={"minScore": least},
