@@ -82,6 +82,11 @@ class KindlmError:
     trace: str | None = None
 
 
+def misuse(message: str, hint: str | None) -> KindlmError:
+    """Return the error that a user asked for something impossible."""
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
+
+
 @dataclass(frozen=True, slots=True)
 class Ok(Generic[T_co]):
     """The outcome of a call that worked."""

@@ -25,7 +25,7 @@ from kindlm.cli.console import (
 )
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.github import inert_output
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.garbage import put_off
 from kindlm.guard import guard
 
@@ -199,17 +199,12 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 def _usage_error(error: Any) -> KindlmError:
     command = error.ctx.command_path if error.ctx else "kindlm"
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        error.format_message(),
-        f"How it is used: {command} --help",
-    )
+    return misuse(error.format_message(), f"How it is used: {command} --help")
 
 
 def _not_utf8(argument: str) -> KindlmError:
     written = os.fsencode(argument).decode("utf-8", "backslashreplace")
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"The argument '{written}' is no UTF-8.",
         "Write it in UTF-8, and rename a file whose name is not.",
     )

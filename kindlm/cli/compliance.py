@@ -12,7 +12,7 @@ from rich.console import Console
 
 from kindlm.cli.console import note, show
 from kindlm.cli.reporters import STDOUT, Reporter, distinct, open_output, open_report, spare
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
@@ -39,7 +39,7 @@ def check_pdf(
     That is told before tests are run and before other reports are written.
     """
     if file == STDOUT:
-        return Err(_pdf_to_stdout())
+        return Err(misuse("A PDF is not written to standard output.", "Name a file: --pdf FILE"))
     pdf = Reporter(REPORT, file)
     for checked in (require_pdf(), distinct([*reporters, pdf])):
         if isinstance(checked, Err):
@@ -168,14 +168,6 @@ def _unused(stem: Path, written: set[str]) -> Path:
     file = next(file for file in files if os.path.realpath(file).casefold() not in written)
     written.add(os.path.realpath(file).casefold())
     return file
-
-
-def _pdf_to_stdout() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "A PDF is not written to standard output.",
-        "Name a file: --pdf FILE",
-    )
 
 
 def _not_written(file: Path, error: OSError | ValueError, run: str, option: str) -> KindlmError:

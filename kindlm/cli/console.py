@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO, TypeVar
 
 import typer
 
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from kindlm.config import Diagnostic
-    from kindlm_store import ProjectionError
 
 _T = TypeVar("_T")
 
@@ -132,6 +131,17 @@ def fail(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
     """Show errors and end the command with exit code 1."""
     show(problems, console)
     raise typer.Exit(1)
+
+
+def refuse(
+    message: str,
+    hint: str,
+    *,
+    code: ErrorCode = ErrorCode.CONFIG_VALIDATION_ERROR,
+    where: SourceLocation | None = None,
+) -> NoReturn:
+    """End the command with one error; by default one of how it was used."""
+    fail([KindlmError(code, message, hint, where)])
 
 
 def or_fail(result: Result[_T]) -> _T:
@@ -246,7 +256,13 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         show([damaged])
         return
     if isinstance(error, ProjectionError):
-        show([_newer_tables(error)])
+        newer = KindlmError(
+            ErrorCode.UNKNOWN_ERROR,
+            f"The tables of {error.projection!r} cannot be computed: {error}.",
+            "No event is lost. Update kindlm. If it is up to date, another program changed the"
+            " history: take the events into a new one with kindlm merge THIS.db --db NEW.db",
+        )
+        show([newer])
         return
     reason = redact(f"{type(error).__name__}: {error}".rstrip(": "))
     trace = redact("".join(traceback.format_exception(error)))
@@ -260,16 +276,6 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         )
     problem = KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint.rstrip() or None, trace=trace)
     show([problem])
-
-
-def _newer_tables(error: ProjectionError) -> KindlmError:
-    """Return the error that a newer version of kindlm keeps the tables, and what to do about it."""
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"The tables of {error.projection!r} cannot be computed: {error}.",
-        "No event is lost. Update kindlm. If it is up to date, another program changed the history:"
-        " take the events into a new one with kindlm merge THIS.db --db NEW.db",
-    )
 
 
 def _was_reading(error: BaseException) -> bool:

@@ -102,7 +102,11 @@ def read_results(file: Path) -> Result[ForeignFile] | None:
     try:
         value = json.loads(raw, parse_constant=lambda _: None, parse_float=_number)
     except (ValueError, RecursionError) as error:
-        return Err(_no_json(file, error)) if file.suffix == ".json" else None
+        if file.suffix != ".json":
+            return None
+        what = f"{file} is no JSON report of a run, and no baseline of another program"
+        hint = "Save it anew with the program that wrote it."
+        return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, f"{what}: {error}.", hint))
     now = datetime.now(UTC)
     if is_evalview(value):
         results = read_evalview(value, now)
@@ -297,11 +301,3 @@ def _number(digits: str) -> float | None:
     """Return a number; None for one without a finite value, which no JSON can say."""
     number = float(digits)
     return number if abs(number) != float("inf") else None
-
-
-def _no_json(file: Path, error: Exception) -> KindlmError:
-    return KindlmError(
-        ErrorCode.BASELINE_CORRUPT,
-        f"{file} is no JSON report of a run, and no baseline of another program: {error}.",
-        "Save it anew with the program that wrote it.",
-    )

@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from kindlm.cli.console import fail, note, or_fail, wants_color, warn
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.history.run_names import find_run, find_run_or_group, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import Project, find_project
@@ -186,15 +186,11 @@ def fail_to_open(error: Exception) -> NoReturn:
     hint = hints.get(type(error), "Check the permissions of the file and of its folder.")
     if isinstance(error, (CorruptDatabaseError, NotSqliteError)) and has_tables(error.path):
         hint = salvage_hint(error.path)
-    fail(
-        [
-            KindlmError(
-                ErrorCode.UNKNOWN_ERROR,
-                f"The history can not be opened: it {error.reason}.",
-                hint,
-                where=SourceLocation(str(error.path)),
-            )
-        ]
+    refuse(
+        f"The history can not be opened: it {error.reason}.",
+        hint,
+        code=ErrorCode.UNKNOWN_ERROR,
+        where=SourceLocation(str(error.path)),
     )
 
 
@@ -319,9 +315,7 @@ def no_execution(wanted: str, view: RunView) -> KindlmError:
 
 def misused(message: str, command: str) -> KindlmError:
     """Return the error that a command was given what does not go together."""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR, message, f"How it is used: kindlm {command} --help"
-    )
+    return misuse(message, f"How it is used: kindlm {command} --help")
 
 
 _NEEDED = 128 * 1024
@@ -388,7 +382,17 @@ def named_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> 
     if isinstance(found, Ok) or not path.is_file():
         return found
     reported = _reported_run(path)
-    return Err(_no_report(path)) if reported is None else find_run(db, reported)
+    return (
+        Err(
+            KindlmError(
+                ErrorCode.BASELINE_NOT_FOUND,
+                f"{str(path)!r} is no JSON report of a run.",
+                "Name a run, or a file that was written by: kindlm test --reporter json=FILE",
+            )
+        )
+        if reported is None
+        else find_run(db, reported)
+    )
 
 
 def _reported_run(path: Path) -> str | None:
@@ -402,14 +406,6 @@ def _reported_run(path: Path) -> str | None:
     run = report.get("run") if isinstance(report, dict) else None
     identity = run.get("id") if isinstance(run, dict) else None
     return identity if isinstance(identity, str) else None
-
-
-def _no_report(path: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.BASELINE_NOT_FOUND,
-        f"{str(path)!r} is no JSON report of a run.",
-        "Name a run, or a file that was written by: kindlm test --reporter json=FILE",
-    )
 
 
 def writes_lost(count: int, database: Path) -> KindlmError:

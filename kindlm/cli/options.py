@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from kindlm.bounds import MAX_CONCURRENCY
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, Ok, Result, misuse
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -223,8 +223,7 @@ def parse_since(text: str, now: datetime) -> Result[str]:
             moment = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         return Err(
-            KindlmError(
-                ErrorCode.CONFIG_VALIDATION_ERROR,
+            misuse(
                 f"--since {text!r} is no point in time.",
                 "Write an age or a date: --since 30d, --since 12h, --since 2026-01-31",
             )

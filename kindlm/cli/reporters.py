@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.history.run_view import RunView
 from kindlm.recording.git import folder_in_repository
 from kindlm.recording.project import configuration_file, regression_threshold, report_files
@@ -47,7 +47,12 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
         if isinstance(found, Err):
             return found
         if named and not file:
-            return Err(_no_file_name(name))
+            return Err(
+                misuse(
+                    f"--reporter {name}= names no file.",
+                    f"Name it: --reporter {name}=FILE, or leave the = out for standard output.",
+                )
+            )
         reporters.append(
             Reporter(found.value, Path(file) if file not in ("", str(STDOUT)) else None)
         )
@@ -56,7 +61,8 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
         return Err(_two_on_stdout([reporters[index].report.name for index in homeless]))
     if output is not None and str(output) != str(STDOUT):
         if not homeless:
-            return Err(_no_use_for(output))
+            what = f"--output {output} has no report to take: each --reporter names a file already."
+            return Err(misuse(what, "Leave --output out, or leave the file of one --reporter out."))
         reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
     apart = distinct(reporters)
     return apart if isinstance(apart, Err) else Ok(reporters)
@@ -83,7 +89,16 @@ def distinct(reporters: Iterable[Reporter]) -> Result[None]:
     """Return an error if two reports would be written to one file."""
     files = [reporter.file for reporter in reporters if reporter.file is not None]
     twice = [file for file, uses in Counter(map(os.path.realpath, files)).items() if uses > 1]
-    return Err(_taken(twice[0])) if twice else Ok(None)
+    return (
+        Err(
+            misuse(
+                f"Two reports would be written to {twice[0]}.",
+                "Give each report a file of its own.",
+            )
+        )
+        if twice
+        else Ok(None)
+    )
 
 
 def spare(
@@ -99,14 +114,16 @@ def spare(
     kept = {os.path.realpath(file): "a file that a suite refers to" for file in referenced}
     kept |= {os.path.realpath(suite): "a suite" for suite in suites}
     for reporter in reporters:
-        if reporter.file is None:
+        name, file = reporter.report.name, reporter.file
+        if file is None:
             continue
-        if reporter.file.is_dir():
-            return Err(_a_folder(reporter.report.name, reporter.file))
-        is_kept = is_history(reporter.file, database)
-        what = "the history" if is_kept else kept.get(os.path.realpath(reporter.file))
-        if what is not None:
-            return Err(_kept(reporter.report.name, reporter.file, what))
+        if file.is_dir():
+            what = f"The {name} report can not be written to {file}: it is a folder."
+            return Err(misuse(what, "Name a file in it."))
+        what = "the history" if is_history(file, database) else kept.get(os.path.realpath(file), "")
+        if what:
+            what = f"The {name} report would be written over {what}: {file}."
+            return Err(misuse(what, "Name another file."))
     return Ok(None)
 
 
@@ -149,63 +166,18 @@ def _write_file(
         with open_report(file) as out:
             return reporter.report.write(view, out, options)
     except OSError as error:
-        return _not_written(reporter, error)
-
-
-def _no_file_name(report: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"--reporter {report}= names no file.",
-        f"Name it: --reporter {report}=FILE, or leave the = out for standard output.",
-    )
-
-
-def _taken(file: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Two reports would be written to {file}.",
-        "Give each report a file of its own.",
-    )
-
-
-def _kept(report: str, file: Path, what: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The {report} report would be written over {what}: {file}.",
-        "Name another file.",
-    )
-
-
-def _a_folder(report: str, file: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The {report} report can not be written to {file}: it is a folder.",
-        "Name a file in it.",
-    )
+        return KindlmError(
+            ErrorCode.UNKNOWN_ERROR,
+            f"The {reporter.report.name} report could not be written to {reporter.file}:"
+            f" {error.strerror}.",
+            f"The run is recorded; write it again: kindlm report --format {reporter.report.name}",
+        )
 
 
 def _two_on_stdout(names: list[str]) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"Only one report can go to standard output, not {' and '.join(names)}.",
         f"Give the others a file: --reporter {names[-1]}=FILE",
-    )
-
-
-def _no_use_for(output: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"--output {output} has no report to take: each --reporter names a file already.",
-        "Leave --output out, or leave the file of one --reporter out.",
-    )
-
-
-def _not_written(reporter: Reporter, error: OSError) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"The {reporter.report.name} report could not be written to {reporter.file}:"
-        f" {error.strerror}.",
-        f"The run is recorded; write it again: kindlm report --format {reporter.report.name}",
     )
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
 from kindlm.engine.runner import Limits
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import RunOptions
 from kindlm.history.run_names import label_problem
 from kindlm.plan import Selection
@@ -85,8 +85,7 @@ def parse_gate(text: str) -> Result[float]:
     rate = number if number <= 1 else number / 100
     if not 0 <= rate <= 1:
         return Err(
-            KindlmError(
-                ErrorCode.CONFIG_VALIDATION_ERROR,
+            misuse(
                 f"--gate {text!r} is no pass rate.",
                 "Write percent or a fraction: --gate 95, --gate 0.95",
             )
@@ -216,7 +215,7 @@ def _failing(
     if chosen:
         return Ok(frozenset(chosen))
     message = "Nothing was tested: no test is known to have failed when it last ran."
-    return Err(_misused(message, "Run all of them: kindlm test"))
+    return Err(misuse(message, "Run all of them: kindlm test"))
 
 
 def _inconsistent(options: TestOptions) -> KindlmError | None:
@@ -228,17 +227,13 @@ def _inconsistent(options: TestOptions) -> KindlmError | None:
     }
     for name, value in limits.items():
         if value is not None and not math.isfinite(value):
-            return _misused(f"{name} {value} is no limit.", "Write a number, or leave it out.")
+            return misuse(f"{name} {value} is no limit.", "Write a number, or leave it out.")
     if options.run_group and not options.shard:
-        return _misused(
+        return misuse(
             "--run-group names what the shards of one run share, and there is no --shard.",
             "Say which shard this is: --shard 1/4, or leave --run-group out.",
         )
     return None
-
-
-def _misused(message: str, hint: str) -> KindlmError:
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
 
 
 def _unknown_model(suites: Iterable[Suite], models: Iterable[str]) -> KindlmError | None:
@@ -247,11 +242,7 @@ def _unknown_model(suites: Iterable[Suite], models: Iterable[str]) -> KindlmErro
     model = next((model for model in models if model not in known), None)
     if model is None:
         return None
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"No model has the id {model!r}.",
-        f"Models are: {', '.join(sorted(known))}",
-    )
+    return misuse(f"No model has the id {model!r}.", f"Models are: {', '.join(sorted(known))}")
 
 
 _GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
@@ -277,8 +268,7 @@ def no_selection(options: TestOptions) -> KindlmError | None:
     wrong = [name for name, value in given.items() if value]
     if not wrong:
         return None
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"--resume goes on with what the run began with; it does not take {', '.join(wrong)}.",
         "Leave that out, or begin a new run without --resume.",
     )
@@ -327,10 +317,8 @@ def parse_shard(text: str) -> Result[tuple[int, int]]:
     if slash and _is_number(index) and _is_number(shards) and 1 <= int(index) <= int(shards):
         return Ok((int(index), int(shards)))
     return Err(
-        KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"--shard {text!r} is no shard.",
-            "Write which of how many this is, from 1: --shard 2/4",
+        misuse(
+            f"--shard {text!r} is no shard.", "Write which of how many this is, from 1: --shard 2/4"
         )
     )
 

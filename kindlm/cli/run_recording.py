@@ -30,7 +30,7 @@ from kindlm.config import Diagnostic
 from kindlm.engine.attempt import Finished
 from kindlm.engine.field_log import FieldLog
 from kindlm.engine.stop import Stop, leaving_nothing
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import KindlmError, misuse
 from kindlm.guard import guard
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -253,15 +253,12 @@ def tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
 def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
     """Return the error of a run that another process records, or has finished."""
     if isinstance(error, SealedError):
-        return KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"Another process has finished run {run} meanwhile.",
-            f"Look at it: kindlm show {run}",
+        return misuse(
+            f"Another process has finished run {run} meanwhile.", f"Look at it: kindlm show {run}"
         )
     who = error.holder
     by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"Run {run} goes on already: {by} holds it.",
         "Wait until it has ended, or end it; then: kindlm test --resume",
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kindlm.cli.commands.schema import schema_text
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 
 _TEMPLATES = "templates"
 _SETTINGS = "env"
@@ -55,7 +55,14 @@ def create_project(
         if settings and _add(folder / ".env", settings, says=_first_variable(settings)):
             written.append(folder / ".env")
     except OSError as error:
-        return Err(_not_written(error, folder))
+        return Err(
+            KindlmError(
+                ErrorCode.UNKNOWN_ERROR,
+                f"The project can not be written: {error.strerror or error}.",
+                "Check the permissions, or name another folder: kindlm init DIR",
+                where=SourceLocation(str(error.filename or folder)),
+            )
+        )
     return Ok(written)
 
 
@@ -116,17 +123,7 @@ def _first_variable(settings: str) -> str:
 def _already_there(taken: list[Path]) -> KindlmError:
     listed = ", ".join(str(path) for path in taken)
     verb = "is" if len(taken) == 1 else "are"
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"{listed} {verb} there already; nothing was written.",
         "Overwrite with --force, or name another folder: kindlm init DIR",
-    )
-
-
-def _not_written(error: OSError, folder: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"The project can not be written: {error.strerror or error}.",
-        "Check the permissions, or name another folder: kindlm init DIR",
-        where=SourceLocation(str(error.filename or folder)),
     )

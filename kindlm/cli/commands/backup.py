@@ -16,7 +16,7 @@ import typer
 from kindlm.cli.console import fail, note
 from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
 from kindlm.cli.options import DatabaseOption, VerboseOption
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
@@ -135,11 +135,7 @@ def _beside(file: Path, end: str) -> Path:
 
 
 def _is_there(file: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"{file} is there already, and a backup replaces nothing.",
-        "Name a new file.",
-    )
+    return misuse(f"{file} is there already, and a backup replaces nothing.", "Name a new file.")
 
 
 def _unlike(what: str, source: Path) -> KindlmError:

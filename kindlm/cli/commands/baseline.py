@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.commands.runs import aligned
-from kindlm.cli.console import fail, note, or_fail, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import named_run, open_history
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
     Baseline,
@@ -153,9 +153,15 @@ def set_baseline(database: Path | None, wanted: str | None, suite: str | None, l
         run = or_fail(_chosen_run(log, db, wanted, suite))
         view = RunView(db, run)
         if view.info.ended != "finished":
-            fail([_not_finished(run, view.status)])
+            refuse(
+                f"The run {run} is {view.status}: only a run that finished can be a baseline.",
+                "List the recorded runs: kindlm runs",
+            )
         if view.info.mode == "generation":
-            fail([_wrote_tests(run)])
+            refuse(
+                f"The run {run} wrote tests, and ran none: it can not be a baseline.",
+                "Run them first: kindlm test",
+            )
         chosen = or_fail(suites_of(db, run, suite))
         checks = BaselineChecks(db)
         problems = [error for _, name in chosen if (error := checks.corruption(run, name))]
@@ -322,32 +328,12 @@ def _named(baseline: Baseline) -> str:
     return f"{baseline.run} ({baseline.label})" if baseline.label else baseline.run
 
 
-def _not_finished(run: str, status: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The run {run} is {status}: only a run that finished can be a baseline.",
-        "List the recorded runs: kindlm runs",
-    )
-
-
-def _wrote_tests(run: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The run {run} wrote tests, and ran none: it can not be a baseline.",
-        "Run them first: kindlm test",
-    )
-
-
 def _no_suite(run: str, suite: str | None, known: list[str]) -> KindlmError:
     if suite is None or not known:
         message = f"The run {run} tested no suite."
-        return KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR, message, "Choose another: kindlm runs"
-        )
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The run {run} tested no suite {suite!r}.",
-        f"Its suites are: {', '.join(known)}",
+        return misuse(message, "Choose another: kindlm runs")
+    return misuse(
+        f"The run {run} tested no suite {suite!r}.", f"Its suites are: {', '.join(known)}"
     )
 
 
@@ -362,8 +348,7 @@ def _ambiguous(found: list[Baseline]) -> KindlmError:
     several_suites = len({baseline.suite for baseline in found}) > 1
     named = sorted({b.suite if several_suites else b.project for b in found})
     option, of = ("--suite", "suites") if several_suites else ("--project", "projects")
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"There are baselines of several {of}: {', '.join(named)}.",
         f"Name one: kindlm baseline remove {option} NAME",
     )

@@ -14,10 +14,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kindlm.cli.console import fail, make_console, or_fail, wants_color
+from kindlm.cli.console import make_console, or_fail, refuse, wants_color
 from kindlm.cli.run_recording import record_run
 from kindlm.cli.scaffold import create_project, template_file
-from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunOptions
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_view import RunView
@@ -77,7 +76,10 @@ def _lay_out(folder: Path) -> None:
     if mark.exists():
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        fail([_occupied(folder)])
+        refuse(
+            f"The folder {folder} holds something else already.",
+            "Name another one: kindlm demo FOLDER",
+        )
     or_fail(create_project(folder, "agent", overwrite=False))
     mark.touch()
 
@@ -171,11 +173,3 @@ def _stdout() -> Console:
 def _report_options() -> ReportOptions:
     columns = shutil.get_terminal_size().columns
     return ReportOptions(color=wants_color(sys.stdout), width=columns)
-
-
-def _occupied(folder: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The folder {folder} holds something else already.",
-        "Name another one: kindlm demo FOLDER",
-    )

@@ -11,7 +11,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from kindlm.cli.console import fail, or_fail
+from kindlm.cli.console import or_fail, refuse
 from kindlm.cli.history import (
     existing_history,
     open_history,
@@ -20,7 +20,7 @@ from kindlm.cli.history import (
 )
 from kindlm.cli.options import DatabaseOption, DiffFormat, FailOnOption, VerboseOption
 from kindlm.cli.reporters import STDOUT, is_history, open_report
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, Ok, Result, misuse
 from kindlm.garbage import put_off
 from kindlm.history.diff.evidence_values import FailOn
 from kindlm.history.diff.power import power_of_pairs
@@ -103,7 +103,10 @@ def compare_and_write(
         sides = or_fail(find_sides(db, before, after, partial(_commit, history.root)))
         diff = compare_runs(db, *sides, options)
         if options.test is not None and not diff.tests:
-            fail([_no_test(options.test)])
+            refuse(
+                f"No test or suite of these runs has {options.test!r} in its name.",
+                "Leave --test out to see all of them.",
+            )
         _say_what_it_can_show(diff)
         _write_to(diff, form, output, shown)
         return not diff.fails
@@ -138,32 +141,16 @@ def _write_to(diff: RunDiff, form: DiffFormat, output: Path | None, shown: Repor
         with open_report(output) as out:
             write_diff(diff, form, out, replace(shown, color=False))
     except OSError as error:
-        fail([_not_written(output, error)])
+        refuse(
+            f"The comparison could not be written to {output}: {error.strerror}.",
+            "Name another file with -o, or leave it out.",
+            code=ErrorCode.UNKNOWN_ERROR,
+        )
 
 
 def _spared(output: Path, database: Path) -> Result[None]:
     if not is_history(output, database):
         return Ok(None)
     return Err(
-        KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"The comparison would be written over the history: {output}.",
-            "Name another file.",
-        )
-    )
-
-
-def _no_test(wanted: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"No test or suite of these runs has {wanted!r} in its name.",
-        "Leave --test out to see all of them.",
-    )
-
-
-def _not_written(output: Path, error: OSError) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"The comparison could not be written to {output}: {error.strerror}.",
-        "Name another file with -o, or leave it out.",
+        misuse(f"The comparison would be written over the history: {output}.", "Name another file.")
     )

@@ -20,7 +20,7 @@ from kindlm.cli.export_file import write_export
 from kindlm.cli.history import existing_history, fail_to_open, open_tables
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import KindlmError, misuse
 from kindlm.history.run_names import find_run
 from kindlm.wording import count
 from kindlm_store import OpenError
@@ -148,8 +148,4 @@ def _streams(db: sqlite3.Connection, runs: list[str]) -> list[str]:
 
 
 def _unwritable(output: Path, reason: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"{output} can not be written: {reason}.",
-        "Name another file with -o.",
-    )
+    return misuse(f"{output} can not be written: {reason}.", "Name another file with -o.")

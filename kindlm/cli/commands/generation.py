@@ -17,7 +17,7 @@ from kindlm.cli.history import open_recorded
 from kindlm.cli.run_recording import record_run
 from kindlm.config.compile_targets import compile_agent
 from kindlm.config.interpolation import insert
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.events import RunOptions
 from kindlm.generate.plan import Form, Generated, Order, parse_categories, spoken
 from kindlm.generate.rendering import check_folder
@@ -133,7 +133,12 @@ def _order(
         return prompt
     target, written = agent.value
     if target is None and not options.description and prompt.value is None:
-        return Err(_nothing_known())
+        return Err(
+            misuse(
+                "Nothing is known of the agent.",
+                "Say where it is, --agent URL; or what it is for, --description TEXT.",
+            )
+        )
     return Ok(
         Order(
             count=options.count,
@@ -197,7 +202,13 @@ def _llm(options: GenOptions, loaded: LoadedConfiguration) -> Result[LlmTable]:
         changed = {} if options.model is None else {"model": options.model}
         return Ok(configured.model_copy(update=changed))
     if options.provider is None or options.model is None:
-        return Err(_no_model())
+        return Err(
+            misuse(
+                "There is no model that could plan the tests.",
+                "Name it in kindlm.toml: [llm] with provider and model; or with --provider and"
+                " --model.",
+            )
+        )
     named = LlmTable(provider=options.provider, model=options.model)
     fault = provider_fault(named)
     if fault is None:
@@ -294,19 +305,3 @@ def _argument(path: Path) -> str:
 def _shown(path: Path) -> str:
     """Return a path as a user would type it, with nothing in it that is not seen."""
     return one_line(str(path))
-
-
-def _no_model() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "There is no model that could plan the tests.",
-        "Name it in kindlm.toml: [llm] with provider and model; or with --provider and --model.",
-    )
-
-
-def _nothing_known() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "Nothing is known of the agent.",
-        "Say where it is, --agent URL; or what it is for, --description TEXT.",
-    )

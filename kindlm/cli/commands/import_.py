@@ -131,7 +131,13 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
                     return _import_events(take, opened, file, project.database)
             return _import_results(path, file, project, suite)
     except OSError as error:
-        return Err(_unreadable(file, error))
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_NOT_FOUND,
+                f"The file {file} can not be read: {error.strerror or error}.",
+                "Name a file that kindlm export wrote, or the one that kindlm test told of.",
+            )
+        )
     except LineError as error:
         return Err(_malformed(file, error))
     except OpenError as error:
@@ -214,14 +220,6 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
         taken.added, taken.known, 0, runs, withheld=taken.withheld, filled=taken.filled
     )
     return Ok(imported)
-
-
-def _unreadable(file: Path, error: OSError) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        f"The file {file} can not be read: {error.strerror or error}.",
-        "Name a file that kindlm export wrote, or the one that kindlm test told of.",
-    )
 
 
 def _malformed(file: Path, error: LineError) -> KindlmError:

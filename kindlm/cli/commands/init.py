@@ -20,7 +20,7 @@ from kindlm.cli.scaffold import create_project, quoted
 from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, KindlmError, Ok, Result, misuse
 from kindlm.scenarios.configuration import agent_config
 from kindlm.spelling import TOML
 from kindlm.url_secrets import secret_parts
@@ -237,16 +237,12 @@ def agent_at(url: str) -> Result[AgentConfig]:
     if config is not None:
         return Ok(config)
     first = reporter.diagnostics[0].error
-    return Err(_refused(f"The URL of the agent is of no use: {first.message}.", first.hint))
+    return Err(misuse(f"The URL of the agent is of no use: {first.message}.", first.hint))
 
 
 def secret_in_url() -> KindlmError:
     """Return the error of a URL that would put a secret into a file."""
-    return _refused(
+    return misuse(
         "The URL of the agent holds a secret, which would be written into a file.",
         "Name the agent in kindlm.toml, with ${env.NAME} for that.",
     )
-
-
-def _refused(message: str, hint: str | None) -> KindlmError:
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import misused
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import ErrorCode
 from kindlm.events import RunLabelled
 from kindlm.history.run_names import find_run, label_problem
 from kindlm.history.run_view import RunView
@@ -45,7 +45,7 @@ def label_run(database: Path | None, wanted: str, label: str) -> None:
     with open_journal(database) as (log, db):
         run = or_fail(find_run(db, wanted))
         if db.execute("SELECT 1 FROM runs WHERE id = ?", (label,)).fetchone():
-            fail([_is_an_id(label)])
+            refuse(f"{label!r} can not be a label: it is the id of a run.", "Choose another name.")
         before = RunView(db, run).info.label
         payload = RunLabelled(run=run, label=label, by=author())
         log.append(new_journal(), [journal_event(payload, _last_change(db, run))])
@@ -69,7 +69,11 @@ def remove_label(database: Path | None, wanted: str) -> None:
         run = or_fail(find_run(db, wanted))
         before = RunView(db, run).info.label
         if before is None:
-            fail([_has_none(run)])
+            refuse(
+                f"Run {run} has no label.",
+                "The labels of all runs: kindlm runs",
+                code=ErrorCode.CONFIG_NOT_FOUND,
+            )
         payload = RunLabelled(run=run, by=author())
         log.append(new_journal(), [journal_event(payload, _last_change(db, run))])
     note(f"Run {run} has no label any more; it was {before!r}.")
@@ -94,19 +98,3 @@ def _beginning_of(db: sqlite3.Connection, label: str) -> str | None:
     query = "SELECT id FROM runs WHERE substr(id, 1, length(:label)) = :label ORDER BY id LIMIT 1"
     row = db.execute(query, {"label": label}).fetchone()
     return row[0] if row else None
-
-
-def _is_an_id(label: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"{label!r} can not be a label: it is the id of a run.",
-        "Choose another name.",
-    )
-
-
-def _has_none(run: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        f"Run {run} has no label.",
-        "The labels of all runs: kindlm runs",
-    )

@@ -18,7 +18,7 @@ from kindlm.cli.console import make_console, note, or_fail, show, warn
 from kindlm.cli.export_file import require_known_form
 from kindlm.cli.history import RESTORE, db_option, fail_to_open, forget_erased
 from kindlm.cli.options import DatabaseOption, VerboseOption
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.recording.log import open_log
 from kindlm.recording.project import find_project
@@ -108,7 +108,12 @@ def merge_histories(files: Sequence[Path], database: Path) -> Result[list[Merged
         sources: list[_Opened] = []
         for file in files:
             if file.exists() and database.exists() and file.samefile(database):
-                return Err(_itself(file))
+                return Err(
+                    misuse(
+                        f"{file} is the history that the others are merged into.",
+                        "Name the histories of other machines; --db names the one to merge into.",
+                    )
+                )
             source = _open(file)
             if isinstance(source, Err):
                 return source
@@ -229,14 +234,6 @@ def withheld(texts: int, file: Path) -> tuple[str, str]:
     return (
         f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
         "A copy of the history that has them fills them in: kindlm merge COPY",
-    )
-
-
-def _itself(file: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"{file} is the history that the others are merged into.",
-        "Name the histories of other machines; --db names the one to merge into.",
     )
 
 

@@ -21,11 +21,11 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from kindlm.cli.commands.backup import remove_abandoned
-from kindlm.cli.console import fail, note, or_fail, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import disk_full, fail_to_open, forget_erased
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, VerboseOption, parse_since
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError, misuse
 from kindlm.events import ContentsPurged, new_event
 from kindlm.history.run_names import find_run
 from kindlm.patterns import PatternError, searches
@@ -137,14 +137,26 @@ def purge(
         except CorruptDatabaseError as error:
             fail_to_open(error)
         except OpenError as error:
-            fail([disk_full(error.path, error.__cause__) or _unwritable(error)])
+            fail(
+                [
+                    disk_full(error.path, error.__cause__)
+                    or KindlmError(
+                        ErrorCode.UNKNOWN_ERROR,
+                        f"The history {error.reason}.",
+                        "Check the disk, and run it again: what was recorded as erased is erased.",
+                    )
+                ]
+            )
         _tell(log, found, erased, size)
 
 
 def ask(question: str) -> bool:
     """Ask whether to go on; end the command if nobody is there to be asked."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        fail([_nobody_to_ask(question)])
+        refuse(
+            f"Nothing was erased: there is nobody to ask. {question}",
+            "To erase without being asked: --yes",
+        )
     note(question)
     return typer.confirm("Erase them?", err=True)
 
@@ -214,7 +226,10 @@ def _runs(log: EventLog, db: sqlite3.Connection, selection: Selection) -> list[s
         return None
     before = parse_since(selection.older_than, datetime.now(UTC))
     if isinstance(before, Err):
-        fail([_no_age(selection.older_than)])
+        refuse(
+            f"--older-than {selection.older_than!r} is no age.",
+            "Write an age or a date: --older-than 90d, --older-than 2026-01-31",
+        )
     runs = [row[0] for row in db.execute(_OLDER, (before.value,))]
     going_on = [run for run in runs if is_held(log.path, f"run/{run}")]
     for run in going_on:
@@ -285,32 +300,14 @@ def _contradiction(selection: Selection) -> KindlmError | None:
         message = "What is to be erased?"
     else:
         return None
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         message,
         "Write --run ID, --older-than 90d or --matching PATTERN; a pattern also beside the others.",
     )
 
 
-def _nobody_to_ask(question: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Nothing was erased: there is nobody to ask. {question}",
-        "To erase without being asked: --yes",
-    )
-
-
-def _no_age(text: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"--older-than {text!r} is no age.",
-        "Write an age or a date: --older-than 90d, --older-than 2026-01-31",
-    )
-
-
 def _unusable(pattern: str, error: PatternError) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"--matching {pattern!r} can not be used: {error}.",
         "Nothing was erased. Write another regular expression.",
     )
@@ -319,8 +316,7 @@ def _unusable(pattern: str, error: PatternError) -> KindlmError:
 def _every_text(pattern: str) -> KindlmError:
     # A pattern that finds the empty text finds it in every other one, too.
     what = "is empty: it" if not pattern else f"{pattern!r} matches the empty text, so that it"
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"--matching {what} would erase every text.",
         "Write a pattern of what is to go, such as 'jane\\.roe@example\\.com'. To erase by run or"
         " age: --run ID, --older-than 90d",
@@ -332,14 +328,6 @@ def _going_on(reason: str) -> KindlmError:
         ErrorCode.UNKNOWN_ERROR,
         f"Nothing was erased: {reason}.",
         "Wait until it has ended, then purge again.",
-    )
-
-
-def _unwritable(error: OpenError) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"The history {error.reason}.",
-        "Check the disk, and run it again: what was recorded as erased is erased.",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.commands.rescoring import as_judged, load_again
-from kindlm.cli.console import fail, make_console, note, or_fail, set_verbose
+from kindlm.cli.console import make_console, note, or_fail, refuse, set_verbose
 from kindlm.cli.history import named_run, open_history
 from kindlm.cli.options import (
     CompatOption,
@@ -36,7 +36,7 @@ from kindlm.cli.options import (
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.run_recording import record_and_report, tell_loaded
-from kindlm.errors import ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Ok, Result
 from kindlm.history.source_runs import SourceRun, read_source
 from kindlm.plan import Selection, make_plan
 from kindlm.recording.loading import default_paths
@@ -140,7 +140,11 @@ def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> in
     if not names_files:
         request = replace(request, selection=_as_selected(request, source))
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
-        fail([_nothing_selected()], console)
+        refuse(
+            "Nothing was tested: no test fits the selection.",
+            "Loosen --suite, --test, --tags or --model; or name files to replay, since without one"
+            " it is the tests that the run selected.",
+        )
     if options.warnings:
         called = "judges are asked what is new to them" if asks_judges else "nobody is called"
         note(f"Everything is answered as in run {run}; {called}.", console)
@@ -171,12 +175,3 @@ def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
         if (suite.project, suite.name, case.name, target) not in left_out
     )
     return replace(request.selection, only=only)
-
-
-def _nothing_selected() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "Nothing was tested: no test fits the selection.",
-        "Loosen --suite, --test, --tags or --model; or name files to replay, since without one it "
-        "is the tests that the run selected.",
-    )

@@ -72,7 +72,12 @@ def rescore_command(
 ) -> None:
     """Check recorded conversations by the suite as it is now: the tested model is not called."""
     with ending_at_once(), put_off():
-        from kindlm.cli.commands.rescoring import misuse, rescore, rescore_all, resume_rescoring
+        from kindlm.cli.commands.rescoring import (
+            contradiction,
+            rescore,
+            rescore_all,
+            resume_rescoring,
+        )
         from kindlm.cli.console import fail
         from kindlm.cli.request import TestOptions
 
@@ -90,7 +95,7 @@ def rescore_command(
         progress=not (no_progress or quiet),
         warnings=not quiet,
     )
-    wrong = misuse(options, run=run, everything=everything, since=since, resume=resume)
+    wrong = contradiction(options, run=run, everything=everything, since=since, resume=resume)
     if wrong is not None:
         fail([wrong])
     if resume is not None:

@@ -13,13 +13,13 @@ from typing import TypeAlias
 
 from rich.console import Console
 
-from kindlm.cli.console import fail, make_console, note, or_fail, set_verbose, show
+from kindlm.cli.console import fail, make_console, note, or_fail, refuse, set_verbose, show
 from kindlm.cli.history import fail_to_open, named_run, open_history
 from kindlm.cli.options import parse_since
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions, as_recorded, make_request
 from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
@@ -37,7 +37,7 @@ from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 
 
-def misuse(
+def contradiction(
     options: TestOptions,
     *,
     run: str | None,
@@ -56,7 +56,7 @@ def misuse(
         }
         return _not_with("--all", given, "Leave it out; kindlm report writes reports of any run.")
     if since is not None:
-        return _misused("--since is for many runs.", "Write --all --since, or name one RUN.")
+        return misuse("--since is for many runs.", "Write --all --since, or name one RUN.")
     if resume is not None:
         given = {"RUN": run, "--config": options.paths, "--suite": options.suite}
         given |= {"--compat": options.compat}
@@ -247,8 +247,7 @@ def _is_of(file: str, source: SourceRun) -> bool:
 
 def _no_files(source: SourceRun) -> KindlmError:
     names = ", ".join(repr(suite.name) for suite in source.suites)
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"Run {source.id} was imported: no file here says what its suite {names} expects.",
         "Check it by a suite of that name, with tests and targets of the same names: kindlm"
         f" rescore {source.id} -c FILE",
@@ -259,8 +258,7 @@ def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:
     def names(suites: Sequence[Suite | SourceSuite]) -> str:
         return ", ".join(repr(suite.name) for suite in suites) or "none"
 
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"Nothing of run {source.id} can be checked again: none of its tests is defined any more.",
         f"It tested {names(source.suites)}; the files hold {names(request.suites)}."
         " Name the file of its suite: kindlm rescore RUN -c FILE",
@@ -269,11 +267,7 @@ def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:
 
 def _not_with(option: str, given: Mapping[str, object], hint: str) -> KindlmError | None:
     wrong = [name for name, value in given.items() if value]
-    return _misused(f"{option} does not go with {', '.join(wrong)}.", hint) if wrong else None
-
-
-def _misused(message: str, hint: str) -> KindlmError:
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
+    return misuse(f"{option} does not go with {', '.join(wrong)}.", hint) if wrong else None
 
 
 TestKey: TypeAlias = tuple[str, str, str]
@@ -361,7 +355,11 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
         runs = live_runs(db, since=start, suite=options.suite)
         sources = [(run, read_source(db, run, options.suite)) for run in runs]
     if not sources:
-        fail([_no_runs()], console)
+        refuse(
+            "No finished run is like that.",
+            "All runs: kindlm runs",
+            code=ErrorCode.CONFIG_NOT_FOUND,
+        )
     ended: list[_Ended] = []
     for number, (run, source) in enumerate(sources, start=1):
         note(f"{number} of {len(sources)}: run {run}", console)
@@ -442,11 +440,3 @@ def _tell_result(rescoring: Rescoring, new: str, database: Path) -> _Ended:
 
 def _told(source: SourceRun) -> str:
     return "passed" if source.passed else "failed"
-
-
-def _no_runs() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        "No finished run is like that.",
-        "All runs: kindlm runs",
-    )

@@ -14,7 +14,7 @@ from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.history import misused, no_execution, open_history, report_options
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption, parse_since
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import KindlmError, misuse
 from kindlm.events import ReviewRecorded
 from kindlm.history.reviews import compare_reviews, reviewed_executions
 from kindlm.history.rows import ExecutionView
@@ -146,8 +146,7 @@ def _word(passed: bool) -> str:
 
 def _nothing_to_review(execution: ExecutionView) -> KindlmError:
     how = "was skipped" if execution.status is Status.SKIPPED else "has not ended"
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"The execution {execution.id} {how}: there is nothing to review.",
         "Choose one that came to its end.",
     )

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.console import fail, show
+from kindlm.cli.console import refuse, show
 from kindlm.cli.options import VerboseOption
 from kindlm.config import Diagnostic, schema_with_packages
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import ErrorCode, SourceLocation
 
 
 def schema_command(
@@ -45,13 +45,9 @@ def write_schema(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(schema_text(), "utf-8")
     except OSError as error:
-        fail(
-            [
-                KindlmError(
-                    ErrorCode.UNKNOWN_ERROR,
-                    f"The schema can not be written: {error.strerror or error}.",
-                    "Choose another file with --output.",
-                    where=SourceLocation(str(path)),
-                )
-            ]
+        refuse(
+            f"The schema can not be written: {error.strerror or error}.",
+            "Choose another file with --output.",
+            code=ErrorCode.UNKNOWN_ERROR,
+            where=SourceLocation(str(path)),
         )

@@ -13,11 +13,11 @@ from pathlib import Path
 from rich.console import Console
 
 from kindlm.cli.commands.settle_rounds import AT_A_TIME, RepeatsOfBefore, Rounds, wanted_suspects
-from kindlm.cli.console import fail, make_console, note, or_fail, set_verbose, show
+from kindlm.cli.console import fail, make_console, note, or_fail, refuse, set_verbose, show
 from kindlm.cli.history import open_history, open_recorded, report_options, require_names
 from kindlm.cli.request import TestOptions, make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import SuiteStarted
 from kindlm.history.diff.evidence_values import CheckKey, TestPair
 from kindlm.history.diff.power import chance_to_settle
@@ -222,26 +222,20 @@ def _require_live(view: RunView) -> None:
     info = view.info
     if info.mode == "settled":
         hint = f"Name the run that it adds to: kindlm settle BEFORE {info.source_run}"
-        fail([_refused(f"Run {view.id} holds repeats of another run.", hint)])
+        refuse(f"Run {view.id} holds repeats of another run.", hint)
     if info.mode != "live":
         hint = "Name a run of kindlm test. All runs: kindlm runs"
-        fail([_refused(f"Run {view.id} is {info.mode}: it called nobody.", hint)])
+        refuse(f"Run {view.id} is {info.mode}: it called nobody.", hint)
     if info.ended != "finished":
         resumed = f"Finish it first: kindlm test --resume {view.id}"
         hint = resumed if view.runner is None else "Name a run that has finished: kindlm runs"
-        fail([_refused(f"Run {view.id} is {view.status}: it has not finished.", hint)])
+        refuse(f"Run {view.id} is {view.status}: it has not finished.", hint)
 
 
 def _settled_elsewhere(run: str, error: LockHeldError) -> KindlmError:
     who = error.holder
     by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
-    return _refused(
-        f"Run {run} is being settled already: {by} does it.", "Wait until it has ended."
-    )
-
-
-def _refused(message: str, hint: str) -> KindlmError:
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
+    return misuse(f"Run {run} is being settled already: {by} does it.", "Wait until it has ended.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,8 +389,7 @@ def _changed(pair: SettledPair, suite: SuiteStarted, what: str) -> KindlmError:
     hint = "Put it back, or record AFTER anew with more repeats: kindlm test --runs N"
     if pair.repeated == pair.before:
         hint = "Name a checkout of what that run tested: git worktree add ../old COMMIT"
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"Suite {suite.suite!r} is not what run {pair.repeated} ran: {what}."
         " Its repeats would not be repeats of that run.",
         hint,

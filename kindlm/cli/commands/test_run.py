@@ -15,6 +15,7 @@ from kindlm.cli.console import (
     make_console,
     note,
     or_fail,
+    refuse,
     set_verbose,
     warn,
 )
@@ -38,7 +39,7 @@ from kindlm.cli.run_recording import (
     run_elsewhere,
     tell_loaded,
 )
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.errors import Err, KindlmError, Result, misuse
 from kindlm.guard import guard
 from kindlm.history.lost_writes import lost_writes
 from kindlm.plan import make_plan
@@ -51,7 +52,6 @@ from kindlm.recording.log import new_run_id
 from kindlm.recording.project import Project, find_project
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
-from kindlm.suite import Suite
 from kindlm.wording import shown_path
 from kindlm_store import (
     LockHeldError,
@@ -82,7 +82,10 @@ def run_tests(options: TestOptions) -> int:
         load_paths(options.paths, project.root, strict=options.strict, compat=options.by_evalview)
     )
     if options.pdf is not None and not (options.compliance or has_documents(loaded.suites)):
-        fail([pdf_of_what()], console)
+        refuse(
+            "--pdf is the form of the compliance report, which was not asked for.",
+            "Add --compliance, or set compliance.enabled in a suite.",
+        )
     or_fail(_check_files(reporters, options, project, loaded))
     unfinished = _begun(options, project, unfinished)
     tell_loaded(loaded, options, console)
@@ -91,8 +94,13 @@ def run_tests(options: TestOptions) -> int:
         return _go_on(request, unfinished, reporters, options, console)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         has_tests = any(suite.cases for suite in request.suites)
-        error = nothing_selected(options.shard) if has_tests else no_tests(request.suites)
-        fail([error], console)
+        if has_tests:
+            fail([nothing_selected(options.shard)], console)
+        paths = ", ".join(suite.path for suite in request.suites)
+        refuse(
+            f"Nothing was tested: there are no tests in {paths}.",
+            "Write one: a function test_… under @scenario. What skips itself has none.",
+        )
     if options.dry_run:
         return _show_plan(request, options, console)
     if options.shard and request.group is None and options.warnings:
@@ -120,11 +128,20 @@ def _go_on(
 def _misused(options: TestOptions) -> KindlmError | None:
     """Return what is wrong with options that mean nothing together."""
     if options.force_resume and options.resume is None:
-        return nothing_to_force()
+        return misuse(
+            "--force-resume resumes nothing by itself.",
+            "Write which run: kindlm test --resume RUN --force-resume",
+        )
     if options.max_cost_usd == 0 and not (options.cache or options.dry_run):
-        return nothing_to_spend()
+        return misuse(
+            "--max-cost 0 allows no call at all.",
+            "Write a sum above 0, or leave it out; to see what a run may cost: --dry-run",
+        )
     if options.dry_run and (options.reporters or options.output):
-        return no_report_of_a_plan()
+        return misuse(
+            "--dry-run runs nothing that could be reported.",
+            "Leave out --reporter and --output, or --dry-run.",
+        )
     return None
 
 
@@ -162,7 +179,12 @@ def _unfinished(options: TestOptions) -> Unfinished:
         if held_by is not None:
             fail([run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
         if (file := find_unwritten(database, run, reader)) is not None:
-            fail([not_imported(run, file, database)])
+            refuse(
+                f"Run {run} can not be resumed yet: events of it that could not be written are in"
+                f" {file}.",
+                f"Bring them in first: {import_command(file, shown_path(database))}; or delete the"
+                " file, and what is in it is run again.",
+            )
         return read_unfinished(reader, run)
 
 
@@ -192,67 +214,11 @@ def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> i
     return 1 if request.skipped or has_faults else 0
 
 
-def pdf_of_what() -> KindlmError:
-    """Return the error of `--pdf` where no compliance report is written."""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "--pdf is the form of the compliance report, which was not asked for.",
-        "Add --compliance, or set compliance.enabled in a suite.",
-    )
-
-
-def no_report_of_a_plan() -> KindlmError:
-    """Return the error of `--dry-run` with a report."""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "--dry-run runs nothing that could be reported.",
-        "Leave out --reporter and --output, or --dry-run.",
-    )
-
-
-def nothing_to_force() -> KindlmError:
-    """Return the error of `--force-resume` without `--resume`."""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "--force-resume resumes nothing by itself.",
-        "Write which run: kindlm test --resume RUN --force-resume",
-    )
-
-
-def nothing_to_spend() -> KindlmError:
-    """Return the error of a limit of costs that allows no call."""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "--max-cost 0 allows no call at all.",
-        "Write a sum above 0, or leave it out; to see what a run may cost: --dry-run",
-    )
-
-
-def not_imported(run: str, file: Path, database: Path) -> KindlmError:
-    """Return the error of a run of which a file has events that are not in the history."""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Run {run} can not be resumed yet: events of it that could not be written are in {file}.",
-        f"Bring them in first: {import_command(file, shown_path(database))}; or delete the file,"
-        " and what is in it is run again.",
-    )
-
-
-def no_tests(suites: Sequence[Suite]) -> KindlmError:
-    """Return the error of suites that hold no tests."""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"Nothing was tested: there are no tests in {', '.join(suite.path for suite in suites)}.",
-        "Write one: a function test_… under @scenario. What skips itself has none.",
-    )
-
-
 def nothing_selected(shard: str | None) -> KindlmError:
     """Return the error of a selection, or a shard, that no test is in."""
     fits = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
     fewer = "" if shard is None else "take fewer shards than there are tests; "
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"Nothing was tested: {fits}.",
         f"Loosen --suite, --test, --tags, --model or --failed; {fewer}"
         "kindlm validate counts the tests.",

@@ -11,10 +11,10 @@ from typing import Annotated, TextIO
 
 import typer
 
-from kindlm.cli.console import fail, or_fail, wants_color
+from kindlm.cli.console import or_fail, refuse, wants_color
 from kindlm.cli.history import existing_history, fail_to_open, mending_hint, salvage_hint
 from kindlm.cli.options import DatabaseOption, VerboseOption
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.history.read_models import changed_tables
 from kindlm.history.run_names import find_run
@@ -65,7 +65,9 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
     """Check the history, or one run of it, and tell what was found; return whether all is well."""
     path = existing_history(database).database
     if head is not None and wanted is None:
-        fail([_head_of_what()])
+        refuse(
+            "--head needs the run whose head it is.", "Name the run: kindlm verify RUN --head HASH"
+        )
     noted = None if head is None else _normalised(head)
     try:
         with closing(open_reader(path)) as connection:
@@ -83,7 +85,12 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
     except OpenError as error:
         fail_to_open(error)
     except sqlite3.DatabaseError as error:
-        fail([_damaged(path, error)])
+        refuse(
+            f"The history is damaged: {error}.",
+            salvage_hint(path),
+            code=ErrorCode.UNKNOWN_ERROR,
+            where=SourceLocation(str(path)),
+        )
     return found.ok and sound and not changed
 
 
@@ -212,30 +219,8 @@ def _sign(ok: bool, color: bool) -> str:
 def _normalised(head: str) -> str:
     match = _HASH.fullmatch(head.strip())
     if match is None:
-        fail([_no_hash(head)])
+        refuse(
+            f"--head {head!r} is no head hash.",
+            "Copy it from the report of the run: sha256: and 64 hexadecimal digits.",
+        )
     return f"sha256:{match[1].lower()}"
-
-
-def _damaged(path: Path, error: sqlite3.DatabaseError) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"The history is damaged: {error}.",
-        salvage_hint(path),
-        where=SourceLocation(str(path)),
-    )
-
-
-def _head_of_what() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "--head needs the run whose head it is.",
-        "Name the run: kindlm verify RUN --head HASH",
-    )
-
-
-def _no_hash(head: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"--head {head!r} is no head hash.",
-        "Copy it from the report of the run: sha256: and 64 hexadecimal digits.",
-    )

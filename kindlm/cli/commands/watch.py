@@ -19,7 +19,7 @@ from kindlm.cli.console import fail, note, or_fail, set_verbose, show
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import TestOptions
 from kindlm.config import Diagnostic
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok
+from kindlm.errors import Err, KindlmError, Ok, misuse
 from kindlm.guard import guard
 from kindlm.recording.loading import default_paths, load_paths
 from kindlm.recording.project import find_project
@@ -273,8 +273,7 @@ def _no_rounds(options: TestOptions) -> KindlmError | None:
     name = next((name for name, is_given in given.items() if is_given), None)
     if name is None:
         return None
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"{name} does something once, and --watch runs the tests again and again.",
         f"Leave out one of the two: kindlm test {name}",
     )
