@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kindlm.scenarios.api import scenario
-    from kindlm.scenarios.checks import Checks
-    from kindlm.scenarios.judging import Pending, Verdict
+    from kindlm.scenarios.checks import Checks, Pending, Verdict
     from kindlm.scenarios.trial import SyncTrial, Trial
     from kindlm.scenarios.under_test import AgentError, Persona, Reply
     from kindlm.scenarios.users import Conversed, SimulationError
@@ -36,13 +35,13 @@ _PLACES = {
     "AgentError": "under_test",
     "Checks": "checks",
     "Conversed": "users",
-    "Pending": "judging",
+    "Pending": "checks",
     "Persona": "under_test",
     "Reply": "under_test",
     "SimulationError": "users",
     "SyncTrial": "trial",
     "Trial": "trial",
-    "Verdict": "judging",
+    "Verdict": "checks",
     "scenario": "api",
 }
 

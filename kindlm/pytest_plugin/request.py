@@ -27,7 +27,7 @@ from kindlm.plan import Selection
 from kindlm.recording.project import find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
-from kindlm.scenarios.api import ScenarioSpec, spec_of
+from kindlm.scenarios.api import spec_of
 from kindlm.scenarios.compile import digest_of
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, hidden, without_trial
@@ -151,11 +151,12 @@ class YamlItem(pytest.Item):
 
 
 class YamlFile(pytest.File):
-    """A YAML file with scenarios."""
+    """A YAML file with scenarios; `diagnostics` are its warnings, once it is collected."""
 
     def __init__(self, *, run: Callable[[YamlItem], None], **kwargs: Any):
         super().__init__(**kwargs)
         self._run = run
+        self.diagnostics: tuple[Diagnostic, ...] = ()
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the scenarios, or tell all that is wrong with the file."""
@@ -166,6 +167,7 @@ class YamlFile(pytest.File):
         errors = [told_error(each.error) for each in read.diagnostics if each.severity == "error"]
         if errors:
             raise self.CollectError("\n".join(errors))
+        self.diagnostics = read.diagnostics
         for scenario in read.scenarios:
             yield YamlItem.from_parent(self, name=scenario.name, scenario=scenario, run=self._run)
 
@@ -174,16 +176,14 @@ class YamlFile(pytest.File):
 class Test:
     """A scenario that pytest collected.
 
-    `path` is that of its suite, `name` its own without it. `trial` is the argument that takes the
-    trial; None if there is none.
+    `path` is that of its suite. `trial` is the argument that takes the trial; None if there is
+    none.
     """
 
     __test__ = False  # no test of anything itself
 
     path: str
-    name: str
-    spec: ScenarioSpec
-    where: SourceLocation
+    scenario: Scenario
     item: pytest.Function | YamlItem
     trial: str | None
 
@@ -195,37 +195,32 @@ class Test:
     @property
     def full_name(self) -> str:
         """What it is called in the history."""
-        return f"{self.path}::{self.name}"
-
-    @property
-    def scenario(self) -> Scenario:
-        """The scenario; that of a function has no values of fixtures and parameters yet."""
-        if isinstance(self.item, YamlItem):
-            return self.item.scenario
-        script = self.script(self.item.function, {})
-        return Scenario(self.name, self.spec, self.where, script)
+        return f"{self.path}::{self.scenario.name}"
 
     def script(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> FunctionScript:
         """Return what runs its function with the values of its fixtures and parameters."""
-        trial = self.trial or ""
+        where, trial = self.scenario.where, self.trial or ""
         given = [name for name in inspect.signature(function).parameters if name != trial]
         others = {name: arguments[name] for name in given if name in arguments}
-        file = Path(self.where.file)  # as Python knows it
-        return FunctionScript(lambda: function, file, self.where, trial, others)
+        file = Path(where.file)  # as Python knows it
+        return FunctionScript(lambda: function, file, where, trial, others)
 
 
 def test_of(item: pytest.Item, root: Path) -> Test | None:
-    """Return the scenario that an item of pytest is; None for any other test."""
+    """Return the scenario that an item of pytest is; None for any other test.
+
+    The script of a function has no values of fixtures yet.
+    """
     path = suite_identity(item.path, root)
     if isinstance(item, YamlItem):
-        scenario = item.scenario
-        return Test(path, item.name, scenario.spec, scenario.where, item, "")
-    spec = spec_of(item.function) if isinstance(item, pytest.Function) else None
-    if not isinstance(item, pytest.Function) or spec is None:
+        return Test(path, item.scenario, item, "")
+    if not isinstance(item, pytest.Function) or (spec := spec_of(item.function)) is None:
         return None
     # Asked now: others that run async tests put functions of theirs in its place later.
-    trial = trial_argument(item, item.function)
-    return Test(path, _name(item), spec, _written_at(item), item, trial)
+    function, where = item.function, _written_at(item)
+    trial = trial_argument(item, function)
+    script = FunctionScript(lambda: function, Path(where.file), where, trial or "")
+    return Test(path, Scenario(_name(item), spec, where, script), item, trial)
 
 
 def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str | None:
@@ -313,8 +308,10 @@ def _found(
     file: pytest.File, data: bytes, items: Sequence[pytest.Item], root: Path
 ) -> FoundScenarios:
     """Return the scenarios among the items of a file, and what is wrong with its text."""
-    is_python = isinstance(file, pytest.Module)
-    text = read_text(data if is_python else b"", str(file.path))
+    if isinstance(file, YamlFile):
+        own = (item.scenario for item in items if isinstance(item, YamlItem))
+        return FoundScenarios(tuple(own), file.diagnostics)
+    text = read_text(data, str(file.path))
     scenarios: list[Scenario] = []
     errors = {str(error.where): error for error in text.namesakes}
     for item in items:
@@ -322,7 +319,8 @@ def _found(
         if test is not None:
             scenarios.append(test.scenario)
             if test.trial is None:
-                errors[test.name] = without_trial(test.name, test.where)
+                name = test.scenario.name
+                errors[name] = without_trial(name, test.scenario.where)
         elif isinstance(item, pytest.Function):
             name = _name(item).removesuffix(item.name) + item.originalname
             if name in text.scenarios:

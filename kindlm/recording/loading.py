@@ -156,7 +156,7 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
         if pack is None:
             found = discover(path)
         else:
-            from kindlm.scenarios.installed_packs import discover_pack
+            from kindlm.scenarios.packs import discover_pack
 
             guard.enter()  # the packages around it are imported
             found = discover_pack(pack)

@@ -1,10 +1,10 @@
 """Scenarios: tests of conversations with an agent, as Python functions or in YAML.
 
-- `api`, `trial`, `checks`, `judging`, `under_test` and `users` are what a test works with; `kindlm`
+- `api`, `trial`, `checks`, `under_test` and `users` are what a test works with; `kindlm`
   exports their public names. `thread_desk` serves functions that are not `async`.
 - `script` runs such a test for the engine.
 - `load` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and `written` read
   Python, `configuration` reads kindlm.toml, and `compile` makes the suite. Under pytest, pytest
   itself collects Python files, and `compile` does the rest.
-- `installed_packs` finds packs in installed packages.
+- `packs` finds packs in installed packages; below it is the one that comes with kindlm.
 """

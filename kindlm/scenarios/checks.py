@@ -1,17 +1,28 @@
-"""Checks of one answer: they record what they find, and never raise."""
+"""Checks of answers, which record what they find and never raise, and what a judge said."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import math
 import re
 import traceback
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, Self
+from types import FunctionType, MethodType
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,11 +33,112 @@ from kindlm.checks.output import Contains, Matches, NotContains, Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.scenarios.judging import asked_for, holds
-from kindlm.scenarios.thread_desk import raise_unless_of_a_test
+from kindlm.ports import Stage
+from kindlm.scenarios.thread_desk import ThreadDesk, raise_unless_of_a_test
 from kindlm.scenarios.under_test import Place, Reply
 from kindlm.suite import Expectation
 from kindlm.wording import sentence, shown
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a judge said.
+
+    Attributes:
+        passed: whether it is as expected; None if the judge could not be asked, or gave no answer.
+        score: from 0 to 1; None if nothing was decided.
+        reasoning: why, in the judge's words.
+    """
+
+    passed: bool | None
+    score: float | None
+    reasoning: str
+
+    def __bool__(self) -> bool:
+        """Tell whether it is as expected; what was not decided is not."""
+        return self.passed is True
+
+
+def holds(found: object) -> bool | None:
+    """Tell whether a value is true; None if it is a verdict, or some, that decided nothing.
+
+    Raises:
+        TypeError: for what is always true, such as a generator, which nobody ran.
+    """
+    if isinstance(found, _ALWAYS_TRUE):
+        if inspect.iscoroutine(found):
+            found.close()  # or Python warns of it, too
+        raise TypeError(f"a {type(found).__name__} is always true: nothing of it ran")
+    if isinstance(found, Verdict):
+        return found.passed
+    if isinstance(found, tuple) and found and all(isinstance(each, Verdict) for each in found):
+        decided = [each.passed for each in found]
+        return False if False in decided else None if None in decided else True
+    return bool(found)
+
+
+_ALWAYS_TRUE = (Awaitable, Generator, AsyncGenerator, FunctionType, MethodType)
+
+Wait = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Blocks until a coroutine is done."""
+
+
+class Pending(Generic[V]):
+    """A check that a judge was asked for: `await` it for the verdict, or leave it.
+
+    It goes on by itself, and is recorded before the scenario ends, whether anybody waits or not.
+    """
+
+    def __init__(
+        self,
+        asked: Sequence[Future[CheckResult]],
+        read: Callable[[Sequence[CheckResult]], V],
+        wait: Wait | None = None,
+    ) -> None:
+        self._asked = asked
+        self._read = read
+        self._wait = wait
+
+    def __await__(self) -> Generator[Any, None, V]:
+        """Wait for the verdict."""
+        return self._results().__await__()
+
+    def __bool__(self) -> bool:
+        """Refuse: nothing is known yet."""
+        raise TypeError("nobody waited for this verdict: write await t.judge(…), or (…).wait()")
+
+    def wait(self) -> V:
+        """Wait for the verdict in a scenario that is no `async` function.
+
+        Raises:
+            RuntimeError: the scenario is an `async` one.
+        """
+        if self._wait is None:
+            raise RuntimeError("an async scenario awaits it: await t.judge(...)")
+        found: V = self._wait(self._results())
+        return found
+
+    async def _results(self) -> V:
+        # Shielded: who stops waiting, as in a timeout of the test, cancels no check.
+        return self._read([await asyncio.shield(each) for each in self._asked])
+
+
+def verdict_of(result: CheckResult) -> Verdict:
+    """Return a result as a test sees it."""
+    decided = {Outcome.PASSED: True, Outcome.FAILED: False}.get(result.outcome)
+    return Verdict(decided, result.score, result.reasoning or result.message)
+
+
+def asked_for(argument: str, text: str) -> str:
+    """Return a text that says what is asked for; raise `TypeError` or `ValueError` for none."""
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} must be a text, not {text!r}")
+    if not text:
+        raise ValueError(f"{argument} says nothing: it is empty")
+    return text
+
 
 _MOST_SHOWN = 60
 _MOST = 50
@@ -37,18 +149,24 @@ class RequirementFailed(Exception):  # noqa: N818 - no error of the test
     """Something that `t.require` asked for does not hold: the scenario ends here."""
 
 
-class Desk(Protocol):
-    """Where checks are handed in: what `ports.Stage` has of them."""
+class Desk:
+    """Hands in the checks of a trial, at its stage, and counts them."""
+
+    def __init__(self, stage: Stage | ThreadDesk) -> None:
+        self.stage = stage
+        self.checked = 0
 
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
         """Check what was said until now; see `ports.Stage`."""
-        ...
+        self.checked += 1
+        return self.stage.evaluate(expectation, now=now)
 
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> Future[CheckResult]:
         """Record what the script itself found out; see `ports.Stage`."""
-        ...
+        self.checked += 1
+        return self.stage.conclude(expectation, finding)
 
 
 class Checks:

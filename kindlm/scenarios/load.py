@@ -53,7 +53,7 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         read = read_scenarios(file, data.value)
         if any(found.severity == "error" for found in read.diagnostics):
             return LoadedSuite(file, None, path, read.tests, read.diagnostics)
-        found = FoundScenarios(tuple(read.scenarios))
+        found = FoundScenarios(read.scenarios, read.diagnostics)
         return compiled_suite(file, path, found, around, digest_of(data.value))
     imported = import_file(file)
     if isinstance(imported, Err):

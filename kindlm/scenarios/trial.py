@@ -5,25 +5,25 @@ from __future__ import annotations
 import inspect
 import math
 from asyncio import Future
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, overload
 
+from kindlm.checks.base import Check
+from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.outcome import CheckResult
 from kindlm.ports import Stage
-from kindlm.scenarios.checks import Checks, RequirementFailed, verdict
-from kindlm.scenarios.judging import (
+from kindlm.scenarios.checks import (
+    Checks,
+    Desk,
     Pending,
+    RequirementFailed,
     Verdict,
     Wait,
     asked_for,
-    factuality_of,
-    guardrails_of,
     holds,
-    judgement_of,
-    sentiment_of,
+    verdict,
     verdict_of,
 )
 from kindlm.scenarios.thread_desk import ThreadDesk, at_once
@@ -43,13 +43,17 @@ from kindlm.suite import Expectation
 class _Checking:
     """What trials of all kinds have: checks, requirements and scores."""
 
-    def __init__(self, desk: Stage | ThreadDesk, talked: AgentUnderTest, place: Place) -> None:
-        self._desk = desk
+    def __init__(self, stage: Stage | ThreadDesk, talked: AgentUnderTest, place: Place) -> None:
+        self._desk = Desk(stage)
         self._talked = talked
         self._place = place
         self._converses = False
-        self.checked = 0
         self.error: KindlmError | None = None
+
+    @property
+    def checked(self) -> int:
+        """How many checks were asked for."""
+        return self._desk.checked
 
     def check(self, reply: Reply, *, weight: float = 1.0) -> Checks:
         """Return checks of an answer: each is recorded, and none ends the scenario.
@@ -85,7 +89,7 @@ class _Checking:
         label = message or "required"
         found = verdict("assert", label, passed=is_so, message=message or "It does not hold")
         expectation = Expectation("assert", label, where=self._place(), weight=_checked(weight))
-        self._counting().conclude(expectation, found)
+        self._desk.conclude(expectation, found)
         if not is_so:
             raise RequirementFailed(label)
         return None
@@ -101,22 +105,32 @@ class _Checking:
     ) -> Pending[Verdict]:
         """A judge gives the answer at least `threshold` (> 0) of `scale` points for a criterion.
 
-        It sees the conversation until this answer, and never the threshold.
+        It sees the conversation until this answer, and never the threshold. A threshold of 0 is an
+        error, since no answer would miss it.
         """
         reply = self._talked.answered(reply)
-        return self._asked(judgement_of(reply, criteria, threshold, scale), weight)
+        if not (scale > 0 and math.isfinite(scale)):
+            raise ValueError(f"scale must be a number, more than 0, but is {scale}")
+        if not 0 < threshold <= scale:
+            raise ValueError(
+                f"threshold must be more than 0, and at most {scale:g}, but is {threshold}"
+            )
+        asked_for("criteria", criteria)
+        judge = Judge.model_construct(criteria=criteria, min_score=threshold / scale)
+        return self._verdict(reply, judge.on_scale(scale), criteria, weight)
 
     def sentiment(self, reply: Reply, tone: str, *, weight: float = 1.0) -> Pending[Verdict]:
         """A judge finds that the answer has a tone, such as "empathetic"."""
         reply = self._talked.answered(reply)
-        return self._asked(sentiment_of(reply, tone), weight)
+        return self._verdict(reply, Sentiment(asked_for("tone", tone)), tone, weight)
 
     def factuality(
         self, reply: Reply, ground_truth: str, *, context: str | None = None, weight: float = 1.0
     ) -> Pending[Verdict]:
         """A judge finds nothing in the answer that contradicts what is true."""
         reply = self._talked.answered(reply)
-        return self._asked(factuality_of(reply, ground_truth, context), weight)
+        check = Factuality(asked_for("ground_truth", ground_truth), context)
+        return self._verdict(reply, check, ground_truth, weight)
 
     def guardrail(
         self,
@@ -131,7 +145,13 @@ class _Checking:
         Those of `must` come first.
         """
         reply = self._talked.answered(reply)
-        asked = [self._ask(each, weight) for each in guardrails_of(reply, must, must_not)]
+        rules = [Guardrail(asked_for("must", rule)) for rule in _listed(must)]
+        rules += [
+            Guardrail(asked_for("must_not", rule), must_not=True) for rule in _listed(must_not)
+        ]
+        if not rules:
+            raise ValueError("guardrail needs a rule: must=[...] or must_not=[...]")
+        asked = [self._ask(reply, rule, f"{rule.words}: {rule.rule}", weight) for rule in rules]
         return Pending(asked, lambda found: tuple(map(verdict_of, found)), self._wait)
 
     def score(self, name: str, value: float) -> None:
@@ -145,28 +165,25 @@ class _Checking:
                 f"The score {name!r} is {value}: scores are from 0 to 1, so that runs can be"
                 " compared. Divide it by the highest one that there can be"
             )
-        self._desk.record_score(name, float(value), self._place())
+        self._desk.stage.record_score(name, float(value), self._place())
 
     @property
     def _wait(self) -> Wait | None:
         return None
 
-    def _asked(self, expectation: Expectation, weight: float) -> Pending[Verdict]:
-        asked = [self._ask(expectation, weight)]
+    def _verdict(self, reply: Reply, check: Check, label: str, weight: float) -> Pending[Verdict]:
+        asked = [self._ask(reply, check, label, weight)]
         return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
 
-    def _ask(self, expectation: Expectation, weight: float) -> Future[CheckResult]:
-        placed = replace(expectation, where=self._place(), weight=_checked(weight))
-        return self._counting().evaluate(placed)
+    def _ask(self, reply: Reply, check: Check, label: str, weight: float) -> Future[CheckResult]:
+        where = self._place()
+        more = {"turn": reply.turn, "where": where, "weight": _checked(weight)}
+        return self._desk.evaluate(check.expected(label, **more))
 
     def _checks(self, reply: Reply, weight: float, *, required: bool) -> Checks:
         reply = self._talked.answered(reply)
-        return Checks(
-            _Counted(self), reply, self._place, weight=_checked(weight), required=required
-        )
-
-    def _counting(self) -> _Counted:
-        return _Counted(self)
+        weight = _checked(weight)
+        return Checks(self._desk, reply, self._place, weight=weight, required=required)
 
     @contextmanager
     def _conversing(self) -> Iterator[None]:
@@ -193,21 +210,8 @@ def _checked(weight: float) -> float:
     return weight
 
 
-class _Counted:
-    """Hands checks in, and counts them."""
-
-    def __init__(self, trial: _Checking) -> None:
-        self._trial = trial
-
-    def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
-        self._trial.checked += 1
-        return self._trial._desk.evaluate(expectation, now=now)  # noqa: SLF001 - of this module
-
-    def conclude(
-        self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
-    ) -> Future[CheckResult]:
-        self._trial.checked += 1
-        return self._trial._desk.conclude(expectation, finding)  # noqa: SLF001 - of this module
+def _listed(rules: str | Iterable[str]) -> list[str]:
+    return [rules] if isinstance(rules, str) else list(rules)
 
 
 class Trial(_Checking):

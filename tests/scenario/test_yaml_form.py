@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_project import run_inside
 from scenario_project import Project
 
 from kindlm.cli.app import run
@@ -186,6 +187,18 @@ scenarios = st.fixed_dictionaries(
         "agent": values,
     },
 )
+
+
+def test_a_misspelt_keyword_of_a_schema_is_a_warning(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = "{type: object, requierd: [id]}"
+    text = f"name: x\nturns:\n- says: hi\n  expect: {{json_schema: {schema}}}\n"
+    project.write("tests/x.yaml", text)
+    run(["test", "tests"])
+    printed = capsys.readouterr()
+    assert 'Did you mean "required"?' in printed.out + printed.err
+    assert 'Did you mean "required"?' in run_inside(project.root, "--kindlm").stdout
 
 
 @given(values | scenarios | st.lists(scenarios, max_size=2))

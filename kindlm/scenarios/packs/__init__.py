@@ -1,1 +1,110 @@
-"""Packs of scenarios that come with kindlm."""
+"""Packs: scenarios that come with an installed package, and are run as `pack:NAME`.
+
+A package names them in its entry points of the group `kindlm.packs`: each is a package with test
+files, or a module that is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
+from kindlm.suggestions import suggest
+from kindlm.wording import shown
+
+_GROUP = "kindlm.packs"
+
+
+def discover_pack(pack: str) -> Result[Discovery]:
+    """Return the files with scenarios of a pack, by the names that their suites have."""
+    name, _, wanted = pack.removeprefix(PACK_MARK).partition("/")
+    installed = entry_points(group=_GROUP)
+    known = [each for each in installed if each.name == name]
+    # A package may be found twice, in two folders of packages.
+    packages = sorted({_package(each) for each in known})
+    if not known:
+        return Err(_unknown(name, sorted({each.name for each in installed})))
+    if len(packages) > 1:
+        return Err(_ambiguous(name, packages))
+    place = _place(known[0])
+    if place is None:
+        return Err(_missing(known[0]))
+    found = discover(place)
+    if isinstance(found, Err):
+        is_module = place.is_file() and found.error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+        return Err(_no_scenarios(pack, place)) if is_module else found
+    files = [
+        file
+        for file in _files(f"{PACK_MARK}{name}", place, found.value)
+        if not wanted or _is(file, pack)
+    ]
+    return Ok(Discovery(tuple(files))) if files else Err(_no_scenarios(pack, place))
+
+
+def _files(prefix: str, place: Path, found: Discovery) -> Iterator[Found]:
+    folder = place if place.is_dir() else place.parent
+    for each in found.found:
+        if each.front_end == "scenario":
+            inside = each.path.relative_to(folder).as_posix()
+            yield replace(each, suite=f"{prefix}/{inside}")
+
+
+def _is(found: Found, pack: str) -> bool:
+    return found.suite is not None and (found.suite == pack or found.suite.startswith(f"{pack}/"))
+
+
+def _place(entry: EntryPoint) -> Path | None:
+    """Return the folder or file of a pack; nothing of it is imported but the packages around it."""
+    try:
+        spec = find_spec(entry.module)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)))
+    return None if spec.origin is None else Path(spec.origin)
+
+
+def _unknown(name: str, known: list[str]) -> KindlmError:
+    listed = ", ".join(known) or "none"
+    near = suggest(name, known)
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"There is no pack {shown(name)}. Installed: {listed}.",
+        f'Did you mean "{near}"?' if near else "Install the package that it comes with.",
+    )
+
+
+def _ambiguous(name: str, packages: list[str]) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Several packages have a pack {shown(name)}: {', '.join(packages)}.",
+        "Remove all of them but one.",
+    )
+
+
+def _package(entry: EntryPoint) -> str:
+    return "a package" if entry.dist is None else entry.dist.name
+
+
+def _missing(entry: EntryPoint) -> KindlmError:
+    where = f"{shown(entry.name)} of {_package(entry)}"
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"The pack {where} is not there: no module {entry.module}.",
+        "Install that package anew.",
+    )
+
+
+def _no_scenarios(pack: str, place: Path) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_NOT_FOUND,
+        f"There are no scenarios in {shown(pack)} ({place}).",
+        "A pack has test_*.py or *_test.py with functions under @scenario, or YAML with `turns`.",
+    )
