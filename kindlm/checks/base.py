@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cache
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args, get_origin
 
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
@@ -187,13 +187,27 @@ class ExpectSection(Section):
         yield from ()
 
     @classmethod
-    def all_parts(cls) -> Iterator[type[ExpectSection]]:
-        """Yield it and all sections that there may be within it."""
-        yield cls
-        for field in cls.model_fields.values():
+    def schema_files(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        """Yield the files with a JSON Schema that a mapping of the file names.
+
+        The mapping has not been validated, so that all that is wrong with a file is reported at
+        once: any value may be of another type.
+        """
+        yield from ()
+
+    @classmethod
+    def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        """Yield where a mapping, not validated either, asks a judge: the model's id, or None."""
+        yield from ()
+
+    @classmethod
+    def inner(cls) -> Iterator[tuple[str, type[ExpectSection], bool]]:
+        """Yield the keys with sections: the key, the section, and whether it is a list of them."""
+        for name, field in cls.model_fields.items():
+            is_list = get_origin(field.annotation) is list
             for part in (field.annotation, *get_args(field.annotation)):
                 if isinstance(part, type) and issubclass(part, ExpectSection):
-                    yield from part.all_parts()
+                    yield field.alias or name, part, is_list
 
     def parts(self) -> Iterator[tuple[Place, ExpectSection]]:
         """Yield it and all sections within it, with their places."""

@@ -112,6 +112,11 @@ class Drift(CheckSection, AskingCheck):
     def asks_judge(self) -> bool:  # type: ignore[override]
         return self.method == "judge"
 
+    @classmethod
+    def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        if written.get("method", "judge") == "judge":
+            yield (), None
+
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.max_score == 1:
             yield ("maxScore",), "no drift is more than 1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar
@@ -121,6 +121,10 @@ class Judge(CheckSection, AskingCheck):
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.min_score == 0:
             yield ("minScore",), "no score is less than 0"
+
+    @classmethod
+    def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        yield ("model",), written.get("model")
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         """Return whether the judge's score is enough; the judge never learns what is enough.

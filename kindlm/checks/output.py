@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, Literal, Self
@@ -91,6 +91,12 @@ class Output(ExpectSection):
                 "schemaFile is required when format is json", "Add `schemaFile: ./schema.json`"
             )
         return self
+
+    @classmethod
+    def schema_files(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        # With format text the file is not used, which is a warning: it may as well be absent.
+        if written.get("format") == "json":
+            yield ("schemaFile",), written.get("schemaFile")
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         if self.format == "json" and self.schema_file is not None:

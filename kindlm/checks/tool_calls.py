@@ -164,6 +164,10 @@ class ToolCall(CheckSection):
     def label(self) -> str:
         return self.tool
 
+    @classmethod
+    def schema_files(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        yield ("argsSchema",), written.get("argsSchema")
+
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         check = self
         if self.args_schema is not None and not self.should_not_call:

@@ -17,12 +17,13 @@ from pydantic.alias_generators import to_snake
 from kindlm.checks.base import ExpectSection, Place, sections
 from kindlm.checks.of_packages import CheckOfPackage
 from kindlm.config.document import Path
-from kindlm.config.files import ReferencedFiles
+from kindlm.config.raw import Raw
 from kindlm.errors import Ok, SourceLocation
 from kindlm.section import EXTENSION, Maybe, Open
 from kindlm.suite import Expectation
 
 if TYPE_CHECKING:
+    from kindlm.config.files import ReferencedFiles
     from kindlm.config.schema import TestConfig
 
 MAX_LABEL = 200
@@ -104,6 +105,30 @@ else:
     ExpectConfig = create_model(
         "ExpectConfig", __base__=Expect, __doc__=Expect.__doc__, **dict(map(_field, _SECTIONS))
     )
+
+
+def sections_in(expect: Raw) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
+    """Yield the sections in what a file has as `expect`, with their places and what is written.
+
+    It has not been validated: what has another shape than a section is left out.
+    """
+    todo: list[tuple[Path, type[ExpectSection], Any]] = []
+
+    def found(place: Path, section: type[ExpectSection], value: Any, *, many: bool) -> None:
+        if not many:
+            todo.append((place, section, value))
+        elif isinstance(value, list):
+            todo.extend(((*place, index), section, item) for index, item in enumerate(value))
+
+    for section in _SECTIONS:
+        assert section.key is not None
+        name = section.key.name
+        found((name,), section, expect.get(name), many=section.key.many)
+    for place, section, value in todo:  # which grows
+        if isinstance(value, dict):
+            yield place, section, value
+            for key, part, many in section.inner():
+                found((*place, key), part, value.get(key), many=many)
 
 
 def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:

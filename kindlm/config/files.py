@@ -12,6 +12,7 @@ from typing import Any
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import MAX_BYTES, Path
+from kindlm.config.expect import sections_in
 from kindlm.config.interpolation import MARK
 from kindlm.config.json_schemas import parse_schema, warn_of_misspelt
 from kindlm.config.raw import Raw, expectations, items, section
@@ -158,26 +159,11 @@ def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
             if isinstance(file, str) and file:
                 report_file(("prompts", name, key), file, files.text(file), reporter)
     for path, test in items(raw, "tests"):
-        _check_files_of_test(path, test, reporter, files)
-
-
-def _check_files_of_test(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    for place, expect in expectations(test):
-        _check_files_of_expectations((*path, *place), expect, reporter, files)
-
-
-def _check_files_of_expectations(
-    path: Path, expect: Raw, reporter: Reporter, files: ReferencedFiles
-) -> None:
-    output = section(expect, "output")
-    file = output.get("schemaFile")
-    # With format text the file is not used, which is a warning: it may as well be absent.
-    if isinstance(file, str) and file and output.get("format") == "json":
-        report_schema((*path, "output", "schemaFile"), file, files, reporter)
-    for place, call in items(expect, "toolCalls"):
-        file = call.get("argsSchema")
-        if isinstance(file, str) and file:
-            report_schema((*path, *place, "argsSchema"), file, files, reporter)
+        for place, expect in expectations(test):
+            for inner, part, written in sections_in(expect):
+                for at, file in part.schema_files(written):
+                    if isinstance(file, str) and file:
+                        report_schema((*path, *place, *inner, *at), file, files, reporter)
 
 
 def report_file(path: Path, file: str, result: Result[Any], reporter: Reporter) -> None:

@@ -24,7 +24,11 @@ def json_schema() -> dict[str, Any]:
     """
     from pydantic.json_schema import GenerateJsonSchema  # slow, and only published schemas need it
 
-    sections = {part.__name__ for section in checks.sections() for part in section.all_parts()}
+    sections, todo = set[str](), [*checks.sections()]
+    while todo:
+        section = todo.pop()
+        sections.add(section.__name__)
+        todo += [part for _, part, _ in section.inner()]
 
     class Named(GenerateJsonSchema):
         """Names the definition of a section after what users write: `LatencyConfig`."""

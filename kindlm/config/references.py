@@ -13,6 +13,7 @@ from itertools import chain
 from kindlm.config.agent_rules import check_agents
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, dotted
+from kindlm.config.expect import sections_in
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.interpolation import names_in
 from kindlm.config.provider_rules import PROVIDER_TYPES, check_providers
@@ -115,9 +116,9 @@ def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
         )
     _check_test_models(path, test, raw, reporter)
     for place, expect in expectations(test):
-        for inner, criterion in items(expect, "judge"):
-            where = (*path, *place, *inner, "model")
-            _check_judge(where, criterion.get("model"), raw, reporter)
+        for inner, part, written in sections_in(expect):
+            for key, model in part.judges(written):
+                _check_judge((*path, *place, *inner, *key), model, raw, reporter)
     tools = (((*path, *place), tool) for place, tool in items(test, "tools"))
     _check_unique(tools, "name", "tool", reporter)
 
@@ -205,11 +206,10 @@ def _judged(raw: Raw) -> Path | None:
     """Return the place of the first expectation that asks a model."""
     for path, test in items(raw, "tests"):
         for place, expect in expectations(test):
-            if expect.get("judge"):
-                return (*path, *place, "judge")
-            drift = section(expect, "baseline").get("drift")
-            if isinstance(drift, dict) and drift.get("method", "judge") == "judge":
-                return (*path, *place, "baseline", "drift")
+            for inner, part, written in sections_in(expect):
+                if any(part.judges(written)):
+                    is_listed = part.key is not None and part.key.many
+                    return (*path, *place, *(inner[:1] if is_listed else inner))
     return None
 
 
