@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, cast
 
@@ -178,13 +179,8 @@ def _invoke(arguments: Sequence[str]) -> int:
             return 1
     named = in_our_names(arguments)
     name = next((argument for argument in named if not argument.startswith("-")), None)
-    if name in _COMMANDS:
-        with ending_at_once(), put_off():
-            app = make_app([name])
-    else:
-        # Help, and what to say of a command that there is not, need the names of all of them.
-        app = make_app(loaded=False)
-    command = typer.main.get_command(app)
+    # Help, and what to say of a command that there is not, need the names of all of them.
+    command = _make_command(name if name in _COMMANDS else None)
     try:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
     except SystemExit as stop:
@@ -195,6 +191,16 @@ def _invoke(arguments: Sequence[str]) -> int:
         code = 1
         show([_usage_error(error)])
     return code if isinstance(code, int) else int(code is not None)
+
+
+@cache
+def _make_command(name: str | None) -> Any:
+    """Return the command line with one command loaded, or with the names of all of them."""
+    if name is None:
+        return typer.main.get_command(make_app(loaded=False))
+    with ending_at_once(), put_off():
+        app = make_app([name])
+    return typer.main.get_command(app)
 
 
 def _usage_error(error: Any) -> KindlmError:

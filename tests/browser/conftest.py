@@ -58,16 +58,17 @@ def driven() -> Iterator[Driven]:
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that pictures are kept in: `KINDLM_SCREENSHOTS`, or a temporary one."""
-    kept = os.environ.get("KINDLM_SCREENSHOTS")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("pictures")
+def pictures() -> Path | None:
+    """The folder that pictures are kept in, `KINDLM_SCREENSHOTS`; there are none without it."""
+    if not (kept := os.environ.get("KINDLM_SCREENSHOTS")):
+        return None
+    folder = Path(kept)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 @pytest.fixture
-def visit(driven: Driven, pictures: Path) -> Iterator[Visit]:
+def visit(driven: Driven, pictures: Path | None) -> Iterator[Visit]:
     """A window of its own; the test fails if anything went wrong in it."""
     with driven.awake() as browser:
         context = browser.new_context(viewport={"width": 1280, "height": 900})

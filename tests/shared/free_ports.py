@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import socket
-from itertools import islice
 from typing import Final
 
 _GIVEN_TO_NOBODY: Final = range(20_000, 32_000)
@@ -13,8 +12,12 @@ _GIVEN_TO_NOBODY: Final = range(20_000, 32_000)
 
 def free_ports(count: int) -> list[int]:
     """Return ports on which nobody listens: they stay free, whatever other tests listen on."""
-    ports = random.SystemRandom().sample(_GIVEN_TO_NOBODY, len(_GIVEN_TO_NOBODY))
-    return list(islice(filter(_is_free, ports), count))
+    draw = random.SystemRandom()
+    found: set[int] = set()
+    while len(found) < count:
+        if _is_free(port := draw.choice(_GIVEN_TO_NOBODY)):
+            found.add(port)
+    return list(found)
 
 
 def _is_free(port: int) -> bool:

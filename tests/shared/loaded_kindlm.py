@@ -298,9 +298,12 @@ def _load_module(name: str) -> None:
 def _compute() -> None:
     """Compute what kindlm computes once in a process, and is the same in all of them."""
     from kindlm import http_client
+    from kindlm.cli import app
     from kindlm.providers import sdk_transport
     from kindlm.recording import secrets
 
+    for name in (None, *app._COMMANDS):
+        app._make_command(name)
     secrets._vocabulary()
     http_client._tls_context()
     with suppress(ImportError):
