@@ -14,12 +14,14 @@ from loaded_kindlm import wait_for_no_disk
 from recorded_history import History, Make
 
 from examples import drawn
+from kindlm.json_schema import load_jsonschema
 
 # The machine decides how long an example takes; what hangs is ended by pytest-timeout.
 settings.register_profile("kindlm", settings(), deadline=None, max_examples=drawn(100))
 settings.load_profile("kindlm")
 
 wait_for_no_disk()
+load_jsonschema()
 
 _SETTINGS = (
     "COLUMNS",

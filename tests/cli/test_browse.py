@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from recorded_history import History, Make
 
 from kindlm.browse.descriptions import QUERIES, START_PAGE, described, settings
 from kindlm.browse.server import listen
@@ -25,19 +26,23 @@ DEADLINE = 60
 
 
 @pytest.fixture
-def recorded(history: Any, make: Any) -> Any:
-    """A history with a run whose failing execution called a tool."""
+def recorded(history: History) -> History:
+    _record_failure(history)
+    return history
+
+
+def _record_failure(history: History) -> None:
+    """Record a run whose failing execution called a tool."""
     writer = history.run("k3f9x2ab", label="<script>alert(1)</script>")
-    writer.suite(tests=[make.planned(), make.planned("refunds")])
-    writer.execution(assertions=(make.passed(),), tools=(("lookup", {"order": "GOOD"}, 1),))
+    writer.suite(tests=[Make.planned(), Make.planned("refunds")])
+    writer.execution(assertions=(Make.passed(),), tools=(("lookup", {"order": "GOOD"}, 1),))
     writer.execution(
         "refunds",
         output="<img src=x onerror=alert(1)>",
-        assertions=(make.failed(),),
+        assertions=(Make.failed(),),
         tools=(("issue_refund", {"order_id": "A-100"}, {"ok": True}),),
     )
     writer.finish()
-    return history
 
 
 class Browsing:
@@ -73,21 +78,42 @@ class Browsing:
         return self.process.returncode
 
 
-@pytest.fixture
-def browsing(here: Path, recorded: Any) -> Iterator[Browsing]:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """A history with a failing run, and two that differ in a score."""
+    history = History(tmp_path_factory.mktemp("served") / "kindlm.db")
+    _record_failure(history)
+    for run, score in (("aaaa2222", 0.95), ("bbbb3333", 0.75)):
+        writer = history.run(run)
+        writer.suite(tests=[Make.planned(repeat=12)])
+        for repeat in range(1, 13):
+            check = Make.passed("judge", "is kind", score=score, threshold=0.5)
+            writer.execution(repeat=repeat, assertions=(check,))
+        writer.finish()
+    yield history
+    history.close()
+
+
+@pytest.fixture(scope="module")
+def browsing(served: History) -> Iterator[Browsing]:
+    """One server for all tests that leave it running, in a project with a threshold of its own."""
+    project = served.path.parent
+    (project / "kindlm.toml").write_text("[diff]\nregressionThreshold = 0.5\n", encoding="utf-8")
+    running = _browse(served.path)
+    yield running
+    running.end(signal.SIGTERM)
+
+
+def _browse(database: Path) -> Browsing:
+    command = ["browse", "--no-open", "--port", "0", "--db", str(database)]
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "kindlm", "browse"),
-            *("--no-open", "--port", "0", "--db", str(recorded.path)),
-        ],
+        [sys.executable, "-m", "kindlm", *command],
+        cwd=database.parent,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    running = Browsing(process)
-    yield running
-    if process.poll() is None:
-        running.end(signal.SIGTERM)
+    return Browsing(process)
 
 
 def test_the_history_is_there_to_read(browsing: Browsing) -> None:
@@ -117,36 +143,26 @@ def test_an_address_that_is_none_is_told_as_that(browsing: Browsing) -> None:
 
 @pytest.mark.parametrize("how", ["moved", "replaced"])
 def test_a_history_that_is_not_there_any_more_is_not_served(
-    browsing: Browsing, recorded: Any, how: str
+    browsing: Browsing, served: History, how: str
 ) -> None:
-    away = recorded.path.with_name("away.db")
+    file = served.path
+    away = file.with_name("away.db")
     assert browsing.client.get(START_PAGE).status_code == 200
-    recorded.path.rename(away)
+    file.rename(away)
     if how == "replaced":
-        recorded.path.write_bytes(b"")
+        file.write_bytes(b"")
     for path in (START_PAGE, "/kindlm/runs.json"):
         refused = browsing.client.get(path)
         assert refused.status_code == 503
         assert "Start kindlm browse again" in refused.text
         assert "k3f9x2ab" not in refused.text
     if how == "replaced":
-        recorded.path.unlink()
-    away.rename(recorded.path)
+        file.unlink()
+    away.rename(file)
     assert browsing.client.get(START_PAGE).status_code == 200
 
 
-def test_comparisons_are_made_with_the_threshold_of_the_project(
-    here: Path, recorded: Any, make: Any, request: pytest.FixtureRequest
-) -> None:
-    for run, score in (("aaaa2222", 0.95), ("bbbb3333", 0.75)):
-        writer = recorded.run(run)
-        writer.suite(tests=[make.planned(repeat=12)])
-        for repeat in range(1, 13):
-            check = make.passed("judge", "is kind", score=score, threshold=0.5)
-            writer.execution(repeat=repeat, assertions=(check,))
-        writer.finish()
-    here.joinpath("kindlm.toml").write_text("[diff]\nregressionThreshold = 0.5\n", encoding="utf-8")
-    browsing: Browsing = request.getfixturevalue("browsing")
+def test_comparisons_are_made_with_the_threshold_of_the_project(browsing: Browsing) -> None:
     page = browsing.page("/-/kindlm/kindlm/diff?before=aaaa2222&after=bbbb3333")
     assert "<title>UNCHANGED: " in page
 
@@ -183,19 +199,18 @@ def test_every_saved_query_and_every_described_table_works(browsing: Browsing) -
             assert f'data-column="{facet}"' in page
 
 
-def test_runs_that_are_recorded_meanwhile_appear(
-    browsing: Browsing, recorded: Any, make: Any
-) -> None:
-    assert len(browsing.rows("/kindlm/runs")) == 1
-    writer = recorded.run("m2aaaaaa")
-    writer.suite(tests=[make.planned()])
+def test_runs_that_are_recorded_meanwhile_appear(browsing: Browsing, served: History) -> None:
+    before = [row["run"] for row in browsing.rows("/kindlm/run_list")]
+    writer = served.run("m2aaaaaa")
+    writer.suite(tests=[Make.planned()])
     writer.execution()
     writer.finish()
-    assert [row["run"] for row in browsing.rows("/kindlm/run_list")] == ["m2aaaaaa", "k3f9x2ab"]
+    assert [row["run"] for row in browsing.rows("/kindlm/run_list")] == ["m2aaaaaa", *before]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_when_told_to(browsing: Browsing, how: signal.Signals) -> None:
+def test_it_ends_when_told_to(recorded: History, how: signal.Signals) -> None:
+    browsing = _browse(recorded.path)
     browsing.page(START_PAGE)
     assert browsing.end(how) == 1
     with pytest.raises(httpx.ConnectError):

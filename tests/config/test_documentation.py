@@ -58,14 +58,19 @@ SECTIONS = list(sections(KindlmConfig, set()))
 
 
 @pytest.fixture(scope="module")
-def reference() -> Any:
+def schema() -> dict[str, Any]:
+    return json_schema()
+
+
+@pytest.fixture(scope="module")
+def reference(schema: dict[str, Any]) -> Any:
     path = ROOT / "docs/config_reference.py"
     spec = importlib.util.spec_from_file_location("config_reference", path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module._Reference(json_schema())
+    return module._Reference(schema)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +87,9 @@ def test_every_complete_example_is_free_of_problems(text: str, load: Any, tmp_pa
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
 def test_every_key_has_a_meaning_and_an_example_that_is_valid(
-    section: type[BaseModel], reference: Any
+    section: type[BaseModel], schema: dict[str, Any], reference: Any
 ) -> None:
     assert section.__doc__
-    schema = json_schema()
     own = section.__name__ + "Config" * issubclass(section, ExpectSection)
     published = schema if section is KindlmConfig else schema["$defs"][own]
     for name, field in section.model_fields.items():

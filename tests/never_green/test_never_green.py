@@ -18,7 +18,8 @@ A row has:
 - `status`: of the executions that the command recorded; `not run` if it recorded none.
 - `says`: what the command prints, in any order and case; line breaks count as spaces.
 - `exit`: 1 by default.
-- `ends`: true where code of a user ends its process or holds it up: that is one of its own then.
+- `ends`: true where code of a user ends its process: that is one of its own then.
+- `holds_up`: true where it holds its process up: it is then noticed ten times as fast.
 - `steps`: several of these, one after the other; `exit` is 0 by default for all but the last.
 
 `PEER` in a file stands for the address of a server on loopback, `CLOSED` for one where nothing
@@ -39,6 +40,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import loaded_kindlm
 import pytest
 import yaml
 from free_ports import free_ports
@@ -57,7 +59,7 @@ _WAYS: Final = [
 ]
 _KEYS: Final = {
     "way", "suite", "agent", "test", "expect", "files", "answers", "env", "sql", "run", "status",
-    "says", "exit", "ends", "steps",
+    "says", "exit", "ends", "holds_up", "steps",
 }  # fmt: skip
 
 
@@ -110,6 +112,10 @@ def _take(folder: Path, base: Mapping[str, Any], steps: Sequence[Mapping[str, An
             arguments = shlex.split(step.get("run", base.get("run", "test")))
             if step.get("ends"):
                 done = workspace.run(*arguments)
+            elif step.get("holds_up"):
+                done = loaded_kindlm.run(
+                    arguments, cwd=folder, env=workspace.env, timeout_s=120, grace_polls=5
+                )
             else:
                 done = run_inside(arguments, cwd=folder, env=workspace.env)
         printed = " ".join((done.stdout + done.stderr).split())
@@ -154,12 +160,9 @@ def _write(folder: Path, files: Mapping[str, Any], address: str) -> None:
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         text = content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
-        for mark, value in {
-            "PEER": address,
-            "CLOSED": f"http://127.0.0.1:{free_ports(1)[0]}",
-            "SCRIPT": sys.executable,
-        }.items():
-            text = text.replace(mark, value) if mark in text else text
+        text = text.replace("PEER", address).replace("SCRIPT", sys.executable)
+        if "CLOSED" in text:
+            text = text.replace("CLOSED", f"http://127.0.0.1:{free_ports(1)[0]}")
         path.write_text(text, encoding="utf-8")
 
 

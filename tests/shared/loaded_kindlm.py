@@ -54,7 +54,6 @@ _ALSO_LOADED: Final = (
     "genai_prices.decompose",
     "genai_prices.validation",
     "httpcore2",
-    "jsonschema",
     "openai.resources",
     "sqlite_utils",
     "typer._adapters",
@@ -269,6 +268,9 @@ def _load() -> None:
             _load_module(module.name)
     from _pytest.config import default_plugins
 
+    from kindlm.json_schema import load_jsonschema
+
+    load_jsonschema()
     for name in (*_ALSO_LOADED, *(f"_pytest.{plugin}" for plugin in default_plugins)):
         _load_module(name)
     wait_for_no_disk()
