@@ -15,7 +15,7 @@ import regex
 from pydantic_core import PydanticCustomError
 
 from kindlm.patterns import excess_of
-from kindlm.url_secrets import secret_parts
+from kindlm.secrecy import secret_parts
 
 TEXT, LIST, MAPPING = "<text>", "<list>", "<mapping>"
 TAGS = frozenset({TEXT, LIST, MAPPING})

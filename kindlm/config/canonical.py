@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from kindlm.config.credentials import hide_headers, hide_in_options
+from kindlm.config.credentials import hide_in_options
 from kindlm.config.schema import KindlmConfig
+from kindlm.secrecy import hide_headers
 from kindlm.section import Open
 
 HASH_LENGTH = 12

@@ -7,9 +7,6 @@ mark in their place, and no message shows them.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,25 +14,17 @@ from kindlm.checks.of_packages import CheckOfPackage
 from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.config.raw import items, section, texts
 from kindlm.secrecy import (
-    SHORTEST_SECRET,
+    header_secrets,
+    hide_credentials,
     is_credential_name,
-    is_ordinary,
-    may_be_secret_name,
-    may_name_a_service,
+    program_secrets,
+    secret_parts,
+    url_secrets,
 )
 from kindlm.suite import AgentTarget, Suite
-from kindlm.url_secrets import dsn_secrets, is_url, secret_parts, url_secrets
-
-HIDDEN = "[hidden]"
-"""Stands for a credential in what is recorded."""
 
 _PLACES = frozenset({"cwd", "path", "snapshot"})
 """Options that say where a program is."""
-
-_OF_A_USER = re.compile(r"[^\s:/@=]+:([^\s@]+(?:@(?!\w+\()[^\s@]+)*)(?:@\w+\(\S*)?")
-"""`user:password`, also before `@tcp(host)/name`, as a DSN of Go has it."""
-
-_PLACEHOLDER = re.compile(r"\{\{[\w.]+\}\}")
 
 
 def literal_secrets(suite: Suite) -> set[str]:
@@ -48,7 +37,7 @@ def literal_secrets(suite: Suite) -> set[str]:
     headers = (agent.headers for agent in suite.all_agents())
     return {
         *(secret for given in headers for secret in header_secrets(given)),
-        *(secret for env in _environments(suite) for secret in _secrets_of_program(env)),
+        *(secret for env in _environments(suite) for secret in program_secrets(env)),
     }
 
 
@@ -155,21 +144,8 @@ def written_in(raw: Any) -> set[str]:
         for agent in agents
         for secret in (
             *header_secrets(section(agent, "headers")),
-            *_secrets_of_program(section(agent, "env")),
+            *program_secrets(section(agent, "env")),
         )
-    }
-
-
-def hide_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers as they may be recorded: a mark for what is written out, not for {{env.X}}."""
-    return {name: HIDDEN if _is_literal(value) else value for name, value in headers.items()}
-
-
-def hide_credentials(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return variables of a program as they may be recorded: a mark for credentials."""
-    return {
-        name: HIDDEN if any(True for _ in _literal_secrets(name, value)) else value
-        for name, value in variables.items()
     }
 
 
@@ -177,86 +153,3 @@ def hide_in_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an agent as they may be recorded."""
     hidden = {"env": hide_credentials(options["env"])} if options.get("env") else {}
     return {**options, **hidden}
-
-
-def _secrets_of_program(variables: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is secret in variables of a program, of 8 characters or more."""
-    for name, value in variables.items():
-        if isinstance(value, str):
-            found = _literal_secrets(str(name), value)
-            yield from (part for part in found if len(part) >= SHORTEST_SECRET)
-
-
-def _literal_secrets(name: str, value: str) -> Iterator[str]:
-    """Yield what is secret in a variable of a program, as far as it is written out."""
-    yield from _literal_parts(name, value)
-    found = variable_secrets(name, value)
-    yield from (part for part in found if not _PLACEHOLDER.search(part))
-
-
-def variable_secrets(name: str, value: str) -> Iterator[str]:
-    """Yield what is secret in a variable that is named like a credential, or that holds a URL.
-
-    What is an ordinary word, path or address is not.
-    """
-    parts = list(_in_credential(name, value)) if may_be_secret_name(name) else []
-    if "://" in value:
-        parts += url_secrets(value)
-    yield from (part for part in parts if not is_ordinary(part))
-
-
-def _in_credential(name: str, value: str) -> Iterator[str]:
-    if is_ordinary(value):
-        return
-    if may_name_a_service(name):
-        if is_url(value):
-            return  # what is secret in a URL is, whatever its variable
-        parts = dsn_secrets(value)
-        if parts is not None:
-            yield from parts
-            return
-        password = _OF_A_USER.match(value)
-        if password:
-            yield password[1]
-    yield value
-    yield from header_secrets({name: value})
-
-
-def header_secrets(headers: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the credentials that are written out in headers, of 8 characters or more."""
-    for name, value in headers.items():
-        if isinstance(value, str):
-            yield from (
-                part for part in _literal_parts(name, value) if len(part) >= SHORTEST_SECRET
-            )
-
-
-def _literal_parts(name: str, value: str) -> Iterator[str]:
-    """Yield what is secret in a header: all of it, what follows the scheme, values of cookies."""
-    if not is_credential_name(name) or not _is_literal(value):
-        return
-    yield value
-    _, _, credentials = value.partition(" ")
-    for part in (credentials.strip(), *(item.partition("=")[2] for item in value.split(";"))):
-        if part and _is_literal(part):
-            yield part
-            yield from _decoded(part)
-
-
-def _is_literal(value: str) -> bool:
-    """Tell whether anything is left of a value without its placeholders and its scheme."""
-    rest = _PLACEHOLDER.sub("", value)
-    scheme, _, after = rest.partition(" ")
-    return bool(after.strip() if _PLACEHOLDER.search(value) else scheme)
-
-
-def _decoded(part: str) -> Iterator[str]:
-    """Yield user and password of Basic authorization."""
-    try:
-        text = base64.b64decode(part, validate=True).decode()
-    except (binascii.Error, ValueError):
-        return
-    user, colon, password = text.partition(":")
-    if colon and user.isprintable():
-        yield text
-        yield password

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -12,16 +11,14 @@ from typing import Any, Literal
 from kindlm.config.document import Document, Path, Position, dotted
 from kindlm.config.rows import RowProblem
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.secrecy import hide_in_urls, is_secret_option
 from kindlm.spelling import KINDLM_YAML, Spelling
 from kindlm.suggestions import hint_for, suggest
-from kindlm.url_secrets import hide_in_urls
 
 Severity = Literal["error", "warning"]
 
 MAX_SHOWN = 200
 """Characters of a source line that are shown; a line can be as long as the file."""
-
-_SECRET = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +178,7 @@ class Reporter:
         where = SourceLocation(
             self._file, position.line if position else None, position.column if position else None
         )
-        hidden = secret or any(_SECRET.search(str(part)) for part in path[-1:])
+        hidden = secret or any(is_secret_option(str(part)) for part in path[-1:])
         line = self._document.line(position.line) if position and not hidden else None
         error = KindlmError(
             code,

@@ -7,7 +7,6 @@ validates. Files in which all names are kindlm's own pass through, and no packag
 from __future__ import annotations
 
 import copy
-import re
 from typing import Any
 
 from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
@@ -19,9 +18,7 @@ from kindlm.config.raw import Raw, expectations, items, section, texts
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.validation import fit
 from kindlm.errors import Err, KindlmError
-from kindlm.secrecy import SHORTEST_SECRET, is_ordinary
-
-_SECRET_NAME = re.compile(r"(?:key|token|secret|password)$", re.IGNORECASE)
+from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_option
 
 
 class Plugged:
@@ -150,6 +147,5 @@ class Plugged:
 
 
 def _is_secret(path: Path, text: str) -> bool:
-    is_named = _SECRET_NAME.search(str(path[-1])) is not None
     is_literal = len(text) >= SHORTEST_SECRET and "{{" not in text
-    return is_named and is_literal and not is_ordinary(text)
+    return is_secret_option(str(path[-1])) and is_literal and not is_ordinary(text)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from kindlm.config.canonical import config_hash, resolved
-from kindlm.config.credentials import hide_headers, hide_in_options
+from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentProfiled, ScenarioGenerated
@@ -42,9 +42,9 @@ from kindlm.model_answers import why_unread
 from kindlm.ports import Question, Stage
 from kindlm.scenarios.compile import JUDGE, language_model
 from kindlm.scenarios.configuration import LlmTable
+from kindlm.secrecy import hide_headers, hide_in_urls
 from kindlm.suite import AgentTarget, Case, Prompt, Script, Suite
 from kindlm.transcript import FinishReason, Step
-from kindlm.url_secrets import hide_in_urls
 from kindlm.wording import count, shown
 
 _NAME = "kindlm gen"

@@ -14,6 +14,7 @@ from kindlm.secrecy import (
     is_ordinary,
     is_secret_name,
     may_be_secret_name,
+    variable_secrets,
 )
 from kindlm_store import Redactor
 
@@ -71,9 +72,6 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
             values.add(value)
         may_be_one = may_be_secret_name(name) and not is_ordinary(value) and not _is_there(value)
         if may_be_one or ("://" in value and ("@" in value or "?" in value)):
-            # To import it takes a while, and most environments hold nothing for it to read.
-            from kindlm.config.credentials import variable_secrets
-
             values |= set(variable_secrets(name, value))
     long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
     # A variable such as CACHE_KEY=config_hash must not take the names out of our own events. To

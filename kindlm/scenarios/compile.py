@@ -12,7 +12,7 @@ from typing import Any
 
 from kindlm.config.canonical import config_hash, resolved
 from kindlm.config.compile_targets import compile_agent
-from kindlm.config.credentials import header_secrets, hide_headers, hide_in_options
+from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document
 from kindlm.config.raw import section
@@ -27,6 +27,7 @@ from kindlm.scenarios.configuration import (
     own_agent,
 )
 from kindlm.scenarios.finding import Scenario
+from kindlm.secrecy import header_secrets, hide_headers
 from kindlm.spelling import PYTHON, SCENARIO_YAML
 from kindlm.suite import AgentTarget, Case, ModelTarget, Prompt, ProviderSettings, Suite
 

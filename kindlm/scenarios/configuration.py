@@ -13,7 +13,6 @@ from pydantic.alias_generators import to_camel, to_snake
 from kindlm.bounds import MAX_REPEAT
 from kindlm.config.agent_rules import check_agent
 from kindlm.config.agent_schema import AgentConfig
-from kindlm.config.credentials import header_secrets
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document
 from kindlm.config.interpolation import insert
@@ -23,6 +22,7 @@ from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.scenarios.environment import deferred, names_kindlm, put_in, unset_in
+from kindlm.secrecy import header_secrets
 from kindlm.section import Maybe, Score, Seconds, Text, Url
 from kindlm.spelling import TOML
 from kindlm.suggestions import suggest

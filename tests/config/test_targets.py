@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.config import bind_suite, credential_variables, literal_secrets
-from kindlm.config.credentials import given_variables, hide_credentials, hide_headers
+from kindlm.config.credentials import given_variables
 from kindlm.errors import Ok
+from kindlm.secrecy import hide_credentials, hide_headers
 from kindlm.suite import AgentTarget, Command, Prompt
 
 AGENT = 'agents: [{id: shop, adapter: http, endpoint: "http://localhost/chat"}]\n'

@@ -22,8 +22,8 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse
 from kindlm.scenarios.configuration import agent_config
+from kindlm.secrecy import secret_parts
 from kindlm.spelling import TOML
-from kindlm.url_secrets import secret_parts
 
 
 class Template(StrEnum):

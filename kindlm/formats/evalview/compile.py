@@ -10,7 +10,6 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from kindlm.config.canonical import config_hash, resolved
-from kindlm.config.credentials import hide_headers
 from kindlm.config.document import Path
 from kindlm.config.interpolation import MARK
 from kindlm.errors import SourceLocation
@@ -27,6 +26,7 @@ from kindlm.formats.evalview.targets import (
     compile_tools,
     told_tools,
 )
+from kindlm.secrecy import hide_headers
 from kindlm.suite import Case, Price, Prompt, ScoreLimits, Service, Suite
 
 _TIMEOUT_MS = 120_000

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kindlm.config.credentials import header_secrets
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document, cases_of
 from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
@@ -32,6 +31,7 @@ from kindlm.formats.evalview.variables import (
     expand,
     has_all,
 )
+from kindlm.secrecy import header_secrets
 
 _FOLDER = ".evalview"
 _NAMES = ("config.yaml", "config.yml", "config.toml")
