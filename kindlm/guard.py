@@ -238,7 +238,7 @@ class Guard:
         self._report()
 
     def is_relayed(self, number: int) -> bool:
-        """Tell whether a signal was sent to kindlm, rather than by the code that runs in it.
+        """Return whether a signal was sent to kindlm, rather than by the code that runs in it.
 
         Signals to the terminal's process group arrive here directly and from the parent; only the
         latter count.
@@ -523,7 +523,7 @@ class Guard:
         return ended[1]
 
     def _is_stuck(self, silent: int) -> bool:
-        """Tell whether the event loop is held up for longer than code of a user may do that.
+        """Return whether the event loop is held up for longer than code of a user may do that.
 
         Which of them does it is unknown. But when it has not turned for longer than the shortest of
         the timeouts, some scenario is over its time, and nothing can cut that off.

@@ -70,7 +70,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file of a folder that may hold tests, and why it can not be read."""
+    """A file of a folder that may hold tests, and why it cannot be read."""
 
     path: Path
     error: KindlmError
@@ -163,7 +163,7 @@ def pack_in(path: Path) -> str | None:
 def cases_in(folder: Path) -> tuple[Path, ...]:
     """Return the EvalView test cases of a folder without the folders below it, by their names.
 
-    Files that can not be read are among them: they may be cases. So are those with a syntax error
+    Files that cannot be read are among them: they may be cases. So are those with a syntax error
     and a name.
     """
     try:
@@ -184,7 +184,7 @@ def _may_be_case(path: Path) -> bool:
 
 
 def _is_broken(path: Path, text: str) -> bool:
-    """Tell whether a file is YAML with a name and a syntax error, which may hide all other keys."""
+    """Return whether a file is YAML with a name, and a syntax error that may hide other keys."""
     if not has_name(text, _suffix(path)):
         return False
     data = text.encode()
@@ -214,7 +214,7 @@ def _each_once(paths: Iterable[Path], seen: set[str]) -> Iterator[Path]:
 
 
 def is_skipped(folder: Path) -> bool:
-    """Tell whether a folder is not looked into: hidden, of packages, a virtual environment."""
+    """Return whether a folder is not looked into: hidden, of packages, a virtual environment."""
     name = folder.name
     return name.startswith(".") or name in _SKIPPED_FOLDERS or (folder / "pyvenv.cfg").is_file()
 
@@ -253,12 +253,12 @@ def _suffix(path: Path) -> str:
 
 
 def _is_settings(path: Path) -> bool:
-    """Tell whether a file is the configuration of EvalView, whatever is in it."""
+    """Return whether a file is the configuration of EvalView, whatever is in it."""
     return path.stem == ".evalview" or (path.stem == "config" and path.parent.name == ".evalview")
 
 
 def _raise(error: OSError) -> None:
-    # A folder that can't be listed may hold tests: it must not be passed over in silence.
+    # A folder that cannot be listed may hold tests: it must not be passed over in silence.
     raise error
 
 

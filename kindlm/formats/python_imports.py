@@ -57,7 +57,7 @@ class ImportReader:
         self._found: dict[str, tuple[Path, ...]] = {}
 
     def leads_to_kindlm(self, file: Path) -> bool:
-        """Tell whether importing a file would import kindlm. Never raises."""
+        """Return whether importing a file would import kindlm. Never raises."""
         first = file.resolve()
         root = import_root(first)
         folders, own = _folders(root), root / first.relative_to(root).parts[0]
@@ -84,7 +84,7 @@ class ImportReader:
         return self._read[key]
 
     def _is_ours(self, name: _Name, folders: tuple[Path, ...]) -> bool:
-        """Tell whether a module is kindlm, or of an installed package that requires it."""
+        """Return whether a module is kindlm, or of an installed package that requires it."""
         if name.level or not name.parts:
             return False
         top = name.parts[0]
@@ -209,5 +209,5 @@ def _elsewhere(top: str) -> tuple[Path, ...]:
 
 
 def _is_installed(place: Path) -> bool:
-    """Tell whether something is of a package that is installed, rather than of a project."""
+    """Return whether something is of a package that is installed, rather than of a project."""
     return bool(_INSTALLED & set(place.parts))

@@ -1,8 +1,8 @@
-"""Looks after the workers of pytest-xdist: each records a run, and together they are one group.
+"""Controls the workers of pytest-xdist: each records a run, and the runs are one group.
 
-Workers get their tests one by one, and none knows whether the others did theirs. So their runs stay
-open until all of them are down, and are ended here: as complete if every test was run, else as
-interrupted.
+A worker gets its tests one by one, and does not know what the others ran. So the runs stay open
+until all workers have stopped. The controller ends them then: as finished if every test ran, else
+as interrupted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kindlm_store import StoreError
 
 
 class Controller:
-    """The hooks of the process that controls workers; without workers it does nothing."""
+    """Hooks of the process that controls workers. They do nothing if there are no workers."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
@@ -53,7 +53,7 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Hear what a worker recorded; one that crashed tells nothing."""
+        """Take what a worker reports at its end; one that crashed reports nothing."""
         told = getattr(node, "workeroutput", {}).get("kindlm")
         if told is None:
             # Without an error it had no scenarios.
@@ -84,7 +84,7 @@ class Controller:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Tell the group, or the runs that are none, and what to type next."""
+        """Print the group, or the single runs, and the command that shows each."""
         tell_problems(terminalreporter, self._problems)
         if any(told["group"] for told in self._down):
             tell_recorded(terminalreporter, "group", self._group, self._asked)
@@ -93,7 +93,7 @@ class Controller:
                 tell_recorded(terminalreporter, "run", told["run"], self._asked)
 
     def _lacking(self, session: pytest.Session) -> str | None:
-        """Return why not all tests were run to their end, None if they were."""
+        """Return why tests did not run to their end; None if all did."""
         if self._lost:
             return "a worker of pytest crashed, and what it was running never ended"
         chosen = max(told["chosen"] for told in self._down)

@@ -1,7 +1,7 @@
 """A run that goes on in a thread while pytest starts one test after the other.
 
-The engine has an event loop of its own there, so that nothing that pytest does, or other plugins
-do, can run into it: no signal, no timeout, no other loop.
+The engine has its own event loop there. So signals, timeouts and event loops of pytest and its
+plugins do not interfere with it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kindlm_store import EventLog, WriteFailedError
 
 
 class Cuttable:
-    """Runs a script until it is cut short, as a timeout of pytest does; see `suite.Script`."""
+    """Runs a script that pytest can cut short, for example by a timeout; see `suite.Script`."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -45,7 +45,7 @@ class Cuttable:
         self._cut: KindlmError | None = None
 
     def cut(self, why: str) -> None:
-        """End all trials of it, from the thread of their event loop: they are errored."""
+        """End all its trials as errored. Called in the thread of their event loop."""
         self._cut = KindlmError(
             ErrorCode.ASSERTION_EVAL_ERROR,
             f"pytest ended the scenario: {why}",
@@ -73,9 +73,9 @@ class Cuttable:
 
 
 def interrupt_on_sigterm() -> Callable[[], None]:
-    """Let SIGTERM end the session as Ctrl-C does; return what undoes that.
+    """Let SIGTERM end the session as Ctrl-C does; return a function that undoes that.
 
-    Not where somebody else handles it.
+    Does nothing where SIGTERM has a handler already.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -90,7 +90,7 @@ def interrupt_on_sigterm() -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a test: how its executions ended, or why there are fewer than were planned."""
+    """The result of a test: its finished executions, or why some did not run."""
 
     finished: tuple[Finished, ...] = ()
     planned: int = 0
@@ -113,7 +113,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A test that is to run now, of the suite with a path, in another form than was planned."""
+    """A test that pytest asks for: `path` is its suite, `change` prepares the planned case."""
 
     path: str
     name: str
@@ -123,7 +123,7 @@ class _Asked:
     done: Future[Ran] = field(default_factory=Future)
 
     def changed(self, case: Case) -> Case:
-        """Return the test in its other form, such that it can be cut short."""
+        """Return the prepared case, with a script that can be cut short."""
         case = self.change(case)
         if case.script is None:
             return case
@@ -131,18 +131,18 @@ class _Asked:
         return replace(case, script=self.scripts[-1])
 
     def cut(self, why: str) -> None:
-        """End what runs of it."""
+        """End its running trials."""
         for script in self.scripts:
             script.cut(why)
 
     def ended(self, ran: Ran) -> None:
-        """Tell what came of it."""
+        """Report the result."""
         self.heard(ran)
         self.done.set_result(ran)
 
 
 class LiveRun:
-    """One recorded run; its tests are run one at a time, when they are asked for."""
+    """One recorded run. It runs its tests one at a time, when pytest asks for them."""
 
     def __init__(self, request: RunRequest, run: str, *, dealt: bool) -> None:
         self.run = run
@@ -174,11 +174,11 @@ class LiveRun:
 
     @property
     def stays_open(self) -> bool:
-        """Whether somebody else has to end the run, since its tests were dealt to it."""
+        """Whether the controller of pytest-xdist has to end the run."""
         return self._dealt and self._stop.reason is None and self.failure is None
 
     def start(self) -> None:
-        """Begin; raise what keeps the history from being opened."""
+        """Start the run; raise what keeps the history from being opened."""
         self._thread.start()
         self._ready.wait()
         if self._loop is None and self.failure is not None:
@@ -194,8 +194,8 @@ class LiveRun:
     ) -> Ran:
         """Run a test, in the form that `change` gives it, and wait until it has ended.
 
-        What is raised in here meanwhile, such as a timeout of pytest, ends it before it is raised
-        on. `heard` is told how it ended, in the thread of the run.
+        An exception that is raised meanwhile, such as a timeout of pytest, first ends the test.
+        `heard` is called with the result, in the thread of the run.
         """
         asked = _Asked(path, name, change, heard)
         with self._lock:
@@ -213,10 +213,10 @@ class LiveRun:
             raise
 
     def end(self, why: str, objection: str | None = None) -> None:
-        """End the run and wait for it; `why` is told if there are tests that did not run.
+        """End the run and wait for its end; `why` is recorded if tests did not run.
 
-        With an `objection` it has not passed, whatever is recorded. What is still in flight, since
-        pytest was interrupted, is cut off after a grace period.
+        With an `objection` the run does not pass, whatever is recorded. Executions that still run,
+        since pytest was interrupted, are cut off after a grace period.
         """
         self._why_ended, self.objection = why, objection
         if self._asked is not None and not self._asked.done.done():
@@ -229,17 +229,17 @@ class LiveRun:
                 self._call(self._stop.at_once.set)
         self._restore_sigterm()
 
-    # What the session tells while it goes on; see `recording.Watcher`.
+    # What the session reports while it runs; see `recording.Watcher`.
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        """Hear what there is to do: pytest knows."""
+        """Ignore the plan: pytest shows its tests itself."""
 
     def finished(self, finished: Finished) -> None:
-        """Hear that an execution ended."""
+        """Keep an execution that ended."""
         self._running.append(finished)
 
     def tell(self, item: KindlmError | Diagnostic) -> None:
-        """Hear what the user has to know."""
+        """Keep a problem or warning for the end of the session."""
         self.problems.append(item)
 
     def _main(self) -> None:
@@ -257,7 +257,7 @@ class LiveRun:
                         self.failure = log.failure
                         shown = str(self._request.database)
                         keep_unwritten(log, self.run, shown, self.problems.append)
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits in the other thread
+        except BaseException as error:  # noqa: BLE001 - the other thread reports it
             self.failure = error
         finally:
             self.duration_ms = (time.monotonic() - started) * 1000
@@ -296,19 +296,19 @@ class LiveRun:
         return Ran(reason=told_failure(self.failure) if self.failure else why)
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function in the thread of the run, if that is still there."""
+        """Call a function in the thread of the run, if its event loop still runs."""
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(function, *arguments)
 
 
 def told_failure(failure: BaseException) -> str:
-    """Return what kept a run from being recorded; some exceptions have no words of their own."""
+    """Return why a run could not be recorded: the message of the exception, else its type."""
     return str(failure) or type(failure).__name__
 
 
 def _by_name(plan: Plan) -> dict[tuple[str, str], Plan]:
-    """Return each selected test as a plan of its own, with the numbers that it has in the whole."""
+    """Return a plan for each selected test; its executions keep their numbers."""
     parts: dict[tuple[str, str], Plan] = {}
     for suite in plan.suites:
         before = suite.before

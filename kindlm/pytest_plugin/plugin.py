@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load what runs scenarios, if that was asked for."""
+    """Load what runs scenarios, with `--kindlm`."""
     if config.getoption("--kindlm"):
         from kindlm.pytest_plugin.scenario_items import register
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip scenarios that nobody asked to run: nothing of them is known to pytest."""
+    """Skip scenarios without `--kindlm`: pytest alone cannot run them."""
     if config.getoption("--kindlm"):
         return
     for item in items:

@@ -43,9 +43,9 @@ _MOST_REPEATS = 100
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked of pytest. A worker of several is `shard`, such as 1/4, of a `group`.
+    """The options of a session. A worker of pytest-xdist is a `shard`, such as 1/4, of a `group`.
 
-    Where its tests are `dealt` to it, it learns of them only as they come.
+    `dealt` means that a worker gets its tests one by one while it runs.
     """
 
     root: Path
@@ -59,7 +59,7 @@ class Asked:
     dealt: bool = False
 
     def request(self, collected: Collected) -> RunRequest:
-        """Return what is to be run of what was collected."""
+        """Return the request to run the chosen tests."""
         options = RunOptions(
             paths=sorted(collected.paths),
             repeat=self.repeat,
@@ -82,9 +82,9 @@ class Asked:
 
 
 def read_options(config: pytest.Config) -> Asked:
-    """Return what was asked; raise `pytest.UsageError` for what can not be meant.
+    """Return the options; raise `pytest.UsageError` for an invalid one.
 
-    A worker of pytest-xdist is told by its controller where things are: all write one history.
+    A worker of pytest-xdist gets the paths from its controller, since all write one history.
     """
     if not hasattr(pytest, "HIDDEN_PARAM"):
         raise pytest.UsageError(
@@ -115,7 +115,7 @@ def read_options(config: pytest.Config) -> Asked:
 
 
 def told_error(error: KindlmError) -> str:
-    """Return an error with its place and its way out."""
+    """Return an error as text: its place, message and hint."""
     where = f"{error.where}: " if error.where else ""
     return visible("\n".join(filter(None, (f"{where}{error.message}", error.hint))))
 
@@ -125,7 +125,7 @@ def _misused(error: KindlmError) -> pytest.UsageError:
 
 
 def holds_scenarios(file: Path) -> bool:
-    """Tell whether a file is YAML with scenarios."""
+    """Return whether a file is YAML with scenarios."""
     if file.suffix.lower() not in (".yaml", ".yml"):
         return False
     found = discover(file)
@@ -133,7 +133,7 @@ def holds_scenarios(file: Path) -> bool:
 
 
 class YamlItem(pytest.Item):
-    """A scenario of a YAML file; `run` is what runs it."""
+    """A scenario of a YAML file; `run` runs it."""
 
     def __init__(self, *, scenario: Scenario, run: Callable[[YamlItem], None], **kwargs: Any):
         super().__init__(**kwargs)
@@ -145,7 +145,7 @@ class YamlItem(pytest.Item):
         self._run(self)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Return where it is written; pytest counts lines from 0."""
+        """Return its place in the file; pytest counts lines from 0."""
         line = self.scenario.where.line
         return self.path, None if line is None else line - 1, self.name
 
@@ -159,7 +159,7 @@ class YamlFile(pytest.File):
         self.diagnostics: tuple[Diagnostic, ...] = ()
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the scenarios, or tell all that is wrong with the file."""
+        """Yield the scenarios; raise `CollectError` with all errors of the file."""
         data = read_bytes(self.path)
         if isinstance(data, Err):
             raise self.CollectError(told_error(data.error))
@@ -194,11 +194,11 @@ class Test:
 
     @property
     def full_name(self) -> str:
-        """What it is called in the history."""
+        """Its name in the history."""
         return f"{self.path}::{self.scenario.name}"
 
     def script(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> FunctionScript:
-        """Return what runs its function with the values of its fixtures and parameters."""
+        """Return a script that calls its function with the values of fixtures and parameters."""
         where, trial = self.scenario.where, self.trial or ""
         given = [name for name in inspect.signature(function).parameters if name != trial]
         others = {name: arguments[name] for name in given if name in arguments}
@@ -216,7 +216,7 @@ def test_of(item: pytest.Item, root: Path) -> Test | None:
         return Test(path, item.scenario, item, "")
     if not isinstance(item, pytest.Function) or (spec := spec_of(item.function)) is None:
         return None
-    # Asked now: others that run async tests put functions of theirs in its place later.
+    # Now, since plugins that run async tests replace the function later.
     function, where = item.function, _written_at(item)
     trial = trial_argument(item, function)
     script = FunctionScript(lambda: function, Path(where.file), where, trial or "")

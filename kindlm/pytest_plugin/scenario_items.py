@@ -1,8 +1,7 @@
 """Runs the scenarios among the items of pytest, and records one run of them all.
 
-pytest may fail a test that is recorded as passed: for the end of a fixture, a failed subtest, a
-strict xfail mark, or another plugin. Only pytest knows, when the test is recorded already. The run
-has not passed then.
+pytest may fail a test that is already recorded as passed: when a fixture is torn down, because of a
+failed subtest, a strict xfail mark, or another plugin. Such a run does not pass.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from kindlm.wording import count
 
 
 def register(config: pytest.Config) -> None:
-    """Register what runs scenarios here, and what looks after workers if there are any."""
+    """Register the hooks that run scenarios, and those that control workers."""
     guard.watch_exits(partial(_explain_exit, config))
     config.add_cleanup(lambda: guard.watch_exits(None))
     asked, objections = read_options(config), Objections()
@@ -61,7 +60,7 @@ def register(config: pytest.Config) -> None:
 
 
 def _explain_exit(config: pytest.Config, how: str) -> None:
-    """Print what ends pytest, past what captures output until a test has ended."""
+    """Print what ends pytest. Capturing of output is suspended, or it would be lost."""
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is not None:
         capture.suspend_global_capture(in_=True)
@@ -73,24 +72,24 @@ _MOST = 3
 
 
 class Objections:
-    """What pytest says of scenarios, beside what is recorded of them."""
+    """Finds tests that pytest fails although they are recorded as passed or skipped."""
 
     def __init__(self) -> None:
         self._recorded: dict[str, Status | None] = {}
         self._failed: dict[str, str] = {}
 
     def recorded(self, test: str, status: Status | None) -> None:
-        """Take note of what is recorded of a test, the first time that it runs."""
+        """Note the recorded status of a test, the first time that it runs."""
         self._recorded.setdefault(test, status)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take note of what pytest fails, and in which phase."""
+        """Note which tests pytest fails, and in which phase."""
         if report.failed:
             self._failed.setdefault(report.nodeid, report.when)
 
     @property
     def told(self) -> str | None:
-        """Why the run can not be taken for passed; None if pytest agrees with what is recorded."""
+        """Why the run does not pass; None if pytest agrees with what is recorded."""
         green = (Status.PASSED, Status.SKIPPED)
         found = [
             f"{test} ({phase})"
@@ -105,7 +104,7 @@ class Objections:
 
 
 _FUNCTION = pytest.StashKey[Callable[..., Any]]()
-"""The function of an item as the user wrote it: others that run async tests put theirs there."""
+"""The function of an item as the user wrote it, before plugins for async tests replace it."""
 
 
 _FAILURES = (Exception, pytest.fail.Exception)
@@ -114,12 +113,12 @@ _FAILURES = (Exception, pytest.fail.Exception)
 
 @dataclass(frozen=True, slots=True)
 class _NeverRan:
-    """A scenario whose fixtures failed: nothing of it could run."""
+    """The script of a scenario that could not run because a fixture failed."""
 
     error: KindlmError
 
     async def run(self, stage: Stage) -> KindlmError | None:
-        """Run nothing; see `suite.Script`."""
+        """Return the error; see `suite.Script`."""
         del stage
         return self.error
 
@@ -156,9 +155,9 @@ class ScenarioItems:
         return report
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Give the argument of the trial a value, so that nobody looks for a fixture of its name.
+        """Give the argument of the trial a value, so that pytest looks for no fixture of its name.
 
-        It is hidden: names of tests stay what they are.
+        The value is hidden: names of tests do not change.
         """
         if spec_of(metafunc.function) is None:
             return
@@ -195,7 +194,7 @@ class ScenarioItems:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
-        """Remember the function of a scenario before anybody wraps it."""
+        """Keep the function of a scenario before other plugins wrap it."""
         if item in self._tests and isinstance(item, pytest.Function):
             item.stash[_FUNCTION] = item.obj
 
@@ -215,7 +214,7 @@ class ScenarioItems:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Record what never came to run: skipped by a mark or a fixture, or a fixture failed."""
+        """Record a scenario that did not run: it was skipped, or a fixture failed."""
         report = yield
         test = self._tests.get(item)
         if test is None or report.when != "setup" or report.passed:
@@ -228,7 +227,7 @@ class ScenarioItems:
         return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End the run: it is complete, or says why it is not."""
+        """End the run as finished, or with the reason why it is not."""
         live = self._live
         if live is None:
             return
@@ -252,7 +251,7 @@ class ScenarioItems:
             }
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Tell which run it was, and what to type next."""
+        """Print the problems, the run and the command that shows it."""
         if self._live is not None:
             problems = [told_error(_error(problem)) for problem in self._live.problems]
             tell_problems(terminalreporter, problems)
@@ -262,7 +261,7 @@ class ScenarioItems:
         """Yield all items of a file; its classes are collected now if pytest left them out."""
         if collector not in self._held:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of what nobody asked for
+                warnings.simplefilter("ignore")  # pytest was not asked for these classes
                 collector.ihook.pytest_make_collect_report(collector=collector)
         for each in self._held.get(collector, ()):
             if isinstance(each, pytest.Item):
@@ -286,7 +285,7 @@ class ScenarioItems:
 
 
 def _cannot_run(session: pytest.Session) -> bool:
-    """Tell whether pytest will stop since a file could not be collected."""
+    """Return whether pytest will stop because a file could not be collected."""
     return bool(session.testsfailed) and not session.config.option.continue_on_collection_errors
 
 

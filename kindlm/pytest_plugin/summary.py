@@ -80,7 +80,7 @@ def _cut(value: Any) -> str:
 def flaky_tests(name: str, asked: Asked) -> list[str]:
     """Return the names of the tests of a run or group that passed, but not all of their attempts.
 
-    Raises `StoreError` if the history can not be read.
+    Raises `StoreError` if the history cannot be read.
     """
     with open_log(asked.database, set()) as log, closing(log.reader()) as reader:
         found = find_run_or_group(reader, name)
@@ -93,7 +93,7 @@ def flaky_tests(name: str, asked: Asked) -> list[str]:
 def write_configured_reports(name: str, asked: Asked) -> list[KindlmError]:
     """Write the reports of a run or group; return why some could not be written.
 
-    Raises `StoreError` if the history can not be read.
+    Raises `StoreError` if the history cannot be read.
     """
     reporters = configured_reporters(asked.root)
     if isinstance(reporters, Err):
@@ -116,14 +116,14 @@ _MOST_FLAKY = 10
 
 
 def tell_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) -> None:
-    """Tell what the user has to know besides what the tests said; each once."""
+    """Print each problem once."""
     redact = redactor(os.environ)
     for problem in dict.fromkeys(problems):
         terminal.write_line(f"kindlm: {redact(problem)}", yellow=True)
 
 
 def tell_run(terminal: pytest.TerminalReporter, live: LiveRun, asked: Asked) -> None:
-    """Tell the id of a run, or that it could not be recorded, and the command that shows it."""
+    """Print the run and the command that shows it, or why it could not be recorded."""
     if live.failure is not None:
         why = told_failure(live.failure)
         terminal.write_line(f"kindlm: the run could not be recorded: {why}", red=True)
@@ -132,10 +132,10 @@ def tell_run(terminal: pytest.TerminalReporter, live: LiveRun, asked: Asked) -> 
 
 
 def tell_recorded(terminal: pytest.TerminalReporter, what: str, name: str, asked: Asked) -> None:
-    """Tell a run or a group, what in it was flaky, and the command that shows it."""
+    """Print the flaky tests of a run or group, and the command that shows it."""
     where = f" --db {shlex.quote(shown_path(asked.database))}" if asked.named else ""
     command = f"kindlm show {name}{where}"
-    with suppress(StoreError):  # a history that can not be read was told already
+    with suppress(StoreError):  # reported already
         _tell_flaky(terminal, flaky_tests(name, asked), command)
     terminal.write_line(f"kindlm {what} {name}: {command}")
 

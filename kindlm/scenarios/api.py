@@ -25,7 +25,7 @@ class ScenarioSpec:
     agent: str | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what can't be meant."""
+        """Refuse what cannot be meant."""
         if not self.name.strip():
             raise ValueError('A scenario needs a name: @scenario("refund of a late order")')
         if self.repeats not in range(1, MAX_REPEAT + 1):
@@ -63,7 +63,7 @@ def scenario(
             or a mapping with the keys of `[agent]`.
 
     Raises:
-        ValueError: for values that can not be meant.
+        ValueError: for values that cannot be meant.
         TypeError: if what is decorated is no function.
     """
     if not isinstance(name, str):

@@ -57,12 +57,12 @@ class Verdict:
     reasoning: str
 
     def __bool__(self) -> bool:
-        """Tell whether it is as expected; what was not decided is not."""
+        """Return whether it is as expected; what was not decided is not."""
         return self.passed is True
 
 
 def holds(found: object) -> bool | None:
-    """Tell whether a value is true; None if it is a verdict, or some, that decided nothing.
+    """Return whether a value is true; None if it is a verdict, or some, that decided nothing.
 
     Raises:
         TypeError: for what is always true, such as a generator, which nobody ran.
@@ -283,7 +283,7 @@ class Checks:
 
 
 def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:
-    """Return what a test found out by itself; with None, that it could not find it out."""
+    """Return the result of a check that the test itself decided; None means undecided."""
     codes = {
         "assert": "ASSERT_FAILED",
         "custom": "CUSTOM_CHECK_FAILED",
@@ -296,7 +296,7 @@ def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") ->
 
 
 def _issues(model: type[BaseModel], value: Any) -> list[SchemaIssue]:
-    """Return what the validators of a model say that fits its schema."""
+    """Return the errors of a model's validators for a value that fits its schema."""
     try:
         model.model_validate_json(json.dumps(value))
     except ValidationError as error:

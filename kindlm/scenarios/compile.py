@@ -117,7 +117,7 @@ def _config_text(
     config: ProjectConfiguration,
     digest: str,
 ) -> str:
-    """Return what the scenarios mean in canonical JSON: the code by its digest, no credentials."""
+    """Return the suite as canonical JSON: the code as a digest, and no credentials."""
     document = {
         "scenarios": [
             {
@@ -162,7 +162,8 @@ def digest_of(data: bytes) -> str:
 class ChosenAgents:
     """The agents of scenarios by their names, and what is wrong with those that have none.
 
-    A scenario with a fault has an agent in name alone, so that it is known in the history as ever.
+    A scenario with a fault has an agent with a name and nothing else, so that its name in the
+    history stays the same.
     """
 
     agents: Mapping[str, AgentTarget]

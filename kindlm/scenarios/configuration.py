@@ -131,7 +131,7 @@ class LoadedConfiguration:
 
 
 def provider_fault(llm: LlmTable) -> tuple[str, str] | None:
-    """Return why nobody knows where a model is to be asked, and what to do about it."""
+    """Return the error and the hint for a provider without a known address; None if it has one."""
     if llm.base_url is not None or llm.provider.lower() in PROVIDERS:
         return None
     meant = suggest(llm.provider, PROVIDERS)
@@ -281,7 +281,7 @@ _IN_PYPROJECT = ("tool", "kindlm")
 def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
     """Load the configuration of a project. Never raises for what a user did.
 
-    It is kindlm.toml, else `[tool.kindlm]` of pyproject.toml; that there are both is told.
+    It is kindlm.toml, else `[tool.kindlm]` of pyproject.toml; a project with both gets a warning.
     """
     file, pyproject = root / "kindlm.toml", root / "pyproject.toml"
     if file.is_file():
@@ -305,7 +305,7 @@ def _load(file: Path, path: tuple[str, ...], environ: Mapping[str, str]) -> Load
     text = data.value.decode("utf-8", errors="replace")
     is_ours = _has(document.value[0], path) if document.readable else names_kindlm(text)
     if path and not is_ours:
-        # Another tool's file, with nothing of ours in it; or nobody can know.
+        # The file has no table for kindlm, or cannot be read.
         told = () if document.readable else (_unread(file),)
         return LoadedConfiguration(ProjectConfiguration(), None, None, told)
     whole.problems()

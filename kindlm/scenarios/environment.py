@@ -33,5 +33,5 @@ _TABLE = re.compile(
 
 
 def names_kindlm(text: str) -> bool:
-    """Tell whether a text has the beginning of a table `[tool.kindlm]`."""
+    """Return whether a text has the beginning of a table `[tool.kindlm]`."""
     return _TABLE.search(text) is not None

@@ -140,7 +140,7 @@ class SkippedFile:
 
 
 def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
-    """Import a test file, whatever another one of the same name is called.
+    """Import a test file, also beside others of the same name.
 
     As under pytest, it can import what stands in its folder, or, if that is a package, in the
     folder of the outermost package. Modules from there are its own: another folder may have a
@@ -169,7 +169,7 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
 
 
 def _is_beside(module: str, folder: Path) -> bool:
-    """Tell whether a module is one of a folder, and of no package that is installed there."""
+    """Return whether a module is one of a folder, and of no package that is installed there."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or not Path(file).is_relative_to(folder) or _is_of_kindlm(module):
         return False
@@ -179,12 +179,12 @@ def _is_beside(module: str, folder: Path) -> bool:
 
 
 def _is_of_kindlm(module: str) -> bool:
-    """Tell whether a module is one of ours: packs that come along stand in the same folder."""
+    """Return whether a module is one of ours: packs that come along stand in the same folder."""
     return module.partition(".")[0] == "kindlm"
 
 
 class _FreshLoader(SourceFileLoader):
-    """Runs a file as it is now: compiled files are known by seconds, and one is changed in less."""
+    """Runs a file as it is now: Python takes a cached file as current for up to a second."""
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the code of the file."""
@@ -215,7 +215,7 @@ def _imported(file: Path, name: str) -> ModuleType:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[None]:
-    """Let modules in a folder be imported, in place of others of their names."""
+    """Make modules in a folder importable, in place of loaded ones with the same names."""
     path, hidden = list(sys.path), _namesakes(folder)
     for name in hidden:
         del sys.modules[name]
@@ -242,7 +242,7 @@ def _namesakes(folder: Path) -> dict[str, ModuleType]:
 
 
 def _hides(folder: Path, name: str) -> bool:
-    """Tell whether a folder has a module or package of a name that was loaded from elsewhere."""
+    """Return whether a folder has a module or package of a name that was loaded from elsewhere."""
     origin = getattr(sys.modules.get(name), "__file__", None)
     if origin is None:
         return False
@@ -252,7 +252,7 @@ def _hides(folder: Path, name: str) -> bool:
 
 
 def _skips_itself(error: BaseException) -> bool:
-    """Tell whether pytest was asked to skip the file that is imported; it need not be there."""
+    """Return whether pytest was asked to skip the file that is imported; it need not be there."""
     names = {kind.__name__ for kind in type(error).__mro__}
     is_for_files = getattr(error, "allow_module_level", False)
     return {"OutcomeException", "Skipped"} <= names and bool(is_for_files)

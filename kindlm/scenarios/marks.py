@@ -35,7 +35,7 @@ def marks_named(name: str, marks: Iterable[Any]) -> list[Any]:
 
 
 def is_skipped(marks: Sequence[Any]) -> bool:
-    """Tell whether marks keep a test from being run: skip, skipif, or xfail with `run=False`."""
+    """Return whether marks keep a test from being run: skip, skipif, or xfail with `run=False`."""
     if marks_named("skip", marks):
         return True
     if any(_holds(mark) for mark in marks_named("skipif", marks)):
@@ -110,7 +110,7 @@ def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: b
     """Return what a test under `marks`, the nearest one first, takes.
 
     `bound` tells that the first argument is the object of a method. There is one argument that is
-    no parameter; any other would be a fixture. No values are looked at: some can be only once.
+    no parameter; any other would be a fixture. Values are not read: iterators can be read once.
     """
     sets = tuple(
         dict(zip(_KEYS, mark.args, strict=False)) | mark.kwargs
@@ -139,7 +139,7 @@ def _trial_in(parameters: Sequence[inspect.Parameter], free: Sequence[str]) -> s
 
 
 def is_trial(parameter: inspect.Parameter) -> bool:
-    """Tell whether an argument says that it takes a trial."""
+    """Return whether an argument says that it takes a trial."""
     written = parameter.annotation
     name = written if isinstance(written, str) else getattr(written, "__name__", "")
     return name.rpartition(".")[2] in ("Trial", "SyncTrial")
@@ -207,7 +207,7 @@ def _is_long(value: Any) -> bool:
 
 @cache
 def _shortens() -> bool:
-    """Tell whether the pytest that is installed makes no names of long texts."""
+    """Return whether the pytest that is installed makes no names of long texts."""
     try:
         parts = version("pytest").split(".")[:2]
     except PackageNotFoundError:

@@ -146,7 +146,7 @@ class FunctionScript:
 
 
 def _finished(returned: object) -> None:
-    """Raise if a function that is not `async` left to others to await what it does."""
+    """Raise if a function that is not `async` returned an awaitable."""
     if inspect.isawaitable(returned):
         if inspect.iscoroutine(returned):
             returned.close()
@@ -163,7 +163,7 @@ def _never_awaited(what: str, where: SourceLocation) -> KindlmError:
 
 
 def record_nothing_checked(stage: Stage, where: SourceLocation, hint: str = "") -> None:
-    """Record that a scenario came to its end and found nothing out: it fails."""
+    """Record that a scenario ended without any check: it fails."""
     label = "something is checked"
     found = verdict("checked", label, passed=False, message=f"Nothing was checked{hint}")
     stage.conclude(Expectation("checked", label, where=where), found)
@@ -179,15 +179,15 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_of_pytest(error: BaseException, outcome: str) -> bool:
-    """Tell whether `pytest.fail` or `pytest.skip` raised something; pytest need not be there."""
+    """Return whether `pytest.fail` or `pytest.skip` raised something; pytest need not be there."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return {"OutcomeException", outcome} <= names
 
 
 async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:
-    """Run a function beside the event loop; when this is cancelled, what it waits for is, too.
+    """Run a function in a thread. Cancelling this cancels what the function waits for.
 
-    The thread is a daemon: a function that never ends holds up no end of the process.
+    The thread is a daemon: a function that never ends does not keep the process alive.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[BaseException | None] = loop.create_future()

@@ -31,7 +31,7 @@ def raise_unless_of_a_test(error: BaseException) -> None:
 
 
 class ThreadDesk:
-    """Does what a function in another thread asks for in the event loop that it was made in."""
+    """Runs what a function in another thread asks for in the event loop that it was made in."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -96,7 +96,7 @@ class ThreadDesk:
             raise
 
     def end(self) -> None:
-        """Cancel what is waited for, and do nothing any more."""
+        """Cancel what the function waits for, and refuse everything from now on."""
         self._is_over = True
         for task in list(self._running):
             task.cancel()
@@ -109,7 +109,7 @@ class ThreadDesk:
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine does that waits for nothing: whatever it awaits blocks instead."""
+    """Run a coroutine to its end at once. Whatever it awaits has to block instead of waiting."""
     try:
         work.send(None)
     except StopIteration as done:

@@ -25,7 +25,7 @@ class AgentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Persona:
-    """Somebody who talks to the agent. Only a simulated user sees more of it than its name."""
+    """A person who talks to the agent. Only a simulated user sees more of it than its name."""
 
     role: str
     name: str | None = None
@@ -51,7 +51,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Begun:
-    """What was handed out: what is to be written before each, where it was, and the coroutine."""
+    """The coroutines that a scenario was given, each with its call and its place.
+
+    Python only prints a warning for a coroutine that is never awaited: a test whose message was
+    never sent would pass.
+    """
 
     _handed_out: list[tuple[str, SourceLocation, Coroutine[Any, Any, Any]]] = field(
         default_factory=list
@@ -65,7 +69,7 @@ class Begun:
         return work
 
     def forgotten(self) -> tuple[str, SourceLocation] | None:
-        """Return the first that nobody awaited, and close all of those."""
+        """Return the call and place of the first that was not awaited; close all that were not."""
         waiting = [
             (what, where, work)
             for what, where, work in self._handed_out
@@ -133,7 +137,7 @@ class Reply:
         return self._raw
 
     def mentions(self, text: str) -> bool:
-        """Tell whether the answer contains a text, whatever its case."""
+        """Return whether the answer contains a text, whatever its case."""
         return text.lower() in self.text.lower()
 
     def __str__(self) -> str:
@@ -235,7 +239,7 @@ class AgentUnderTest:
 
 
 class SyncAgentUnderTest:
-    """The agent that a scenario talks to which is no `async` function."""
+    """The agent as a scenario that is not `async` sees it."""
 
     def __init__(self, agent: AgentUnderTest, thread: ThreadDesk) -> None:
         self._agent = agent
@@ -252,7 +256,7 @@ class SyncAgentUnderTest:
 
 
 class AgentInThread:
-    """An agent for what is written for the event loop, and runs in the thread of a scenario."""
+    """The agent for code that awaits its answers, but runs in the thread of a scenario."""
 
     def __init__(self, agent: AgentUnderTest, thread: ThreadDesk) -> None:
         self._agent = agent

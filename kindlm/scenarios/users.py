@@ -261,7 +261,7 @@ class _Rules:
     stop: Stop | None
 
     def __post_init__(self) -> None:
-        """Refuse what can't be meant."""
+        """Refuse what cannot be meant."""
         if not 1 <= self.least <= self.most <= _MOST_TURNS:
             raise ValueError(
                 f"turns must be the least and the most messages, from 1 to {_MOST_TURNS}, but are"
@@ -277,11 +277,11 @@ class _Rules:
             )
 
     def may_end(self, turn: int) -> bool:
-        """Tell whether the goal may end the conversation before a message, counted from 0."""
+        """Return whether the goal may end the conversation before a message, counted from 0."""
         return turn >= max(self.least, len(self.script))
 
     def stops(self, reply: Reply) -> bool:
-        """Tell whether the rule of the test ends the conversation with an answer."""
+        """Return whether the rule of the test ends the conversation with an answer."""
         found = None if self.stop is None else self.stop(reply)
         if inspect.isawaitable(found):
             if inspect.iscoroutine(found):

@@ -103,7 +103,7 @@ def prepared_by_conftest(file: Path, root: Path) -> Result[str | None]:
     """Return which automatic fixture is defined in a conftest.py that applies to a file.
 
     Those are in its folder and in the folders above it up to `root`. They are read, not run; one
-    that can not be read is an error, since pytest would run no test there.
+    that cannot be read is an error, since pytest would run no test there.
     """
     folder, root = file.resolve().parent, root.resolve()
     folders = [folder, *folder.parents] if folder.is_relative_to(root) else [folder]
