@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import socket
@@ -18,7 +19,7 @@ import yaml
 from checked_server import LoopbackServer
 from dotenv import dotenv_values
 from free_ports import free_ports
-from workspace import until
+from workspace import Workspace, new_workspace, until
 
 from kindlm.config import json_schema
 
@@ -48,11 +49,13 @@ class Change:
         path = folder / self.file
         data = yaml.safe_load(path.read_text("utf-8"))
         entries = data["tests" if self.file == SUITE else "rules"]
-        place: Any = next(entry for entry in entries if entry["name"] == self.name)
+        self.change(next(entry for entry in entries if entry["name"] == self.name))
+        path.write_text(yaml.safe_dump(data), "utf-8")
+
+    def change(self, place: Any) -> None:
         for key in self.path[:-1]:
             place = place[key]
         place[self.path[-1]] = self.value
-        path.write_text(yaml.safe_dump(data), "utf-8")
 
 
 def refund(*path: str | int, to: Any) -> Change:
@@ -73,13 +76,13 @@ def script(rule: str, **reply: Any) -> Change:
 
 OUTPUT, CALLS = ("expect", "output"), ("expect", "toolCalls")
 PII, KEYWORDS = ("expect", "guardrails", "pii"), ("expect", "guardrails", "keywords")
+OF_CUSTOMERS = {"type": "object", "properties": {}, "required": ["customer"]}
 LOOKUP = {"name": "lookup_order", "arguments": {"order_id": "A1"}}
 NUMBERED = '"action": "inform", "order": {"id": "A1"}, "message": "Sorry, C-123456."}'
 REFUNDED = '"action": "refund", "order": {"id": "B2"}, "message": "Sorry for the wait."}'
 
-FAILURES = [
+CHANGED_TESTS = [
     (answer(*OUTPUT, "schemaFile", to="schemas/order.json"), "schema", "SCHEMA_INVALID"),
-    (script("as-json", text="Sorry, no JSON."), "schema", "SCHEMA_PARSE_ERROR"),
     (refund(*OUTPUT, "contains", to=["B2"]), "contains", "CONTAINS_FAILED"),
     (
         refund("conversation", 0, "expect", "output", "contains", to=["gladly"]),
@@ -97,7 +100,6 @@ FAILURES = [
     (refund(*OUTPUT, "notContains", to=["A1"]), "not_contains", "NOT_CONTAINS_FAILED"),
     (refund(*OUTPUT, "maxLength", to=10), "max_length", "MAX_LENGTH_EXCEEDED"),
     (answer(*PII, "denyPatterns", to=[r"\bA\d\b"]), "pii", "PII_DETECTED"),
-    (script("as-json", text=NUMBERED), "pii", "PII_DETECTED"),
     (answer(*KEYWORDS, "deny", to=["the wait"]), "keywords_deny", "KEYWORD_DENIED"),
     (answer(*KEYWORDS, "allow", to=["welcome"]), "keywords_allow", "KEYWORD_MISSING"),
     (
@@ -123,19 +125,19 @@ FAILURES = [
         *("tool_called", "TOOL_CALL_MISSING"),
     ),
     (
-        refund("tools", 0, "parameters", to={"type": "object", "required": ["customer"]}),
+        refund(
+            "tools",
+            0,
+            "parameters",
+            to={"type": "object", "properties": {}, "required": ["customer"]},
+        ),
         *("tool_strict", "TOOL_CALL_ARGS_SCHEMA_INVALID"),
-    ),
-    (
-        script("look-up-again", toolCalls=[LOOKUP, {"name": "weather", "arguments": {}}]),
-        *("tool_strict", "TOOL_CALL_UNMATCHED"),
     ),
     (refund("expect", "trajectory", "mode", to="strict"), "trajectory", "TRAJECTORY_MISMATCH"),
     (
         refund("expect", "judge", 0, "criteria", to="Speaks Latin"),
         *("judge", "JUDGE_BELOW_THRESHOLD"),
     ),
-    (script("refused", text="A1 was already refunded."), "judge", "JUDGE_BELOW_THRESHOLD"),
     (refund("expect", "latency", "maxMs", to=0.001), "latency", "LATENCY_EXCEEDED"),
     (refund("expect", "cost", "maxUsd", to=0.000001), "cost", "BUDGET_EXCEEDED"),
     (
@@ -143,14 +145,30 @@ FAILURES = [
         *("cost", "BUDGET_EXCEEDED"),
     ),
 ]
+"""A value of a test that makes one of its checks fail, and how."""
+
+CHANGED_REPLIES = [
+    (script("as-json", text="Sorry, no JSON."), "schema", "SCHEMA_PARSE_ERROR"),
+    (script("as-json", text=NUMBERED), "pii", "PII_DETECTED"),
+    (
+        script("look-up-again", toolCalls=[LOOKUP, {"name": "weather", "arguments": {}}]),
+        *("tool_strict", "TOOL_CALL_UNMATCHED"),
+    ),
+    (script("refused", text="A1 was already refunded."), "judge", "JUDGE_BELOW_THRESHOLD"),
+]
+"""A reply of the model that makes one check fail, and how."""
 
 
-@pytest.fixture
-def example(workspace):
+def copied(workspace: Workspace) -> Workspace:
     ignored = shutil.ignore_patterns("__pycache__", ".kindlm")
     shutil.copytree(EXAMPLE, workspace.root / "example", ignore=ignored)
     del workspace.env["OPENAI_API_KEY"]
     return workspace
+
+
+@pytest.fixture
+def example(workspace):
+    return copied(workspace)
 
 
 @pytest.fixture(scope="module")
@@ -175,12 +193,32 @@ def shop():
 @pytest.fixture
 def served(example, models, shop):
     """The example, whose models and agent are there before its tests begin."""
-    path = example.root / "example" / SUITE
-    data = yaml.safe_load(path.read_text("utf-8"))
-    del data["serve"]
-    text = yaml.safe_dump(data).replace("{{serve.models.port}}", str(models.port))
-    path.write_text(text.replace("{{serve.shop.port}}", str(shop)), "utf-8")
+    write_served(example, _suite(), models.port, shop)
     return example
+
+
+def write_served(example: Workspace, suite: dict[str, Any], models: int, shop: int) -> None:
+    del suite["serve"]
+    text = yaml.safe_dump(suite).replace("{{serve.models.port}}", str(models))
+    path = example.root / "example" / SUITE
+    path.write_text(text.replace("{{serve.shop.port}}", str(shop)), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def changed_tests(tmp_path_factory, models, shop):
+    """The report of one run of all changed tests, each a test of its own."""
+    example = copied(new_workspace(tmp_path_factory.mktemp("changed")))
+    suite = _suite()
+    tests = {test["name"]: test for test in suite["tests"]}
+    suite["tests"] = []
+    del suite["gates"]  # all of them together cost more than one of these allows
+    for number, (change, *_) in enumerate(CHANGED_TESTS):
+        test = copy.deepcopy(tests[change.name])
+        change.change(test)
+        suite["tests"].append({**test, "name": f"change {number}"})
+    write_served(example, suite, models.port, shop)
+    models.use_script(EXAMPLE / SCRIPT)
+    return example.report("example/kindlm.yaml", "--runs", "1")
 
 
 def test_it_is_valid_without_a_warning(example):
@@ -208,7 +246,7 @@ def test_it_passes_before_there_is_a_baseline_and_then(example):
         "command",
     }
     assert _outcomes(first, "drift") == {"skipped"}
-    assert _kinds(first) == {kind for _, kind, _ in FAILURES} | {"drift"}
+    assert _kinds(first) == {kind for _, kind, _ in CHANGED_TESTS + CHANGED_REPLIES} | {"drift"}
 
     assert example.run("baseline", "set").returncode == 0
     second = example.report("example")
@@ -227,23 +265,32 @@ def test_no_field_is_left_out():
     assert defined - set(_fields(_suite(), schema, "", schema["$defs"])) == NOT_SHOWN
 
 
-@pytest.mark.parametrize(("change", "kind", "code"), FAILURES)
-def test_one_change_makes_one_check_fail(served, models, change, kind, code):
+@pytest.mark.parametrize("number", range(len(CHANGED_TESTS)))
+def test_one_change_of_a_test_makes_one_check_fail(changed_tests, number):
+    _, kind, code = CHANGED_TESTS[number]
+    tests = [test for test in changed_tests["tests"] if test["name"] == f"change {number}"]
+    assert "failed" in {test["status"] for test in tests}
+    assert _failures({"tests": tests}) == {(kind, code)}
+
+
+@pytest.mark.parametrize(("change", "kind", "code"), CHANGED_REPLIES)
+def test_one_change_of_a_reply_makes_one_check_fail(served, models, change, kind, code):
     change.apply(served.root / "example")
     models.use_script(served.root / "example" / SCRIPT)
     test = "answers-json" if change.name == "as-json" else "refunds-once"
-    test = change.name if change.file == SUITE else test
     report = served.report("example/kindlm.yaml", "-t", test, "--runs", "1")
     assert report["run"]["status"] == "failed"
     assert _failures(report) == {(kind, code)}
 
 
-def test_drift_from_the_baseline_fails(example):
+def test_drift_from_the_baseline_fails(served, models):
     only = ("example/kindlm.yaml", "-t", "answers-json")
-    assert example.report(*only)["run"]["status"] == "passed"
-    assert example.run("baseline", "set").returncode == 0
-    script("as-json", text=REFUNDED).apply(example.root / "example")
-    report = example.report(*only)
+    models.use_script(EXAMPLE / SCRIPT)
+    assert served.report(*only)["run"]["status"] == "passed"
+    assert served.run("baseline", "set").returncode == 0
+    script("as-json", text=REFUNDED).apply(served.root / "example")
+    models.use_script(served.root / "example" / SCRIPT)
+    report = served.report(*only)
     assert report["run"]["status"] == "failed"
     assert _failures(report) == {("drift", "DRIFT_EXCEEDED")}
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from checked_server import LoopbackServer
+from checked_server import TypedLoopbackServer
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ResponseSchema, ToolDefinition
@@ -44,8 +44,8 @@ USER = Message(Role.USER, "Refund A1")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer(SCRIPT) as running:
+def server() -> Iterator[TypedLoopbackServer]:
+    with TypedLoopbackServer(SCRIPT) as running:
         yield running
 
 

@@ -1,8 +1,9 @@
 """The loopback server, which also checks that real APIs would take what it was sent.
 
 What the server itself refuses is in kindlm/testing/README.md. The rules here are about what kindlm
-could get wrong in a request: names and types, by the parameter types of the providers' own SDKs,
-and what the documentation of the APIs says beyond types.
+could get wrong in a request: what the documentation of the APIs says, and with
+`TypedLoopbackServer` the names and types of all parameters, as the providers' own SDKs define them.
+To load these takes seconds, so it is for tests that load the SDKs anyway.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _ONE_SAMPLING_PARAMETER = re.compile(r"claude-(opus-4-[1-9]\b|(sonnet|haiku)-4-[
 class LoopbackServer(testing.LoopbackServer):
     """Fails at its end if it answered a request that the real API would refuse."""
 
+    _by_types = False
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -38,26 +41,39 @@ class LoopbackServer(testing.LoopbackServer):
         super().__exit__(kind, error, trace)
         if error is None:
             for request in self.requests:
-                assert (found := faults_of(request)) == [], (found, request.body)
+                found = faults_of(request, by_types=self._by_types)
+                assert not found, (found, request.body)
 
 
-def faults_of(request: LoggedRequest) -> list[str]:
+class TypedLoopbackServer(LoopbackServer):
+    """As `LoopbackServer`, and compares requests with the types of the SDKs."""
+
+    _by_types = True
+
+
+def faults_of(request: LoggedRequest, *, by_types: bool) -> list[str]:
     """What the real API would refuse of a request that the server answered."""
     if request.status != 200 or not request.path.endswith(("/chat/completions", "/messages")):
         return []
     openai = request.path.endswith("/chat/completions")
-    types = _openai_types() if openai else _anthropic_types()
-    unknown = set(request.body) - types[1]
-    found = [f"unknown parameter {name}" for name in sorted(unknown)]
-    try:
-        # Halves of surrogate pairs are sent as they came; pydantic reads none.
-        whole = re.sub(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", b"?", request.raw_body)
-        types[0].validate_json(whole, strict=True)
-    except ValidationError as error:
-        found.append(str(error))
-    if found:
+    if by_types and (
+        found := _wrong_types(request, *_openai_types() if openai else _anthropic_types())
+    ):
         return found
     return list(_openai(request.body) if openai else _anthropic(request.body, request.headers))
+
+
+def _wrong_types(
+    request: LoggedRequest, types: SchemaValidator, known: frozenset[str]
+) -> list[str]:
+    found = [f"unknown parameter {name}" for name in sorted(set(request.body) - known)]
+    # Halves of surrogate pairs are sent as they came; pydantic reads none.
+    whole = re.sub(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", b"?", request.raw_body)
+    try:
+        types.validate_json(whole, strict=True)
+    except ValidationError as error:
+        found.append(str(error))
+    return found
 
 
 @cache

@@ -54,9 +54,10 @@ def schema(**wanted: Any) -> dict[str, Any]:
 def faults(path: str, body: Any, version: str = "2026-10-21") -> list[str]:
     raw, headers = json.dumps(body).encode(), {"anthropic-version": version}
     now = datetime.now(UTC)
-    return faults_of(
-        LoggedRequest(1, now, "POST", path, "m", "agent", "accepted", headers, raw, 200, None, None)
+    request = LoggedRequest(
+        1, now, "POST", path, "m", "agent", "accepted", headers, raw, 200, None, None
     )
+    return faults_of(request, by_types=True)
 
 
 STRICT = {**OBJECT, "additionalProperties": False, "required": ["a"]}
