@@ -14,6 +14,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "plugin"
@@ -79,9 +80,7 @@ def test_all_four_kinds_work_from_an_installed_wheel(run: Run, tmp_path: Path) -
     assert (again.returncode, again.stdout) == (0, done.stdout)
 
 
-def test_a_recorded_run_is_read_without_the_package(
-    run: Run, packages: Path, tmp_path: Path
-) -> None:
+def test_a_recorded_run_is_read_without_the_package(run: Run, workspace: Workspace) -> None:
     assert run("test").returncode == 0
     for words in (
         ("report", "latest", "--format", "junit"),
@@ -91,9 +90,9 @@ def test_a_recorded_run_is_read_without_the_package(
         ("diff", "latest", "latest"),
         ("verify",),
     ):
-        done = call(sys.executable, "-m", "kindlm", *words, cwd=tmp_path)
+        done = workspace.run(*words)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
-    lacking = call(sys.executable, "-m", "kindlm", "rescore", "latest", cwd=tmp_path)
+    lacking = workspace.run("rescore", "latest")
     assert lacking.returncode == 1
     assert 'Unknown key "polite"' in lacking.stderr
     assert run("rescore", "latest").returncode == 0
