@@ -14,35 +14,40 @@ def only_execution(report, test="delivered"):
     return execution
 
 
+FAULTS = [
+    ({"status": 401}, "PROVIDER_AUTH_ERROR"),
+    ({"status": 429, "retryAfter": 0.01}, "PROVIDER_RATE_LIMIT"),
+    ({"status": 500}, "PROVIDER_API_ERROR"),
+    ({"status": 400}, "PROVIDER_API_ERROR"),
+    ({"malformed": True}, "PROVIDER_API_ERROR"),
+    ({"empty": True}, "ENGINE_EMPTY_RESPONSE"),
+    ({"cut": "before"}, "PROVIDER_NETWORK_ERROR"),
+    ({"cut": "body"}, "PROVIDER_NETWORK_ERROR"),
+]
+
+
 @pytest.mark.parametrize(
-    ("fault", "code"),
-    [
-        ({"status": 401}, "PROVIDER_AUTH_ERROR"),
-        ({"status": 429, "retryAfter": 0.01}, "PROVIDER_RATE_LIMIT"),
-        ({"status": 500}, "PROVIDER_API_ERROR"),
-        ({"status": 400}, "PROVIDER_API_ERROR"),
-        ({"malformed": True}, "PROVIDER_API_ERROR"),
-        ({"empty": True}, "ENGINE_EMPTY_RESPONSE"),
-        ({"cut": "before"}, "PROVIDER_NETWORK_ERROR"),
-        ({"cut": "body"}, "PROVIDER_NETWORK_ERROR"),
-        ({"stallMs": 60000}, "PROVIDER_TIMEOUT"),
-    ],
-    ids=str,
+    ("faults", "timeout_ms"),
+    # Only what is stalled is waited for.
+    [(FAULTS, 20_000), ([({"stallMs": 60_000}, "PROVIDER_TIMEOUT")], 1_000)],
+    ids=["answered", "stalled"],
 )
-def test_a_fault_has_its_code_and_the_other_test_passes(workspace, server, fault, code):
-    marked = workspace.test("faulty", vars={"order": "FAULT"})
-    workspace.suite(
-        server.url,
-        tests=[marked, workspace.test()],
-        # Nobody waits for what is not stalled, however long that takes.
-        defaults={"retries": 1, "timeoutMs": 1_000 if "stallMs" in fault else 20_000},
+def test_each_fault_has_its_code_and_the_other_test_passes(workspace, server, faults, timeout_ms):
+    names = [f"FAULT{number}" for number in range(len(faults))]
+    marked = [workspace.test(name, vars={"order": name}) for name in names]
+    defaults = {"retries": 1, "timeoutMs": timeout_ms}
+    workspace.suite(server.url, tests=[*marked, workspace.test()], defaults=defaults)
+    server.use_faults(
+        [
+            {**fault, "contains": f"order {name}?"}
+            for name, (fault, _) in zip(names, faults, strict=True)
+        ]
     )
-    server.use_faults([{**fault, "contains": "order FAULT"}])
     report = workspace.report()
-    broken = only_execution(report, "faulty")
-    assert broken["status"] == "errored"
-    assert broken["error"]["code"] == code
-    assert broken["assertions"] == []
+    broken = [only_execution(report, name) for name in names]
+    assert {execution["status"] for execution in broken} == {"errored"}
+    assert [execution["error"]["code"] for execution in broken] == [code for _, code in faults]
+    assert [execution["assertions"] for execution in broken] == [[]] * len(faults)
     assert only_execution(report)["status"] == "passed"
     assert report["run"]["status"] != "passed"
 

@@ -30,14 +30,21 @@ def assert_clean(workspace, key, *outputs: str) -> None:
     assert not found
 
 
-@pytest.mark.parametrize("where", ["error", "header", "toolArgument", "url", "text"])
+PLACES = ("error", "header", "toolArgument", "url", "text")
+
+
 @pytest.mark.parametrize("encoding", ["plain", "base64", "percent"])
-def test_a_key_that_the_provider_repeats_is_not_recorded(workspace, server, key, where, encoding):
-    workspace.suite(server.url, defaults={"retries": 1})
+def test_a_key_that_the_provider_repeats_is_not_recorded(workspace, server, key, encoding):
+    tests = [workspace.test(place, vars={"order": f"of {place}"}) for place in PLACES]
+    workspace.suite(server.url, defaults={"retries": 1}, tests=tests)
     # The reader keeps the WAL from being folded into the file, so that both are searched.
-    workspace.run("test", "-t", "delivered", OPENAI_API_KEY="an-innocent-key-for-the-first-run")
-    before = len(server.requests)
-    server.use_faults([{"echoKey": where, "encoding": encoding, "next": 2}])
+    workspace.run("test", "-t", "error", OPENAI_API_KEY="an-innocent-key-for-the-first-run")
+    server.use_faults(
+        [
+            {"echoKey": place, "encoding": encoding, "contains": f"order of {place}?", "next": 2}
+            for place in PLACES
+        ]
+    )
     with closing(sqlite3.connect(workspace.database)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM events").fetchone()
@@ -45,11 +52,13 @@ def test_a_key_that_the_provider_repeats_is_not_recorded(workspace, server, key,
             "test", "--verbose", "--reporter", "terminal", "--reporter", "json=out.json",
             "--reporter", "junit=out.xml", DEBUG="kindlm*",
         )  # fmt: skip
-        assert len(server.requests) > before
-        assert any(request.fault for request in server.requests)
+        played = {request.fault for request in server.requests}
+        assert played >= {f"echo key in {place}" for place in PLACES}
         assert_clean(workspace, key, done.stdout, done.stderr)
-    shown = workspace.run("show", "latest", "1", "--verbose")
-    assert_clean(workspace, key, shown.stdout, shown.stderr)
+    for number in range(1, len(PLACES) + 1):
+        shown = workspace.run("show", "latest", str(number), "--verbose")
+        assert shown.returncode == 0
+        assert_clean(workspace, key, shown.stdout, shown.stderr)
 
 
 def test_a_key_in_a_prompt_or_a_variable_is_not_recorded(workspace, server, key):
@@ -99,14 +108,22 @@ def test_the_logs_of_the_sdks_do_not_show_the_key(workspace, server, key, variab
     assert_clean(workspace, key, done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("cut", range(12, 40, 4))
-def test_a_key_that_an_error_message_cuts_off_is_not_recorded(workspace, server, key, cut):
+def test_a_key_that_an_error_message_cuts_off_is_not_recorded(workspace, key):
     encoded = base64.b64encode(key.encode()).decode()
-    script = {"rules": [{"reply": {"text": "y" * (200 - cut) + encoded}}]}
-    with LoopbackServer(script) as careless:
-        test = workspace.test(tools=[], expect={"output": {"contains": ["not in there"]}})
-        workspace.suite(careless.url, tests=[test])
+    cuts = range(12, 40, 4)
+    rules = [
+        {"when": {"user": f"order {cut}?"}, "reply": {"text": "y" * (200 - cut) + encoded}}
+        for cut in cuts
+    ]
+    expect = {"output": {"contains": ["not in there"]}}
+    tests = [
+        workspace.test(str(cut), vars={"order": str(cut)}, tools=[], expect=expect) for cut in cuts
+    ]
+    with LoopbackServer({"rules": rules}) as careless:
+        workspace.suite(careless.url, tests=tests)
         done = workspace.run("test", "--reporter", "json=out.json")
+        assert [request.rule for request in careless.requests].count("none") == 0
+    assert len(workspace.query("SELECT * FROM executions WHERE status = 'failed'")) == len(cuts)
     left = [done.stdout, done.stderr, (workspace.root / "out.json").read_text("utf-8")]
     left += [str(row) for row in workspace.query("SELECT body FROM contents")]
     assert not any(encoded[:8] in text for text in left)
