@@ -9,10 +9,29 @@ from typing import Any
 
 import pytest
 from datasette.app import Datasette
+from jinja2 import BytecodeCache
+from jinja2.bccache import Bucket
 
 from kindlm.browse.server import make_datasette
 
 Ask = Callable[..., Any]
+
+
+class _Compiled(BytecodeCache):
+    """Keeps templates compiled, for all Datasettes of this process."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self.kept:
+            bucket.bytecode_from_string(self.kept[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self.kept[bucket.key] = bucket.bytecode_to_string()
+
+
+COMPILED = _Compiled()
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +42,12 @@ def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def remember(self: Datasette, *arguments: Any, **options: Any) -> None:
         make(self, *arguments, **options)
+        self.jinja_env.bytecode_cache = COMPILED
         made.append(self)
 
     monkeypatch.setattr(Datasette, "__init__", remember)
+    # With rich, Datasette highlights a whole traceback for each address that there is not.
+    monkeypatch.setattr("datasette.handle_exception.rich", None)
     yield
     for datasette in made:
         datasette.executor.shutdown()
