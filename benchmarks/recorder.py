@@ -35,7 +35,7 @@ def recorder(sizes: Sizes) -> Iterator[Figure]:
 def time_of_executions(tests: int, url: str, *, stored: bool) -> float:
     """Seconds from the start of the first execution to the end of the last one on disk."""
     from kindlm.cli.commands.test_run import run_tests
-    from kindlm.cli.request import TestOptions
+    from kindlm.cli.options import TestOptions
     from kindlm.recording import session
 
     if not stored:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Self, get_args, get_type_hints
 
 import typer
 
-from kindlm.bounds import MAX_CONCURRENCY
+from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT
 from kindlm.errors import Err, Ok, Result, misuse
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
@@ -69,7 +72,7 @@ RunOrGroupArgument = Annotated[
 ]
 
 PathsArgument = Annotated[
-    list[Path] | None,
+    tuple[Path, ...],
     typer.Argument(
         metavar="PATH",
         help="Files, folders or pack:NAME. Default: kindlm.yaml, and tests/ where it is alone or "
@@ -87,7 +90,7 @@ SuiteTextOption = Annotated[
 ]
 
 TestsOption = Annotated[
-    list[str] | None,
+    tuple[str, ...],
     typer.Option(
         "--test",
         "-t",
@@ -96,13 +99,21 @@ TestsOption = Annotated[
     ),
 ]
 
+
+def _tags(given: list[str] | None) -> list[str]:
+    """Return the tags of the last `--tags`."""
+    return [tag.strip() for tag in given[-1].split(",")] if given else []
+
+
 TagsOption = Annotated[
-    str | None,
-    typer.Option("--tags", metavar="A,B", help="Only tests with one of these tags."),
+    tuple[str, ...],
+    typer.Option(
+        "--tags", metavar="A,B", callback=_tags, help="Only tests with one of these tags."
+    ),
 ]
 
 TargetsOption = Annotated[
-    list[str] | None,
+    tuple[str, ...],
     typer.Option("--model", metavar="ID", help="Only on this model or agent; repeatable."),
 ]
 
@@ -124,7 +135,7 @@ ConcurrencyOption = Annotated[
 ]
 
 ReporterOption = Annotated[
-    list[str] | None,
+    tuple[str, ...],
     typer.Option(
         "--reporter",
         metavar="NAME[=FILE]",
@@ -199,16 +210,6 @@ JudgeCostOption = Annotated[
 ]
 
 
-def given_paths(paths: list[Path] | None, config: Path | None) -> tuple[Path, ...]:
-    """Return what PATH and `--config` name together."""
-    return (*(paths or ()), *((config,) if config is not None else ()))
-
-
-def given_tags(tags: str | None) -> tuple[str, ...]:
-    """Return the tags of `--tags`."""
-    return () if tags is None else tuple(tag.strip() for tag in tags.split(","))
-
-
 def parse_since(text: str, now: datetime) -> Result[str]:
     """Return the point in time that `--since` means, in UTC as events have it.
 
@@ -229,3 +230,167 @@ def parse_since(text: str, now: datetime) -> Result[str]:
             )
         )
     return Ok(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+
+
+@dataclass(frozen=True, slots=True)
+class TestOptions:
+    """The options of `kindlm test`, as typed; other commands that make runs have some of them."""
+
+    __test__ = False  # not a pytest class
+
+    paths: PathsArgument = ()
+    config: ConfigOption = None
+    suite: SuiteTextOption = None
+    tests: TestsOption = ()
+    tags: TagsOption = ()
+    models: TargetsOption = ()
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only tests that failed when they last ran.")
+    ] = False
+    repeat: Annotated[
+        int | None,
+        typer.Option("--runs", metavar="N", min=1, max=MAX_REPEAT, help="Repeats of each test."),
+    ] = None
+    gate: GateOption = None
+    concurrency: ConcurrencyOption = None
+    timeout_ms: Annotated[
+        int | None,
+        typer.Option("--timeout", metavar="MS", min=1, help="Milliseconds for one call."),
+    ] = None
+    strict: StrictOption = False
+    compat: CompatOption = None
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Start nothing new after the first failure.")
+    ] = False
+    max_cost_usd: MaxCostOption = None
+    max_time_s: Annotated[
+        float | None,
+        typer.Option("--max-time", metavar="SECONDS", min=0, help="Stop after this time."),
+    ] = None
+    max_rpm: Annotated[
+        float | None,
+        typer.Option(
+            "--max-rpm", metavar="N", min=0.1, help="Calls a minute to each provider at most."
+        ),
+    ] = None
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="Only every N-th test, from the I-th on."),
+    ] = None
+    run_group: Annotated[
+        str | None,
+        typer.Option(
+            "--run-group",
+            metavar="ID",
+            help="What the shards of one run share. Default: the run of the CI service.",
+        ),
+    ] = None
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache", help="Ask models only what they have not been asked in an earlier run."
+        ),
+    ] = False
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="[RUN]",
+            help="Finish a run that was stopped; by default the latest one.",
+        ),
+    ] = None
+    force_resume: Annotated[
+        bool,
+        typer.Option(
+            "--force-resume",
+            help="Resume although the configuration has changed; its tests must be the same.",
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and what it may cost; call nothing.")
+    ] = False
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Run again whenever a file changes that matters."),
+    ] = False
+    reporters: ReporterOption = ()
+    output: ReportFileOption = None
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="NAME", help="A name for this run.")
+    ] = None
+    compliance: Annotated[
+        bool,
+        typer.Option("--compliance", help="Write the compliance report of each suite, too."),
+    ] = False
+    pdf: Annotated[
+        Path | None,
+        typer.Option("--pdf", metavar="FILE", help="Write the compliance report as PDF, too."),
+    ] = None
+    database: DatabaseOption = None
+    verbose: RunVerboseOption = False
+    quiet: QuietOption = False
+    no_progress: NoProgressOption = False
+
+    @classmethod
+    def of(cls, given: object) -> Self:
+        """Return the options of another command that are also options of `kindlm test`."""
+        names = (field.name for field in fields(cls))
+        return cls(**{name: getattr(given, name) for name in names if hasattr(given, name)})
+
+    def __post_init__(self) -> None:
+        """Let `--config` name one more path."""
+        if self.config is not None:
+            object.__setattr__(self, "paths", (*self.paths, self.config))
+            object.__setattr__(self, "config", None)
+
+    @property
+    def progress(self) -> bool:
+        """Whether progress is shown while the run goes on."""
+        return not (self.no_progress or self.quiet)
+
+    @property
+    def warnings(self) -> bool:
+        """Whether warnings and notes are shown."""
+        return not self.quiet
+
+    @property
+    def by_evalview(self) -> bool:
+        """Whether cases of EvalView pass and fail as they do there."""
+        return self.compat == "evalview"
+
+
+def with_options(work: Callable[..., int]) -> Callable[..., None]:
+    """Return the command of a function that takes its options as a dataclass.
+
+    `work` has the parameter `options`, whose fields are the options of the command: declared like
+    parameters of typer, or as `tuple[X, ...]` if they may be repeated. A field that is not
+    `Annotated` is no option. `work` may also have `context`, and returns the exit code.
+    """
+    hints = get_type_hints(work)
+    declared = get_type_hints(hints["options"], include_extras=True)
+    parameters = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    for field in fields(hints["options"]):
+        hint, default = declared[field.name], field.default
+        if not hasattr(hint, "__metadata__"):
+            continue  # no option
+        if default == ():
+            (of, _), default = get_args(hint.__origin__), None
+            hint = Annotated[list[of] | None, *hint.__metadata__]  # type: ignore[valid-type]
+        parameters.append(
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        )
+
+    def command(context: typer.Context, **given: Any) -> None:
+        values = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+            if value is not None
+        }
+        options = hints["options"](**values)
+        others = {"context": context} if "context" in hints else {}
+        raise typer.Exit(work(options, **others))
+
+    command.__doc__ = work.__doc__
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    vars(command)["__signature__"] = Signature(parameters)
+    return command

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from rich.console import Console
 
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
+from kindlm.cli.options import TestOptions
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import RunOptions
@@ -26,51 +27,6 @@ from kindlm.recording.project import Project, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished
 from kindlm.suite import Gate, Suite
-
-
-@dataclass(frozen=True, slots=True)
-class TestOptions:
-    """The options of the command, as typed."""
-
-    __test__ = False  # not a pytest class
-
-    paths: tuple[Path, ...] = ()
-    suite: str | None = None
-    tests: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    failed: bool = False
-    repeat: int | None = None
-    gate: str | None = None
-    concurrency: int | None = None
-    timeout_ms: int | None = None
-    strict: bool = False
-    compat: str | None = None
-    fail_fast: bool = False
-    max_cost_usd: float | None = None
-    max_time_s: float | None = None
-    max_rpm: float | None = None
-    cache: bool = False
-    shard: str | None = None
-    run_group: str | None = None
-    resume: str | None = None
-    force_resume: bool = False
-    dry_run: bool = False
-    reporters: tuple[str, ...] = ()
-    output: Path | None = None
-    label: str | None = None
-    database: Path | None = None
-    compliance: bool = False
-    pdf: Path | None = None
-    verbose: bool = False
-    progress: bool = True
-    warnings: bool = True
-
-    @property
-    def by_evalview(self) -> bool:
-        """Whether cases of EvalView pass and fail as they do there."""
-        return self.compat == "evalview"
-
 
 RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != "runner"]
 """The options that are recorded with a run, by names that they have in both."""

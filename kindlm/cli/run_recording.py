@@ -23,9 +23,9 @@ from kindlm.cli.console import fail, note, show, wants_color, warn
 from kindlm.cli.github import tell_github
 from kindlm.cli.history import fail_to_open, open_recorded
 from kindlm.cli.logs import name_run
+from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import ProgressView, make_progress
 from kindlm.cli.reporters import Reporter, of_project, write_reports
-from kindlm.cli.request import TestOptions
 from kindlm.config import Diagnostic
 from kindlm.engine.attempt import Finished
 from kindlm.engine.field_log import FieldLog

@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 from suites import make_suite
 
-from kindlm.cli.request import TestOptions, as_recorded, make_request
+from kindlm.cli.options import TestOptions
+from kindlm.cli.request import as_recorded, make_request
 from kindlm.errors import Ok
 from kindlm.events import PlannedTest, RunOptions, SuiteStarted
 from kindlm.plan import Earlier

@@ -14,7 +14,7 @@ import pytest
 from virtual_time import run_at_once
 
 from kindlm.cli.commands.watch import Problem, Watch, look
-from kindlm.cli.request import TestOptions
+from kindlm.cli.options import TestOptions
 
 SUITE = {
     "kindlm": 1,

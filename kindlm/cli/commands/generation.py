@@ -6,11 +6,11 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from kindlm.cli.commands.gen import GenOptions, argument_of
 from kindlm.cli.commands.init import agent_at, secret_in_url
 from kindlm.cli.console import fail, make_console, note, or_fail, set_verbose, show, warn
 from kindlm.cli.history import open_recorded
@@ -19,7 +19,7 @@ from kindlm.config.compile_targets import compile_agent
 from kindlm.config.interpolation import insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.events import RunOptions
-from kindlm.generate.plan import Form, Generated, Order, parse_categories, spoken
+from kindlm.generate.plan import Generated, Order, parse_categories, spoken
 from kindlm.generate.rendering import check_folder
 from kindlm.generate.script import GenerationScript, generation_suite, not_written, with_script
 from kindlm.history.run_view import RunView
@@ -47,35 +47,6 @@ _DEFAULT_FORM = (
     'The agent at --agent is asked in the default form, {"message": "…"}. If it takes another one, '
     "or headers, name it in kindlm.toml, [agent], and leave out --agent."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class GenOptions:
-    """The options of the command line; see there.
-
-    `seen_from` is the way to this folder from where the user is, None if they are here.
-    """
-
-    agent: str | None = None
-    description: str | None = None
-    system_prompt: Path | None = None
-    count: int = 10
-    categories: str | None = None
-    output: Path = Path("tests/generated")
-    form: Form = "python"
-    provider: str | None = None
-    model: str | None = None
-    seed: int | None = None
-    force: bool = False
-    database: Path | None = None
-    verbose: bool = False
-    seen_from: Path | None = None
-
-    def command(self, command: str) -> str:
-        """Return a command as the user can type it."""
-        if self.seen_from is None:
-            return command
-        return f"cd {shlex.quote(_argument(self.seen_from))} && {command}"
 
 
 def write_tests(options: GenOptions) -> int:
@@ -143,8 +114,8 @@ def _order(
         Order(
             count=options.count,
             categories=categories.value,
-            form=options.form,
-            folder=options.output,
+            form=options.form.value,
+            folder=Path(options.output),
             root=project.root,
             description=options.description,
             system_prompt=prompt.value,
@@ -276,7 +247,7 @@ def _tell_next(
             f'"{llm.provider}" and model = "{llm.model}".',
             console,
         )
-    command = options.command(f"kindlm test {shlex.quote(_argument(order.folder))}")
+    command = options.command(f"kindlm test {shlex.quote(argument_of(order.folder))}")
     sys.stdout.write(f"\nRun them: {command}\n")
 
 
@@ -294,12 +265,6 @@ def _cost(view: RunView) -> str:
     if paid.total_usd is None:
         return "; what it cost is not known"
     return f": it cost {money(paid.total_usd)}{' or more' if paid.unknown else ''}"
-
-
-def _argument(path: Path) -> str:
-    """Return a path as it can stand where options can, too."""
-    text = _shown(path)
-    return f"./{text}" if text.startswith("-") else text
 
 
 def _shown(path: Path) -> str:

@@ -172,7 +172,8 @@ def offer_tests(setup: Setup, folder: Path) -> bool:
         return False
     if not typer.confirm(f"Let {setup.model} write tests for it now?", default=False, err=True):
         return False
-    from kindlm.cli.commands.generation import GenOptions, write_tests
+    from kindlm.cli.commands.gen import GenOptions
+    from kindlm.cli.commands.generation import write_tests
 
     above = None if folder.resolve() == Path.cwd() else folder
     description = typer.prompt("What is it for, and which tools does it have", err=True)

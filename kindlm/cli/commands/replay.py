@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kindlm.cli.commands.rescoring import as_judged, load_again
 from kindlm.cli.console import make_console, note, or_fail, refuse, set_verbose
-from kindlm.cli.history import named_run, open_history
+from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
     CompatOption,
     ConcurrencyOption,
@@ -29,20 +28,16 @@ from kindlm.cli.options import (
     SuiteTextOption,
     TagsOption,
     TargetsOption,
+    TestOptions,
     TestsOption,
-    given_paths,
-    given_tags,
+    with_options,
 )
-from kindlm.cli.reporters import parse_reporters, spare
-from kindlm.cli.request import TestOptions, make_request
-from kindlm.cli.run_recording import record_and_report, tell_loaded
-from kindlm.errors import Ok, Result
-from kindlm.history.source_runs import SourceRun, read_source
-from kindlm.plan import Selection, make_plan
-from kindlm.recording.loading import default_paths
-from kindlm.recording.log import new_run_id
-from kindlm.recording.project import find_project
-from kindlm.recording.request import Derived, RunRequest
+from kindlm.garbage import put_off
+
+if TYPE_CHECKING:
+    from kindlm.history.source_runs import SourceRun
+    from kindlm.plan import Selection
+    from kindlm.recording.request import RunRequest
 
 
 class Judges(StrEnum):
@@ -52,14 +47,17 @@ class Judges(StrEnum):
     LIVE = "live"
 
 
-def replay_command(
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """The options of `kindlm replay`, as typed."""
+
     paths: Annotated[
-        list[Path] | None,
+        tuple[Path, ...],
         typer.Argument(
             metavar="PATH",
             help="Files, folders or pack:NAME. Default: what the run tested.",
         ),
-    ] = None,
+    ] = ()
     run: Annotated[
         str | None,
         typer.Option(
@@ -67,61 +65,54 @@ def replay_command(
             metavar="RUN",
             help="The run whose answers are given. Default: the newest live one that finished.",
         ),
-    ] = None,
-    config: ConfigOption = None,
+    ] = None
+    config: ConfigOption = None
     judge: Annotated[
         Judges,
         typer.Option("--judge", help="live: judges are asked what they were not asked then."),
-    ] = Judges.RECORDED,
-    suite: SuiteTextOption = None,
-    test: TestsOption = None,
-    tags: TagsOption = None,
-    model: TargetsOption = None,
-    runs: Annotated[
+    ] = Judges.RECORDED
+    suite: SuiteTextOption = None
+    tests: TestsOption = ()
+    tags: TagsOption = ()
+    models: TargetsOption = ()
+    repeat: Annotated[
         int | None, typer.Option("--runs", metavar="N", min=1, help="Repeats of each test.")
-    ] = None,
-    gate: GateOption = None,
-    compat: CompatOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_cost: JudgeCostOption = None,
-    reporter: ReporterOption = None,
-    output: ReportFileOption = None,
-    label: NewRunLabelOption = None,
-    db: DatabaseOption = None,
-    verbose: RunVerboseOption = False,
-    quiet: QuietOption = False,
-    no_progress: NoProgressOption = False,
-) -> None:
+    ] = None
+    gate: GateOption = None
+    compat: CompatOption = None
+    concurrency: ConcurrencyOption = None
+    max_cost_usd: JudgeCostOption = None
+    reporters: ReporterOption = ()
+    output: ReportFileOption = None
+    label: NewRunLabelOption = None
+    database: DatabaseOption = None
+    verbose: RunVerboseOption = False
+    quiet: QuietOption = False
+    no_progress: NoProgressOption = False
+
+
+@with_options
+def replay_command(options: ReplayOptions) -> int:
     """Run tests with the answers of a recorded run: no key, no network, no cost."""
-    options = TestOptions(
-        paths=given_paths(paths, config),
-        suite=suite,
-        tests=tuple(test or ()),
-        tags=given_tags(tags),
-        models=tuple(model or ()),
-        repeat=runs,
-        gate=gate,
-        compat=compat,
-        concurrency=concurrency,
-        max_cost_usd=max_cost,
-        reporters=tuple(reporter or ()),
-        output=output,
-        label=label,
-        database=db,
-        verbose=verbose,
-        progress=not (no_progress or quiet),
-        warnings=not quiet,
-    )
-    raise typer.Exit(replay(run, options, asks_judges=judge is Judges.LIVE))
+    # Without a file, it is the files and tests that the run selected, and new tests in them.
+    return _replay(options.run, TestOptions.of(options), options.judge is Judges.LIVE)
 
 
-def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> int:
-    """Run suites with the answers of a recorded run; report the new run, return the exit code.
+def _replay(wanted: str | None, options: TestOptions, asks_judges: bool) -> int:
+    """Run suites with the answers of a recorded run; report the new run, return the exit code."""
+    with ending_at_once(), put_off():
+        from kindlm.cli.commands.rescoring import as_judged, load_again
+        from kindlm.cli.history import named_run, open_history
+        from kindlm.cli.reporters import parse_reporters, spare
+        from kindlm.cli.request import make_request
+        from kindlm.cli.run_recording import record_and_report, tell_loaded
+        from kindlm.history.source_runs import read_source
+        from kindlm.plan import make_plan
+        from kindlm.recording.loading import default_paths
+        from kindlm.recording.log import new_run_id
+        from kindlm.recording.project import find_project
+        from kindlm.recording.request import Derived
 
-    `wanted` names the run, by default the newest live one that finished. Where the options name no
-    file, it is the files and tests that the run selected, and tests that are new in them. With
-    `asks_judges`, judges are asked what they were not asked then.
-    """
     set_verbose(options.verbose)
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
@@ -132,7 +123,11 @@ def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> in
     options = as_judged(options, source)
     names_files = bool(options.paths)
     if not names_files:
-        options = replace(options, paths=or_fail(_paths_of(source, project.root)))
+        if source.mode == "imported" or not source.paths:
+            paths = or_fail(default_paths(Path()))
+        else:
+            paths = tuple(project.root / path for path in source.paths)
+        options = replace(options, paths=paths)
     loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     tell_loaded(loaded, options, console)
@@ -150,13 +145,6 @@ def replay(wanted: str | None, options: TestOptions, *, asks_judges: bool) -> in
         note(f"Everything is answered as in run {run}; {called}.", console)
     request = replace(request, derived=Derived("replayed", run, asks_judges))
     return record_and_report(request, new_run_id(), reporters, options, console)
-
-
-def _paths_of(source: SourceRun, root: Path) -> Result[tuple[Path, ...]]:
-    """Return what a run was asked for, or what is run by default if its files are not from here."""
-    if source.mode == "imported" or not source.paths:
-        return default_paths(Path())
-    return Ok(tuple(root / path for path in source.paths))
 
 
 def _as_selected(request: RunRequest, source: SourceRun) -> Selection:

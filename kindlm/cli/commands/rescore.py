@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kindlm.cli.console import refuse
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
     CompatOption,
@@ -19,11 +21,16 @@ from kindlm.cli.options import (
     ReporterOption,
     ReportFileOption,
     RunVerboseOption,
+    TestOptions,
+    with_options,
 )
 from kindlm.garbage import put_off
 
 
-def rescore_command(
+@dataclass(frozen=True, slots=True)
+class RescoreOptions:
+    """The options of `kindlm rescore`, as typed; `paths` are the suites to check by."""
+
     run: Annotated[
         str | None,
         typer.Argument(
@@ -31,26 +38,26 @@ def rescore_command(
             help="A run's id or its beginning, or a label. Default: the newest live one.",
             show_default=False,
         ),
-    ] = None,
-    config: Annotated[
-        list[Path] | None,
+    ] = None
+    paths: Annotated[
+        tuple[Path, ...],
         typer.Option(
             "--config",
             "-c",
             metavar="FILE",
             help="The suite to check by; repeatable. Default: the file of the run.",
         ),
-    ] = None,
+    ] = ()
     everything: Annotated[
         bool, typer.Option("--all", help="All live runs that finished; a new run for each.")
-    ] = False,
+    ] = False
     since: Annotated[
         str | None,
         typer.Option("--since", help="With --all, only runs since then: 30d, 12h, 2026-01-31."),
-    ] = None,
+    ] = None
     suite: Annotated[
         str | None, typer.Option("--suite", "-s", metavar="NAME", help="Only this suite.")
-    ] = None,
+    ] = None
     resume: Annotated[
         str | None,
         typer.Option(
@@ -58,46 +65,46 @@ def rescore_command(
             metavar="[RUN]",
             help="Finish a rescored run that was stopped; by default the latest one.",
         ),
-    ] = None,
-    compat: CompatOption = None,
-    concurrency: ConcurrencyOption = None,
-    max_cost: JudgeCostOption = None,
-    reporter: ReporterOption = None,
-    output: ReportFileOption = None,
-    label: NewRunLabelOption = None,
-    db: DatabaseOption = None,
-    verbose: RunVerboseOption = False,
-    quiet: QuietOption = False,
-    no_progress: NoProgressOption = False,
-) -> None:
+    ] = None
+    compat: CompatOption = None
+    concurrency: ConcurrencyOption = None
+    max_cost_usd: JudgeCostOption = None
+    reporters: ReporterOption = ()
+    output: ReportFileOption = None
+    label: NewRunLabelOption = None
+    database: DatabaseOption = None
+    verbose: RunVerboseOption = False
+    quiet: QuietOption = False
+    no_progress: NoProgressOption = False
+
+
+@with_options
+def rescore_command(options: RescoreOptions) -> int:
     """Check recorded conversations by the suite as it is now: the tested model is not called."""
     with ending_at_once(), put_off():
-        from kindlm.cli.commands.rescoring import (
-            contradiction,
-            rescore,
-            rescore_all,
-            resume_rescoring,
-        )
-        from kindlm.cli.console import fail
-        from kindlm.cli.request import TestOptions
+        from kindlm.cli.commands.rescoring import rescore, rescore_all, resume_rescoring
 
-    options = TestOptions(
-        paths=tuple(config or ()),
-        suite=suite,
-        compat=compat,
-        concurrency=concurrency,
-        max_cost_usd=max_cost,
-        reporters=tuple(reporter or ()),
-        output=output,
-        label=label,
-        database=db,
-        verbose=verbose,
-        progress=not (no_progress or quiet),
-        warnings=not quiet,
-    )
-    wrong = contradiction(options, run=run, everything=everything, since=since, resume=resume)
-    if wrong is not None:
-        fail([wrong])
-    if resume is not None:
-        raise typer.Exit(resume_rescoring(resume, options))
-    raise typer.Exit(rescore_all(since, options) if everything else rescore(run, options))
+    _require_sense(options)
+    asked = replace(TestOptions.of(options), resume=None)
+    if options.resume is not None:
+        return resume_rescoring(options.resume, asked)
+    return rescore_all(options.since, asked) if options.everything else rescore(options.run, asked)
+
+
+def _require_sense(options: RescoreOptions) -> None:
+    """End the command if options mean nothing together."""
+    given: dict[str, object] = {"RUN": options.run}
+    if options.everything:
+        option, hint = "--all", "Leave it out; kindlm report writes reports of any run."
+        given |= {"--resume": options.resume, "--label": options.label}
+        given |= {"--reporter": options.reporters, "--output": options.output}
+    elif options.since is not None:
+        refuse("--since is for many runs.", "Write --all --since, or name one RUN.")
+    elif options.resume is not None:
+        option, hint = "--resume", "Leave it out."
+        given |= {"--config": options.paths, "--suite": options.suite}
+        given |= {"--compat": options.compat, "--label": options.label}
+    else:
+        return
+    if wrong := [name for name, value in given.items() if value]:
+        refuse(f"{option} does not go with {', '.join(wrong)}.", hint)

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, or_fail, refuse, set_verbose, show
 from kindlm.cli.history import fail_to_open, named_run, open_history
-from kindlm.cli.options import parse_since
+from kindlm.cli.options import Compat, TestOptions, parse_since
 from kindlm.cli.reporters import parse_reporters, spare
-from kindlm.cli.request import TestOptions, as_recorded, make_request
+from kindlm.cli.request import as_recorded, make_request
 from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import RunOptions
@@ -35,33 +35,6 @@ from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
-
-
-def contradiction(
-    options: TestOptions,
-    *,
-    run: str | None,
-    everything: bool,
-    since: str | None,
-    resume: str | None,
-) -> KindlmError | None:
-    """Return what is wrong with options that mean nothing together."""
-    if everything:
-        given: dict[str, object] = {
-            "RUN": run,
-            "--resume": resume,
-            "--label": options.label,
-            "--reporter": options.reporters,
-            "--output": options.output,
-        }
-        return _not_with("--all", given, "Leave it out; kindlm report writes reports of any run.")
-    if since is not None:
-        return misuse("--since is for many runs.", "Write --all --since, or name one RUN.")
-    if resume is not None:
-        given = {"RUN": run, "--config": options.paths, "--suite": options.suite}
-        given |= {"--compat": options.compat}
-        return _not_with("--resume", given | {"--label": options.label}, "Leave it out.")
-    return None
 
 
 def rescore(wanted: str | None, options: TestOptions) -> int:
@@ -91,7 +64,9 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
 
 def as_judged(options: TestOptions, source: SourceRun) -> TestOptions:
     """Return the options with the rules that the source was judged by, unless others are given."""
-    return replace(options, compat=options.compat or source.compat)
+    if options.compat is not None or source.compat is None:
+        return options
+    return replace(options, compat=Compat(source.compat))
 
 
 def load_again(source: SourceRun, project: Project, options: TestOptions) -> Result[Loaded]:
@@ -263,11 +238,6 @@ def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:
         f"It tested {names(source.suites)}; the files hold {names(request.suites)}."
         " Name the file of its suite: kindlm rescore RUN -c FILE",
     )
-
-
-def _not_with(option: str, given: Mapping[str, object], hint: str) -> KindlmError | None:
-    wrong = [name for name, value in given.items() if value]
-    return misuse(f"{option} does not go with {', '.join(wrong)}.", hint) if wrong else None
 
 
 TestKey: TypeAlias = tuple[str, str, str]

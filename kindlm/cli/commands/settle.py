@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,17 +15,25 @@ from kindlm.cli.options import (
     MaxCostOption,
     NoProgressOption,
     VerboseOption,
+    with_options,
 )
 from kindlm.garbage import put_off
 
 _NAMES = "A run's id or its beginning, a label, latest, latest~N, previous, baseline, or git:REV."
 
 
-def settle_command(
+@dataclass(frozen=True, slots=True)
+class SettleOptions:
+    """The options of `kindlm settle`, as typed.
+
+    `both` is the folder with the suites as BEFORE ran them, if it is repeated, too. `of_before`: in
+    that folder, this process adds one round of repeats to BEFORE.
+    """
+
     before: Annotated[
         str | None,
         typer.Argument(metavar="BEFORE", help=f"{_NAMES} Default: previous.", show_default=False),
-    ] = None,
+    ] = None
     after: Annotated[
         str | None,
         typer.Argument(
@@ -32,16 +41,16 @@ def settle_command(
             help="The same: the run that repeats are added to. Default: latest.",
             show_default=False,
         ),
-    ] = None,
-    test: Annotated[
-        list[str] | None,
+    ] = None
+    tests: Annotated[
+        tuple[str, ...],
         typer.Option(
             "--test",
             "-t",
             metavar="PATTERN",
             help="Only tests or suites named like it; repeatable.",
         ),
-    ] = None,
+    ] = ()
     both: Annotated[
         Path | None,
         typer.Option(
@@ -51,40 +60,34 @@ def settle_command(
             file_okay=False,
             help="Repeat BEFORE, too: a checkout with the suites and the agent that it tested.",
         ),
-    ] = None,
-    of_before: Annotated[bool, typer.Option("--of-before", hidden=True)] = False,
-    max_cost: MaxCostOption = None,
+    ] = None
+    of_before: Annotated[bool, typer.Option("--of-before", hidden=True)] = False
+    max_cost_usd: MaxCostOption = None
     max_runs: Annotated[
         int | None,
         typer.Option("--max-runs", metavar="N", min=1, help="Repeats to run at most, altogether."),
-    ] = None,
-    concurrency: ConcurrencyOption = None,
+    ] = None
+    concurrency: ConcurrencyOption = None
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is suspected; call nothing.")
-    ] = False,
-    db: DatabaseOption = None,
-    verbose: VerboseOption = False,
-    no_progress: NoProgressOption = False,
-) -> None:
+    ] = False
+    database: DatabaseOption = None
+    verbose: VerboseOption = False
+    no_progress: NoProgressOption = False
+
+    @property
+    def grows_both(self) -> bool:
+        """Whether repeats are added to both sides."""
+        return self.both is not None or self.of_before
+
+
+@with_options
+def settle_command(options: SettleOptions) -> int:
     """Repeat the suspected tests of AFTER, a few at a time, until each is confirmed or cleared.
 
     Ends with 1 if a regression is confirmed.
     """
     with ending_at_once(), put_off():
-        from kindlm.cli.commands.settle_run import SettleOptions, settle_runs
+        from kindlm.cli.commands.settle_run import settle_runs
 
-    options = SettleOptions(
-        before=before,
-        after=after,
-        tests=tuple(test or ()),
-        both=both,
-        of_before=of_before,
-        max_cost_usd=max_cost,
-        max_runs=max_runs,
-        concurrency=concurrency,
-        dry_run=dry_run,
-        database=db,
-        verbose=verbose,
-        progress=not no_progress,
-    )
-    raise typer.Exit(settle_runs(options))
+    return settle_runs(options)

@@ -33,7 +33,8 @@ from kindlm.reports.terminal.settling import counts_text
 from kindlm.wording import count
 
 if TYPE_CHECKING:
-    from kindlm.cli.commands.settle_run import SettledPair, SettleOptions
+    from kindlm.cli.commands.settle import SettleOptions
+    from kindlm.cli.commands.settle_run import SettledPair
 
 AT_A_TIME = 5
 """Repeats that an open test gets in a round: few enough that little is run in vain."""

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import AT_A_TIME, RepeatsOfBefore, Rounds, wanted_suspects
 from kindlm.cli.console import fail, make_console, note, or_fail, refuse, set_verbose, show
 from kindlm.cli.history import open_history, open_recorded, report_options, require_names
-from kindlm.cli.request import TestOptions, make_request
+from kindlm.cli.options import Compat, TestOptions
+from kindlm.cli.request import make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import SuiteStarted
@@ -139,7 +141,7 @@ def _settle(
     settling = Settling(pair.repeated, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
     # Lines are told of each round; only a bar shows what goes on inside one.
-    progress = options.progress and console.is_terminal
+    progress = not options.no_progress and console.is_terminal
     with HeldSignals() as held:
         try:
             with StreamLock(request.database, f"settling/{pair.repeated}"):
@@ -239,33 +241,6 @@ def _settled_elsewhere(run: str, error: LockHeldError) -> KindlmError:
 
 
 @dataclass(frozen=True, slots=True)
-class SettleOptions:
-    """The options of the command, as typed. `tests` are parts of names of tests or suites.
-
-    `both` is the folder with the suites as BEFORE ran them, if it is repeated, too. `of_before`: in
-    that folder, this process adds one round of repeats to BEFORE.
-    """
-
-    before: str | None = None
-    after: str | None = None
-    tests: tuple[str, ...] = ()
-    both: Path | None = None
-    of_before: bool = False
-    max_cost_usd: float | None = None
-    max_runs: int | None = None
-    concurrency: int | None = None
-    dry_run: bool = False
-    database: Path | None = None
-    verbose: bool = False
-    progress: bool = True
-
-    @property
-    def grows_both(self) -> bool:
-        """Whether repeats are added to both sides."""
-        return self.both is not None or self.of_before
-
-
-@dataclass(frozen=True, slots=True)
 class SettledPair:
     """Two runs, with all tests that both of them ran, and what the repeated one was asked for.
 
@@ -310,7 +285,7 @@ def request_repeats(
             tests=options.tests,
             concurrency=options.concurrency or then.concurrency,
             timeout_ms=then.timeout_ms,
-            compat=then.compat,
+            compat=None if then.compat is None else Compat(then.compat),
             max_cost_usd=_cost_of_a_side(options),
             max_rpm=then.max_rpm,
         ),

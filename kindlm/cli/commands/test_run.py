@@ -24,13 +24,14 @@ from kindlm.cli.history import (
     open_history,
     writes_lost,
 )
+from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import (
     Reporter,
     configured_reporters,
     parse_reporters,
     spare,
 )
-from kindlm.cli.request import TestOptions, as_recorded, make_request, no_selection
+from kindlm.cli.request import as_recorded, make_request, no_selection
 from kindlm.cli.run_recording import (
     has_documents,
     record_and_report,

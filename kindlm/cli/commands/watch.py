@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail, set_verbose, show
+from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import parse_reporters, spare
-from kindlm.cli.request import TestOptions
 from kindlm.config import Diagnostic
 from kindlm.errors import Err, KindlmError, Ok, misuse
 from kindlm.guard import guard
