@@ -22,18 +22,6 @@ from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 from kindlm_store.verify import Verification, verify_file
 
-
-def backup_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.")],
-    db: DatabaseOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Copy the history to a new file, and check the copy. Runs may go on meanwhile."""
-    del verbose
-    found = back_up(db, file)
-    note(f"{count(found.events, 'event')} backed up to {file}, all as recorded.")
-
-
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 """The name of a backup that is not complete."""
 
@@ -46,12 +34,15 @@ _BESIDE = ("", "-wal", "-shm", "-journal")
 """What SQLite may have beside a database, and the database itself."""
 
 
-def back_up(database: Path | None, file: Path) -> Verification:
-    """Copy the history to a new file and check the copy; end the command if that fails.
-
-    The file takes its name only once it is complete and checked.
-    """
-    source = existing_history(database).database
+def backup_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.")],
+    db: DatabaseOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Copy the history to a new file, and check the copy. Runs may go on meanwhile."""
+    del verbose
+    # The file takes its name only once it is complete and checked.
+    source = existing_history(db).database
     if any(_beside(file, end).exists() for end in _BESIDE):
         fail([_is_there(file)])
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
@@ -80,7 +71,7 @@ def back_up(database: Path | None, file: Path) -> Verification:
         for end in _BESIDE:
             with suppress(OSError):
                 _beside(part, end).unlink(missing_ok=True)
-    return checked
+    note(f"{count(checked.events, 'event')} backed up to {file}, all as recorded.")
 
 
 def remove_abandoned(folder: Path) -> None:

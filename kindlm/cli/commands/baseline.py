@@ -56,6 +56,10 @@ _Run = Annotated[
 ]
 _Suite = Annotated[str | None, typer.Option("--suite", "-s", help="Only this suite.")]
 
+_DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
+
+_HEADER = ("", "SUITE", "LABEL", "RUN", "SET", "BY", "PROJECT")
+
 
 @baseline_app.callback()
 def _main(context: typer.Context) -> None:
@@ -66,17 +70,44 @@ def _main(context: typer.Context) -> None:
 
 @baseline_app.command("set")
 def set_command(
-    run: _Run = None,
+    wanted: _Run = None,
     suite: _Suite = None,
     label: Annotated[
         str, typer.Option("--label", help="A name, to keep several.", show_default=False)
     ] = "",
-    db: DatabaseOption = None,
+    database: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Make a finished run the baseline of its suites."""
     del verbose
-    set_baseline(db, run, suite, label)
+    with open_journal(database, create=_holds_results(wanted)) as (log, db):
+        run = or_fail(_chosen_run(log, db, wanted, suite))
+        view = RunView(db, run)
+        if view.info.ended != "finished":
+            refuse(
+                f"The run {run} is {view.status}: only a run that finished can be a baseline.",
+                "List the recorded runs: kindlm runs",
+            )
+        if view.info.mode == "generation":
+            refuse(
+                f"The run {run} wrote tests, and ran none: it can not be a baseline.",
+                "Run them first: kindlm test",
+            )
+        chosen = or_fail(suites_of(db, run, suite))
+        checks = BaselineChecks(db)
+        problems = [error for _, name in chosen if (error := checks.corruption(run, name))]
+        if problems:
+            fail(problems)
+        before = [find_baseline(db, *key) for key in chosen]
+        events = [
+            _event(db, BaselineSet(project=p, suite=s, run=run, label=label or None, by=author()))
+            for p, s in chosen
+        ]
+        log.append(new_journal(), events)
+        for (_, name), previous in zip(chosen, before, strict=True):
+            _tell_set(run, name, label, previous)
+        _warn_of_gaps(db, view, {name for _, name in chosen})
+        _say_what_it_can_show(db, view, set(chosen))
 
 
 @baseline_app.command("list")
@@ -136,47 +167,23 @@ def remove_command(
         str | None,
         typer.Option("--project", help="Only of this project, if several share a history."),
     ] = None,
-    db: DatabaseOption = None,
+    database: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Remove the baseline of a suite. The run stays in the history."""
     del verbose
-    remove_baseline(db, suite, label, project)
-
-
-_DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
-
-
-def set_baseline(database: Path | None, wanted: str | None, suite: str | None, label: str) -> None:
-    """Make a run the baseline of its suites, or of one of them; tell what it was before."""
-    with open_journal(database, create=_holds_results(wanted)) as (log, db):
-        run = or_fail(_chosen_run(log, db, wanted, suite))
-        view = RunView(db, run)
-        if view.info.ended != "finished":
-            refuse(
-                f"The run {run} is {view.status}: only a run that finished can be a baseline.",
-                "List the recorded runs: kindlm runs",
-            )
-        if view.info.mode == "generation":
-            refuse(
-                f"The run {run} wrote tests, and ran none: it can not be a baseline.",
-                "Run them first: kindlm test",
-            )
-        chosen = or_fail(suites_of(db, run, suite))
-        checks = BaselineChecks(db)
-        problems = [error for _, name in chosen if (error := checks.corruption(run, name))]
-        if problems:
-            fail(problems)
-        before = [find_baseline(db, *key) for key in chosen]
-        events = [
-            _event(db, BaselineSet(project=p, suite=s, run=run, label=label or None, by=author()))
-            for p, s in chosen
-        ]
-        log.append(new_journal(), events)
-        for (_, name), previous in zip(chosen, before, strict=True):
-            _tell_set(run, name, label, previous)
-        _warn_of_gaps(db, view, {name for _, name in chosen})
-        _say_what_it_can_show(db, view, set(chosen))
+    with open_journal(database) as (log, db):
+        found = or_fail(_to_remove(db, suite, label, project))
+        payload = BaselineRemoved(
+            project=found.project, suite=found.suite, label=found.label or None, by=author()
+        )
+        log.append(new_journal(), [_event(db, payload)])
+        now = find_baseline(db, found.project, found.suite)
+    note(f"{found.suite}: run {_named(found)} is no baseline any more.")
+    if now is None:
+        note("There is none now: drift is not checked. Set one: kindlm baseline set")
+    else:
+        note(f"The baseline is run {_named(now)} now.")
 
 
 def _holds_results(wanted: str | None) -> bool:
@@ -203,24 +210,6 @@ def _chosen_run(
     for warning in read.value.results.warnings:
         warn(warning)
     return Ok(run)
-
-
-def remove_baseline(
-    database: Path | None, suite: str | None, label: str | None, project: str | None
-) -> None:
-    """Remove one baseline: the active one, or that of a label; tell which counts now."""
-    with open_journal(database) as (log, db):
-        found = or_fail(_to_remove(db, suite, label, project))
-        payload = BaselineRemoved(
-            project=found.project, suite=found.suite, label=found.label or None, by=author()
-        )
-        log.append(new_journal(), [_event(db, payload)])
-        now = find_baseline(db, found.project, found.suite)
-    note(f"{found.suite}: run {_named(found)} is no baseline any more.")
-    if now is None:
-        note("There is none now: drift is not checked. Set one: kindlm baseline set")
-    else:
-        note(f"The baseline is run {_named(now)} now.")
 
 
 def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> NewEvent:
@@ -352,9 +341,6 @@ def _ambiguous(found: list[Baseline]) -> KindlmError:
         f"There are baselines of several {of}: {', '.join(named)}.",
         f"Name one: kindlm baseline remove {option} NAME",
     )
-
-
-_HEADER = ("", "SUITE", "LABEL", "RUN", "SET", "BY", "PROJECT")
 
 
 def baselines_json(baselines: Sequence[Baseline]) -> str:

@@ -45,23 +45,8 @@ def browse_command(
     if metadata:
         print_metadata(db)
         return
-    browse(db, host, port, opened=not no_open)
-
-
-def print_metadata(database: Path | None) -> None:
-    """Print descriptions, facets and saved queries of the history, as Datasette's metadata.
-
-    Datasette names a database by its file.
-    """
-    name = project_here(database).database.stem
-    told = INSTANCE | {"databases": {name: merged(described(), settings())}}
-    sys.stdout.write(printed_json(told, indent=2) + "\n")
-
-
-def browse(database: Path | None, host: str, port: int | None, *, opened: bool) -> None:
-    """Serve the history until Ctrl-C; with `opened`, show it in the web browser."""
-    with open_history(database):
-        project = existing_history(database)
+    with open_history(db):
+        project = existing_history(db)
     threshold = or_fail(regression_threshold(project.root))
     listening = or_fail(listen(host, port))
     shown = f"[{host}]" if ":" in host else host
@@ -80,9 +65,19 @@ def browse(database: Path | None, host: str, port: int | None, *, opened: bool) 
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
         note("Ctrl-C ends it.")
-        if opened:
+        if not no_open:
             # Some browsers return when they are closed, and pages are to be served before that.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
     with listening:
         serve(make_datasette(project.database, threshold), listening, tell, names)
+
+
+def print_metadata(database: Path | None) -> None:
+    """Print descriptions, facets and saved queries of the history, as Datasette's metadata.
+
+    Datasette names a database by its file.
+    """
+    name = project_here(database).database.stem
+    told = INSTANCE | {"databases": {name: merged(described(), settings())}}
+    sys.stdout.write(printed_json(told, indent=2) + "\n")

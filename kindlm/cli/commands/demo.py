@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -29,6 +29,10 @@ from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.registry import ReportOptions
 from kindlm_store import open_reader
 
+_GOOD_AGENT = "support"
+
+_CHANGED_AGENT = "support-changed"
+
 
 def demo_command(
     folder: Annotated[
@@ -36,15 +40,6 @@ def demo_command(
     ] = Path("kindlm-demo"),
 ) -> None:
     """Test an agent, change it, test it again, and see what changed."""
-    raise typer.Exit(run_demo(folder))
-
-
-_GOOD_AGENT = "support"
-_CHANGED_AGENT = "support-changed"
-
-
-def run_demo(folder: Path) -> int:
-    """Tell the story and return the exit code: 0 if it went as told."""
     out = _stdout()
     _lay_out(folder)
     _keep_edits(folder, out)
@@ -54,12 +49,12 @@ def run_demo(folder: Path) -> int:
     _choose_agent(folder, _GOOD_AGENT)
     before = _record(folder, "before")
     if not _has_finished(folder, before):
-        return _cut_short(out)
+        _cut_short(out)
     out.print(Text("\n2  Somebody makes it quicker, and changes nothing else", style="bold"))
     _choose_agent(folder, _CHANGED_AGENT)
     after = _record(folder, "after")
     if not _has_finished(folder, after):
-        return _cut_short(out)
+        _cut_short(out)
 
     out.print(Text("\n3  What changed: kindlm diff\n", style="bold"))
     with closing(open_reader(_database(folder))) as reader:
@@ -67,7 +62,7 @@ def run_demo(folder: Path) -> int:
         write_diff(diff, sys.stdout, _report_options())
         as_told = diff.before.passed and not diff.after.passed and diff.fails
     _tell_next(folder, after, out)
-    return 0 if as_told else 1
+    raise typer.Exit(0 if as_told else 1)
 
 
 def _lay_out(folder: Path) -> None:
@@ -113,10 +108,10 @@ def _has_finished(folder: Path, run: str) -> bool:
         return view.is_recorded and view.info.ended == "finished"
 
 
-def _cut_short(out: Console) -> int:
-    """Say that the story ends here; return the exit code."""
+def _cut_short(out: Console) -> NoReturn:
+    """Say that the story ends here, and end the command."""
     out.print(Text("\nThe run did not finish, and the story ends here: kindlm demo tells it anew."))
-    return 1
+    raise typer.Exit(1)
 
 
 def _record(folder: Path, label: str) -> str:

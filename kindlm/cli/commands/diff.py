@@ -36,6 +36,8 @@ _NAMES = (
 )
 
 
+# Ten thousand tests are a million objects, and none of them is garbage before the end.
+@put_off()
 def diff_command(
     before: Annotated[
         str | None,
@@ -73,43 +75,26 @@ def diff_command(
 
     Ends with 1 if a test got worse for certain, or is not defined any more.
     """
-    options = DiffOptions(FailOn(fail_on.value), test)
     sides = (before if old is None else old, after if new is None else new)
-    ok = compare_and_write(db, *sides, form, output, options, verbose=verbose)
-    raise typer.Exit(0 if ok else 1)
-
-
-# Ten thousand tests are a million objects, and none of them is garbage before the end.
-@put_off()
-def compare_and_write(
-    database: Path | None,
-    before: str | None,
-    after: str | None,
-    form: DiffFormat,
-    output: Path | None,
-    options: DiffOptions,
-    *,
-    verbose: bool,
-) -> bool:
-    """Write how two runs differ; return whether that is what was hoped for."""
-    require_names(before, after)
-    history = existing_history(database)
+    require_names(*sides)
+    history = existing_history(db)
     output = None if output == STDOUT else output
     if output is not None:
         or_fail(_spared(output, history.database))
-    options = replace(options, regression_threshold=or_fail(regression_threshold(history.root)))
-    shown = report_options(database, verbose=verbose)
-    with open_history(database) as db:
-        sides = or_fail(find_sides(db, before, after, partial(_commit, history.root)))
-        diff = compare_runs(db, *sides, options)
-        if options.test is not None and not diff.tests:
+    threshold = or_fail(regression_threshold(history.root))
+    options = DiffOptions(FailOn(fail_on.value), test, regression_threshold=threshold)
+    shown = report_options(db, verbose=verbose)
+    with open_history(db) as reader:
+        found = or_fail(find_sides(reader, *sides, partial(_commit, history.root)))
+        diff = compare_runs(reader, *found, options)
+        if test is not None and not diff.tests:
             refuse(
-                f"No test or suite of these runs has {options.test!r} in its name.",
+                f"No test or suite of these runs has {test!r} in its name.",
                 "Leave --test out to see all of them.",
             )
         _say_what_it_can_show(diff)
         _write_to(diff, form, output, shown)
-        return not diff.fails
+        raise typer.Exit(1 if diff.fails else 0)
 
 
 def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOptions) -> None:

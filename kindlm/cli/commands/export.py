@@ -11,7 +11,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, BinaryIO, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -25,30 +25,6 @@ from kindlm.history.run_names import find_run
 from kindlm.wording import count
 from kindlm_store import OpenError
 from kindlm_store.database import snapshot, translated
-
-
-def export_command(
-    run: RunArgument = "latest",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Default, and -: standard output."),
-    ] = None,
-    db: DatabaseOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Write a run, its texts and what is noted of it as JSON Lines, for kindlm import."""
-    del verbose
-    if output == STDOUT:
-        output = None
-    exported = export_run(db, run, output, sys.stdout.buffer)
-    sys.stdout.buffer.flush()
-    for missing in exported.missing:
-        warn(f"Run {missing}, which {exported.runs[0]} was derived from, is not in this history.")
-    if output is not None:
-        place = f"{output}, in place of the file that was there" if exported.replaced else output
-        note(f"{', '.join(exported.runs)}: {count(exported.events, 'event')} written to {place}.")
-        note(f"Bring it into another history: kindlm import {output}")
-
 
 _SOURCE = "SELECT source_run FROM runs WHERE id = ?"
 
@@ -78,44 +54,48 @@ SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'r
 """
 
 
-class Exported(NamedTuple):
-    """What was exported: the runs in it, the named one last, and how many events.
-
-    `missing` are runs that it was derived from and that are not here, `replaced` tells that there
-    was a file of that name.
-    """
-
-    runs: list[str]
-    events: int
-    missing: list[str]
-    replaced: bool = False
-
-
-def export_run(database: Path | None, wanted: str, output: Path | None, out: BinaryIO) -> Exported:
-    """Export a run to a file, or to `out`; end the command if there is no such run."""
-    path = existing_history(database).database
+def export_command(
+    run: RunArgument = "latest",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Default, and -: standard output."),
+    ] = None,
+    db: DatabaseOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Write a run, its texts and what is noted of it as JSON Lines, for kindlm import."""
+    del verbose
+    if output == STDOUT:
+        output = None
+    path = existing_history(db).database
+    replaced = output is not None and replaces(output)
     try:
         with closing(open_tables(path)) as reader, snapshot(reader, path):
-            run = or_fail(find_run(reader, wanted))
-            runs, missing = _sources(reader, run)
+            named = or_fail(find_run(reader, run))
+            runs, missing = _sources(reader, named)
             runs[-1:-1] = _added(reader, runs)
             streams = _streams(reader, runs)
             if output is None:
                 with translated(path):
-                    events = write_export(out, run, streams, reader)
-                return Exported(runs, events, missing)
-            if is_history(output, path):
+                    events = write_export(sys.stdout.buffer, named, streams, reader)
+            elif is_history(output, path):
                 fail([_unwritable(output, "it is the history")])
-            replaced = replaces(output)
-            with open_output(output) as file, translated(path):
-                events = write_export(file, run, streams, reader)
-            return Exported(runs, events, missing, replaced)
+            else:
+                with open_output(output) as file, translated(path):
+                    events = write_export(file, named, streams, reader)
     except OpenError as error:
         fail_to_open(error)
     except OSError as error:
         if output is None:
             raise
         fail([_unwritable(output, error.strerror or str(error))])
+    sys.stdout.buffer.flush()
+    for source in missing:
+        warn(f"Run {source}, which {runs[0]} was derived from, is not in this history.")
+    if output is not None:
+        place = f"{output}, in place of the file that was there" if replaced else output
+        note(f"{', '.join(runs)}: {count(events, 'event')} written to {place}.")
+        note(f"Bring it into another history: kindlm import {output}")
 
 
 def _sources(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str]]:

@@ -10,12 +10,10 @@ import re
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -41,33 +39,6 @@ from kindlm_store import (
     is_held,
 )
 from kindlm_store.erasing import Erasable, Erased
-
-
-def purge_command(
-    run: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run", metavar="RUN", help="Texts of this run that no other refers to; repeatable."
-        ),
-    ] = None,
-    older_than: Annotated[
-        str | None,
-        typer.Option(
-            "--older-than", metavar="AGE", help="Texts of runs that are older: 90d, 2026-01-31."
-        ),
-    ] = None,
-    matching: Annotated[
-        str | None,
-        typer.Option("--matching", metavar="PATTERN", help="Texts with this regular expression."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before erasing.")] = False,
-    db: DatabaseOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Erase recorded texts for good. Events stay, and kindlm verify still holds."""
-    del verbose
-    purge(db, Selection(tuple(run or ()), older_than, matching), None if yes else ask)
-
 
 _NAMED = 3
 
@@ -95,43 +66,73 @@ SELECT stream, json_extract(data, '$.run') AS run, max(at) AS at
 
 _ENDS = "SELECT stream, max(at) AS at FROM event_log WHERE stream GLOB 'run/*' GROUP BY stream"
 
+_PATTERN_S = 2.0
+"""Seconds that a pattern may take in one text."""
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which texts are to be erased: of some runs, of runs of an age, that match; at least one."""
+_LEVELS = 3
+"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
 
-    runs: tuple[str, ...]
-    older_than: str | None
-    matching: str | None
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+_REMEMBERED = 10_000
+"""Names: the same ones are in each repeat of a test."""
+
+_EVENTS = "SELECT stream, type, data FROM event_log ORDER BY seq"
 
 
-def purge(
-    database: Path | None, selection: Selection, confirm: Callable[[str], bool] | None
+def purge_command(
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run", metavar="RUN", help="Texts of this run that no other refers to; repeatable."
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than", metavar="AGE", help="Texts of runs that are older: 90d, 2026-01-31."
+        ),
+    ] = None,
+    matching: Annotated[
+        str | None,
+        typer.Option("--matching", metavar="PATTERN", help="Texts with this regular expression."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before erasing.")] = False,
+    db: DatabaseOption = None,
+    verbose: VerboseOption = False,
 ) -> None:
-    """Erase texts, once `confirm` was asked and agrees; without it nobody is asked."""
-    if problem := _contradiction(selection):
-        fail([problem])
-    matches = None if selection.matching is None else _matcher(selection.matching)
-    with open_journal(database) as (log, db):
-        runs = _runs(log, db, selection)
+    """Erase recorded texts for good. Events stay, and kindlm verify still holds."""
+    del verbose
+    hint = (
+        "Write --run ID, --older-than 90d or --matching PATTERN; a pattern also beside the others."
+    )
+    if run and older_than is not None:
+        refuse("--run and --older-than exclude each other.", hint)
+    if not run and older_than is None and matching is None:
+        refuse("What is to be erased?", hint)
+    matches = None if matching is None else _matcher(matching)
+    with open_journal(db) as (log, reader):
+        runs = _runs(log, reader, run or [], older_than)
         try:
-            found = _erasable(log, db, runs, matches)
+            found = _erasable(log, reader, runs, matches)
             if matches is not None:
-                _warn_of_names(names_that_match(db, runs, matches))
+                _warn_of_names(names_that_match(reader, runs, matches))
             size = log.path.stat().st_size
-            if not found.refs and not _postpones(db, found, runs, matches):
+            if not found.refs and not _postpones(reader, found, runs, matches):
                 note(f"There is nothing to erase{_shared(found)}.")
                 return
-            _warn_of_baselines(db, runs or [])
+            _warn_of_baselines(reader, runs or [])
             what = f"{count(len(found.refs), 'text')}{_of(runs)} will be erased for good"
-            if confirm is not None and not confirm(f"{what}{_shared(found)}."):
+            if not yes and not _ask(f"{what}{_shared(found)}."):
                 note("Nothing was erased.")
                 return
             erased = _erase(log, found, runs, matching=matches is not None)
             forget_erased(log.path)
             remove_abandoned(log.path.parent)
         except PatternError as error:
-            fail([_unusable(selection.matching or "", error)])
+            fail([_unusable(matching or "", error)])
         except LockHeldError as error:
             fail([_going_on(str(error))])
         except CorruptDatabaseError as error:
@@ -150,7 +151,7 @@ def purge(
         _tell(log, found, erased, size)
 
 
-def ask(question: str) -> bool:
+def _ask(question: str) -> bool:
     """Ask whether to go on; end the command if nobody is there to be asked."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         refuse(
@@ -215,19 +216,21 @@ def _erase(log: EventLog, found: Erasable, runs: list[str] | None, *, matching: 
         return log.erase(found, record)
 
 
-def _runs(log: EventLog, db: sqlite3.Connection, selection: Selection) -> list[str] | None:
+def _runs(
+    log: EventLog, db: sqlite3.Connection, named: Sequence[str], older_than: str | None
+) -> list[str] | None:
     """Return the runs whose texts are meant; None for those of any."""
-    if selection.runs:
-        chosen = dict.fromkeys(or_fail(find_run(db, wanted)) for wanted in selection.runs)
+    if named:
+        chosen = dict.fromkeys(or_fail(find_run(db, wanted)) for wanted in named)
         if going_on := [run for run in chosen if is_held(log.path, f"run/{run}")]:
             fail([_going_on(f"run {going_on[0]} is being recorded")])
         return list(chosen)
-    if selection.older_than is None:
+    if older_than is None:
         return None
-    before = parse_since(selection.older_than, datetime.now(UTC))
+    before = parse_since(older_than, datetime.now(UTC))
     if isinstance(before, Err):
         refuse(
-            f"--older-than {selection.older_than!r} is no age.",
+            f"--older-than {older_than!r} is no age.",
             "Write an age or a date: --older-than 90d, --older-than 2026-01-31",
         )
     runs = [row[0] for row in db.execute(_OLDER, (before.value,))]
@@ -291,19 +294,6 @@ def _shared(found: Erasable) -> str:
     if not found.shared:
         return ""
     return f"; {found.shared:,} more stay until the other runs that refer to them are purged"
-
-
-def _contradiction(selection: Selection) -> KindlmError | None:
-    if selection.runs and selection.older_than is not None:
-        message = "--run and --older-than exclude each other."
-    elif not selection.runs and selection.older_than is None and selection.matching is None:
-        message = "What is to be erased?"
-    else:
-        return None
-    return misuse(
-        message,
-        "Write --run ID, --older-than 90d or --matching PATTERN; a pattern also beside the others.",
-    )
 
 
 def _unusable(pattern: str, error: PatternError) -> KindlmError:
@@ -379,21 +369,6 @@ def _reviews(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
     for row in db.execute(_REVIEWS):
         journals.setdefault(row["stream"], {})[row["run"]] = row["at"]
     return journals
-
-
-_PATTERN_S = 2.0
-"""Seconds that a pattern may take in one text."""
-
-_LEVELS = 3
-"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
-
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-
-_REMEMBERED = 10_000
-"""Names: the same ones are in each repeat of a test."""
-
-_EVENTS = "SELECT stream, type, data FROM event_log ORDER BY seq"
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:

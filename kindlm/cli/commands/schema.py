@@ -25,8 +25,17 @@ def schema_command(
     del verbose
     if output is None:
         sys.stdout.write(schema_text())
-    else:
-        write_schema(output)
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(schema_text(), "utf-8")
+    except OSError as error:
+        refuse(
+            f"The schema can not be written: {error.strerror or error}.",
+            "Choose another file with --output.",
+            code=ErrorCode.UNKNOWN_ERROR,
+            where=SourceLocation(str(output)),
+        )
 
 
 def schema_text() -> str:
@@ -37,17 +46,3 @@ def schema_text() -> str:
     schema, errors = schema_with_packages()
     show(Diagnostic(error, "warning", "", None) for error in errors)
     return json.dumps(schema, ensure_ascii=False, indent=2) + "\n"
-
-
-def write_schema(path: Path) -> None:
-    """Write the schema to a file; end the command if that fails."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(schema_text(), "utf-8")
-    except OSError as error:
-        refuse(
-            f"The schema can not be written: {error.strerror or error}.",
-            "Choose another file with --output.",
-            code=ErrorCode.UNKNOWN_ERROR,
-            where=SourceLocation(str(path)),
-        )

@@ -7,7 +7,6 @@ import sqlite3
 import sys
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -25,17 +24,8 @@ from kindlm.reports.figures import duration, money
 from kindlm.reports.terminal.page import Page, Part, mark
 from kindlm.reports.untrusted import one_line
 
-
-def tail_command(
-    run: RunArgument = "latest", db: DatabaseOption = None, verbose: VerboseOption = False
-) -> None:
-    """Follow a run while it goes on, from another terminal; ends when it ends, with its verdict."""
-    del verbose
-    if not tail_run(db, run):
-        raise typer.Exit(1)
-
-
 _LOOK_EVERY_S = 0.25
+
 _MESSAGE_LIMIT = 160
 
 _SINCE = """
@@ -48,15 +38,15 @@ SELECT version, type, subject, data FROM event_log
 """
 
 
-def tail_run(database: Path | None, wanted: str, *, poll_s: float = _LOOK_EVERY_S) -> bool:
-    """Follow a run until it ends; return whether it passed. Raises `KeyboardInterrupt` on Ctrl-C.
-
-    What has happened already is told first. A run whose process is gone is not waited for.
-    """
-    options = report_options(database, verbose=False)
+def tail_command(
+    run: RunArgument = "latest", db: DatabaseOption = None, verbose: VerboseOption = False
+) -> None:
+    """Follow a run while it goes on, from another terminal; ends when it ends, with its verdict."""
+    del verbose
+    options = report_options(db, verbose=False)
     waiting = threading.Event()
-    with open_history(database) as db:
-        tail = _Tail(db, or_fail(find_run(db, wanted)), Page(sys.stdout, options))
+    with open_history(db) as reader:
+        tail = _Tail(reader, or_fail(find_run(reader, run)), Page(sys.stdout, options))
         while True:
             # Asked before looking: what a process wrote before it ended is seen then.
             alive = tail.view.status == "running"
@@ -64,8 +54,9 @@ def tail_run(database: Path | None, wanted: str, *, poll_s: float = _LOOK_EVERY_
             sys.stdout.flush()
             if tail.over or not alive:
                 break
-            waiting.wait(poll_s)
-        return tail.tell_end()
+            waiting.wait(_LOOK_EVERY_S)
+        if not tail.tell_end():
+            raise typer.Exit(1)
 
 
 @dataclass(slots=True)

@@ -24,6 +24,17 @@ from kindlm.wording import count
 from kindlm_store import OpenError, behind_the_log, open_reader, schema_problems, unreadable_wal
 from kindlm_store.verify import Problem, Verification, verify_file
 
+_HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
+
+_BEYOND = " (the tables are computed from these: kindlm rebuild)"
+"""What is not checked where no run is named: it would take as long as to compute them all."""
+
+_LARGE = 1024**3
+"""Bytes from which on indexes are not held to their tables: that takes minutes."""
+
+_SHOWN = 10
+"""So many faults of pages are named."""
+
 
 def verify_command(
     run: Annotated[
@@ -44,34 +55,15 @@ def verify_command(
     Of a RUN that is named, also whether its tables are what its events give.
     """
     del verbose
-    ok = check_history(db, run, head, sys.stdout)
-    raise typer.Exit(0 if ok else 1)
-
-
-_HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
-_BEYOND = " (the tables are computed from these: kindlm rebuild)"
-"""What is not checked where no run is named: it would take as long as to compute them all."""
-
-_LARGE = 1024**3
-"""Bytes from which on indexes are not held to their tables: that takes minutes."""
-
-_SHOWN = 10
-"""So many faults of pages are named."""
-
-_GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
-
-
-def check_history(database: Path | None, wanted: str | None, head: str | None, out: TextIO) -> bool:
-    """Check the history, or one run of it, and tell what was found; return whether all is well."""
-    path = existing_history(database).database
-    if head is not None and wanted is None:
+    path = existing_history(db).database
+    if head is not None and run is None:
         refuse(
             "--head needs the run whose head it is.", "Name the run: kindlm verify RUN --head HASH"
         )
     noted = None if head is None else _normalised(head)
     try:
         with closing(open_reader(path)) as connection:
-            stream = None if wanted is None else _stream(connection, wanted)
+            stream = None if run is None else _stream(connection, run)
             found = verify_file(
                 path,
                 stream,
@@ -79,9 +71,9 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
                 claims=SEALED_HEADS,
                 erasures=PURGES,
             )
-            sound = _tell_file(connection, path, out)
-            _tell(found, _heads(connection, stream), out, stream, sound=sound)
-        changed = _tell_tables(path, stream, out)
+            sound = _tell_file(connection, path, sys.stdout)
+            _tell(found, _heads(connection, stream), sys.stdout, stream, sound=sound)
+        changed = _tell_tables(path, stream, sys.stdout)
     except OpenError as error:
         fail_to_open(error)
     except sqlite3.DatabaseError as error:
@@ -91,7 +83,10 @@ def check_history(database: Path | None, wanted: str | None, head: str | None, o
             code=ErrorCode.UNKNOWN_ERROR,
             where=SourceLocation(str(path)),
         )
-    return found.ok and sound and not changed
+    raise typer.Exit(0 if found.ok and sound and not changed else 1)
+
+
+_GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
 
 
 def _stream(connection: sqlite3.Connection, wanted: str) -> str:
