@@ -62,7 +62,8 @@ def write_wanted(
     That is returned, too. With `pdf`, they are written as that file as well; where it is to be
     `noted`, the user is told of each document.
     """
-    wanted = view.suites if of_all else _with_documents(request, view)
+    enabled = {suite.path for suite in request.suites if suite.has_document}
+    wanted = [suite for suite in view.suites if of_all or suite.path in enabled]
     errors: list[KindlmError] = []
     for written in _write_documents(request, view, options, wanted):
         if isinstance(written, KindlmError):
@@ -75,12 +76,6 @@ def write_wanted(
         errors += [] if error is None or error in errors else [error]
     show(errors, console)
     return errors
-
-
-def _with_documents(request: RunRequest, view: RunView) -> list[SuiteView]:
-    """Return the suites of a run that have `compliance` enabled."""
-    enabled = {suite.path for suite in request.suites if suite.has_document}
-    return [suite for suite in view.suites if suite.path in enabled]
 
 
 def _write_documents(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from rich.console import Console
 from rich.text import Text
@@ -28,54 +27,32 @@ _MESSAGE_LIMIT = 160
 _Test: TypeAlias = tuple[int, str, str]
 
 
-class ProgressView(Protocol):
-    """Shows executions as they end; used as a context."""
+class ProgressView:
+    """Shows executions as they end; used as a context. This one shows nothing."""
 
     def __enter__(self) -> Self:
         """Begin to show."""
-        ...
+        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Take down what was drawn."""
-        ...
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Say what there is to do, and which executions have ended already."""
-        ...
 
     def finished(self, finished: Finished) -> None:
         """Show that an execution ended; called once its end is on disk."""
-        ...
 
 
 def make_progress(console: Console, *, shown: bool, redact: Callable[[str], str]) -> ProgressView:
     """Return the progress that fits where it is shown; `redact` takes secrets out of its lines."""
     if not shown:
-        return _Silent()
+        return ProgressView()
     view = _Bar(console, redact) if console.is_terminal else _Lines(console, redact)
     return _UntilNobodyLooks(view)
 
 
-class _Silent:
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
-
-    def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        """Nothing to show."""
-
-    def finished(self, finished: Finished) -> None:
-        """Nothing to show."""
-
-
-class _UntilNobodyLooks(_Silent):
+class _UntilNobodyLooks(ProgressView):
     """Stops showing when nothing can be shown any more: a run must not end for that."""
 
     def __init__(self, view: ProgressView) -> None:
@@ -104,7 +81,7 @@ class _UntilNobodyLooks(_Silent):
             self._seen = False
 
 
-class _Lines(_Silent):
+class _Lines(ProgressView):
     """One line for each test, once all its repeats have ended."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
@@ -135,7 +112,7 @@ class _Lines(_Silent):
         self._console.file.flush()
 
 
-class _Bar(_Silent):
+class _Bar(ProgressView):
     """A bar with counts, money spent and time left; above it, failures as they happen."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
@@ -191,15 +168,12 @@ def _test(execution: Execution) -> _Test:
 
 
 def _test_line(execution: Execution, counts: Counter[Status], redact: Callable[[str], str]) -> Text:
-    sign, color = _SIGNS[test_status(_counted(counts), execution.case.pass_rate)]
+    counted = StatusCounts(**{status.value: number for status, number in counts.items()})
+    sign, color = _SIGNS[test_status(counted, execution.case.pass_rate)]
     line = Text(f"{sign} ", style=color)
     line.append(_name(execution, redact), style="default")
     line.append(f"  {counts[Status.PASSED]}/{counts.total()} passed", style="dim")
     return line
-
-
-def _counted(counts: Counter[Status]) -> StatusCounts:
-    return StatusCounts(**{status.value: number for status, number in counts.items()})
 
 
 def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
@@ -208,14 +182,11 @@ def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
     line = Text(f"{sign} ", style=color)
     line.append(_name(execution, redact), style="default")
     line.append(f" #{execution.repeat}: ", style="dim")
-    reason = finished.error.message if finished.error else _first_message(finished)
+    wrong = finished.error or next(iter(finished.failed), None)
+    reason = wrong.message if wrong else ""
     line.append(one_line(redact(reason))[:_MESSAGE_LIMIT], style="default")
     return line
 
 
 def _name(execution: Execution, redact: Callable[[str], str]) -> str:
     return f"{one_line(redact(execution.case.name))} · {one_line(redact(execution.target))}"
-
-
-def _first_message(finished: Finished) -> str:
-    return finished.failed[0].message if finished.failed else ""

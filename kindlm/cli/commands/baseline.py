@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import typer
 from kindlm.cli.commands.runs import aligned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.foreign_import import import_results, read_results
-from kindlm.cli.history import named_run, open_history
+from kindlm.cli.history import named_run, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -33,7 +32,6 @@ from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.log import new_journal
-from kindlm.recording.project import find_project
 from kindlm.reports.figures import power_text
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.wording import count
@@ -203,7 +201,7 @@ def _chosen_run(
     read = read_results(file)
     if read is None or isinstance(read, Err):
         return found if read is None else read
-    root = or_fail(find_project(Path.cwd(), database=log.path, environ=os.environ)).root
+    root = project_here(log.path).root
     run, added, _ = import_results(log, read.value, root, suite)
     if added:
         note(f"{file} was imported as run {run}.")

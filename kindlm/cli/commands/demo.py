@@ -59,7 +59,8 @@ def demo_command(
     out.print(Text("\n3  What changed: kindlm diff\n", style="bold"))
     with closing(open_reader(_database(folder))) as reader:
         diff = compare_runs(reader, before, after, DiffOptions())
-        write_diff(diff, sys.stdout, _report_options())
+        width = shutil.get_terminal_size().columns
+        write_diff(diff, sys.stdout, ReportOptions(color=wants_color(sys.stdout), width=width))
         as_told = diff.before.passed and not diff.after.passed and diff.fails
     _tell_next(folder, after, out)
     raise typer.Exit(0 if as_told else 1)
@@ -163,8 +164,3 @@ def _stdout() -> Console:
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _report_options() -> ReportOptions:
-    columns = shutil.get_terminal_size().columns
-    return ReportOptions(color=wants_color(sys.stdout), width=columns)

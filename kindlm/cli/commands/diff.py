@@ -20,7 +20,7 @@ from kindlm.cli.history import (
 )
 from kindlm.cli.options import DatabaseOption, DiffFormat, FailOnOption, VerboseOption
 from kindlm.cli.reporters import STDOUT, is_history, open_report
-from kindlm.errors import Err, ErrorCode, Ok, Result, misuse
+from kindlm.errors import ErrorCode
 from kindlm.garbage import put_off
 from kindlm.history.diff.evidence_values import FailOn
 from kindlm.history.diff.power import power_of_pairs
@@ -79,8 +79,8 @@ def diff_command(
     require_names(*sides)
     history = existing_history(db)
     output = None if output == STDOUT else output
-    if output is not None:
-        or_fail(_spared(output, history.database))
+    if output is not None and is_history(output, history.database):
+        refuse(f"The comparison would be written over the history: {output}.", "Name another file.")
     threshold = or_fail(regression_threshold(history.root))
     options = DiffOptions(FailOn(fail_on.value), test, regression_threshold=threshold)
     shown = report_options(db, verbose=verbose)
@@ -131,11 +131,3 @@ def _write_to(diff: RunDiff, form: DiffFormat, output: Path | None, shown: Repor
             "Name another file with -o, or leave it out.",
             code=ErrorCode.UNKNOWN_ERROR,
         )
-
-
-def _spared(output: Path, database: Path) -> Result[None]:
-    if not is_history(output, database):
-        return Ok(None)
-    return Err(
-        misuse(f"The comparison would be written over the history: {output}.", "Name another file.")
-    )

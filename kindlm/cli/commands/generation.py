@@ -12,8 +12,8 @@ from rich.console import Console
 
 from kindlm.cli.commands.gen import GenOptions, argument_of
 from kindlm.cli.commands.init import agent_at, secret_in_url
-from kindlm.cli.console import fail, make_console, note, or_fail, set_verbose, show, warn
-from kindlm.cli.history import open_recorded
+from kindlm.cli.console import fail, make_console, note, or_fail, show, warn
+from kindlm.cli.history import open_recorded, project_here
 from kindlm.cli.run_recording import record_run
 from kindlm.config.compile_targets import compile_agent
 from kindlm.config.interpolation import insert
@@ -26,7 +26,7 @@ from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
 from kindlm.providers.registry import check_settings
 from kindlm.recording.log import new_run_id
-from kindlm.recording.project import Project, find_project, project_name, run_environment
+from kindlm.recording.project import Project, project_name, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.secrets import suite_secrets
 from kindlm.reports.figures import money
@@ -51,9 +51,8 @@ _DEFAULT_FORM = (
 
 def write_tests(options: GenOptions) -> int:
     """Write tests and return the exit code. Faults of the user end the command through `fail`."""
-    set_verbose(options.verbose)
     console = make_console()
-    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    project = project_here(options.database)
     environ = run_environment([project.root], os.environ)
     loaded = load_configuration(project.root, environ)
     if loaded.config is None:

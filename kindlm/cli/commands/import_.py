@@ -26,14 +26,14 @@ from kindlm.cli.commands.merge import withheld
 from kindlm.cli.console import make_console, note, or_fail, warn
 from kindlm.cli.export_file import require_known_form
 from kindlm.cli.foreign_import import import_results, read_results
-from kindlm.cli.history import db_option, fail_to_open, forget_erased
+from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.recording import event_files
 from kindlm.recording.event_files import LineError, Unwritten, read_unwritten
 from kindlm.recording.log import open_log
-from kindlm.recording.project import Project, find_project
+from kindlm.recording.project import Project
 from kindlm.recording.secrets import secret_values
 from kindlm.wording import count
 from kindlm_store import (
@@ -66,7 +66,7 @@ def import_command(
 ) -> None:
     """Bring in a run: exported, not written, or of another program. Twice is harmless."""
     del verbose
-    project = or_fail(find_project(Path.cwd(), database=db, environ=os.environ))
+    project = project_here(db)
     imported = or_fail(import_file(file, project, suite))
     if imported.missing:
         ends = f"{file} ends early: {count(imported.missing, 'event')} of it are missing."

@@ -16,12 +16,11 @@ import typer
 
 from kindlm.cli.console import make_console, note, or_fail, show, warn
 from kindlm.cli.export_file import require_known_form
-from kindlm.cli.history import RESTORE, db_option, fail_to_open, forget_erased
+from kindlm.cli.history import RESTORE, db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.recording.log import open_log
-from kindlm.recording.project import find_project
 from kindlm.recording.secrets import secret_values
 from kindlm.wording import count
 from kindlm_store import (
@@ -46,7 +45,7 @@ def merge_command(
 ) -> None:
     """Merge other histories into this one, in any order. Twice is harmless."""
     del verbose
-    project = or_fail(find_project(Path.cwd(), database=db, environ=os.environ))
+    project = project_here(db)
     refused: list[KindlmError] = []
     console = make_console()
     merged = or_fail(merge_histories(files, project.database))

@@ -116,15 +116,24 @@ def purge_command(
     with open_journal(db) as (log, reader):
         runs = _runs(log, reader, run or [], older_than)
         try:
-            found = _erasable(log, reader, runs, matches)
+            if runs is None:
+                found = log.erasable(None, matches)
+            else:
+                streams = streams_to_purge(reader, runs)
+                found = log.erasable(streams.chosen, matches, streams.forgotten)
             if matches is not None:
                 _warn_of_names(names_that_match(reader, runs, matches))
             size = log.path.stat().st_size
-            if not found.refs and not _postpones(reader, found, runs, matches):
+            # That texts go later, with the other runs that refer to them, is recorded.
+            is_later = found.shared and runs and matches is None and has_news(reader, runs)
+            if not found.refs and not is_later:
                 note(f"There is nothing to erase{_shared(found)}.")
                 return
             _warn_of_baselines(reader, runs or [])
-            what = f"{count(len(found.refs), 'text')}{_of(runs)} will be erased for good"
+            of = "" if runs is None else f" of {count(len(runs), 'run')}"
+            if runs is not None and len(runs) == 1:
+                of = f" of run {runs[0]}"
+            what = f"{count(len(found.refs), 'text')}{of} will be erased for good"
             if not yes and not _ask(f"{what}{_shared(found)}."):
                 note("Nothing was erased.")
                 return
@@ -172,28 +181,6 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     if everything:
         fail([_every_text(pattern)])
     return matches
-
-
-def _erasable(
-    log: EventLog,
-    db: sqlite3.Connection,
-    runs: list[str] | None,
-    matches: Callable[[str], bool] | None,
-) -> Erasable:
-    if runs is None:
-        return log.erasable(None, matches)
-    streams = streams_to_purge(db, runs)
-    return log.erasable(streams.chosen, matches, streams.forgotten)
-
-
-def _postpones(
-    db: sqlite3.Connection,
-    found: Erasable,
-    runs: list[str] | None,
-    matches: Callable[[str], bool] | None,
-) -> bool:
-    """Whether texts are to go later, with the other runs that refer to them: that is recorded."""
-    return bool(found.shared and runs and matches is None and has_news(db, runs))
 
 
 def _erase(log: EventLog, found: Erasable, runs: list[str] | None, *, matching: bool) -> Erased:
@@ -282,12 +269,6 @@ def _named(streams: Mapping[str, int]) -> str:
     names = [stream.replace("/", " ", 1) for stream in streams]
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-def _of(runs: list[str] | None) -> str:
-    if runs is None:
-        return ""
-    return f" of run {runs[0]}" if len(runs) == 1 else f" of {count(len(runs), 'run')}"
 
 
 def _shared(found: Erasable) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kindlm.cli.console import make_console, note, or_fail, refuse, set_verbose
+from kindlm.cli.console import make_console, note, or_fail, refuse
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
     CompatOption,
@@ -102,7 +101,7 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool) -> int:
     """Run suites with the answers of a recorded run; report the new run, return the exit code."""
     with ending_at_once(), put_off():
         from kindlm.cli.commands.rescoring import as_judged, load_again
-        from kindlm.cli.history import named_run, open_history
+        from kindlm.cli.history import named_run, open_history, project_here
         from kindlm.cli.reporters import parse_reporters, spare
         from kindlm.cli.request import make_request
         from kindlm.cli.run_recording import record_and_report, tell_loaded
@@ -110,13 +109,11 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool) -> int:
         from kindlm.plan import make_plan
         from kindlm.recording.loading import default_paths
         from kindlm.recording.log import new_run_id
-        from kindlm.recording.project import find_project
         from kindlm.recording.request import Derived
 
-    set_verbose(options.verbose)
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
-    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    project = project_here(options.database)
     with open_history(options.database) as db:
         run = or_fail(named_run(db, None if wanted == "latest" else wanted, None))
         source = or_fail(read_source(db, run))

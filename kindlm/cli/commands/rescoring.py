@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,8 +12,8 @@ from typing import TypeAlias
 
 from rich.console import Console
 
-from kindlm.cli.console import fail, make_console, note, or_fail, refuse, set_verbose, show
-from kindlm.cli.history import fail_to_open, named_run, open_history
+from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
+from kindlm.cli.history import fail_to_open, named_run, open_history, project_here
 from kindlm.cli.options import Compat, TestOptions, parse_since
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.request import as_recorded, make_request
@@ -28,7 +27,7 @@ from kindlm.history.source_runs import SourceRun, SourceSuite, live_runs, read_s
 from kindlm.plan import Selection
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.log import new_run_id
-from kindlm.recording.project import Project, find_project
+from kindlm.recording.project import Project
 from kindlm.recording.request import Derived, Lacking, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
 from kindlm.suite import Case, Suite
@@ -43,10 +42,9 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     `wanted` names the run, by default the newest live one that finished. The suites are those of
     its files, or of the files that the options name.
     """
-    set_verbose(options.verbose)
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
-    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    project = project_here(options.database)
     with open_history(options.database) as db:
         run = or_fail(named_run(db, None if wanted == "latest" else wanted, options.suite))
         source = or_fail(read_source(db, run, options.suite))
@@ -80,10 +78,9 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
 
     It goes on with the files and the suite that it began with.
     """
-    set_verbose(options.verbose)
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
-    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    project = project_here(options.database)
     with open_history(options.database) as db:
         unfinished = read_unfinished(db, or_fail(find_unfinished(db, wanted, "rescored")))
         derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
@@ -152,6 +149,8 @@ def rescoring_of(
         for test, found in suite.tests.items()
         if found.selected
     }
+    # Suites of the run, and files that tests of it were taken from.
+    files = {file for suite in source.suites for file in (suite.path, *suite.files)}
     if not only & then:
         return Err(_nothing_left(source, request.value))
     return Ok(
@@ -160,7 +159,7 @@ def rescoring_of(
             replace(
                 request.value,
                 suites=[with_repeats(now, repeats) for now, _ in pairs],
-                skipped=[each for each in loaded.skipped if _is_of(each.path, source)],
+                skipped=[each for each in loaded.skipped if each.path in files],
                 selection=Selection(only=frozenset(only)),
                 options=_recorded(loaded, project, options),
                 derived=Derived(
@@ -213,11 +212,6 @@ def files_of(source: SourceRun, root: Path) -> tuple[Path, ...]:
 
 def _paths(source: SourceRun) -> Mapping[str, None]:
     return dict.fromkeys(suite.path for suite in source.suites)
-
-
-def _is_of(file: str, source: SourceRun) -> bool:
-    """Tell whether a file is a suite of a run, or one that tests of it were taken from."""
-    return file in _paths(source) or any(file in suite.files for suite in source.suites)
 
 
 def _no_files(source: SourceRun) -> KindlmError:
@@ -290,12 +284,11 @@ def lacking_of(source: SourceRun, repeats: Mapping[TestKey, Sequence[int]]) -> L
 
 def with_repeats(suite: Suite, repeats: Mapping[TestKey, Sequence[int]]) -> Suite:
     """Return the suite with as many repeats of each test as there are of it."""
-    return replace(suite, cases=tuple(_repeated(suite, case, repeats) for case in suite.cases))
-
-
-def _repeated(suite: Suite, case: Case, repeats: Mapping[TestKey, Sequence[int]]) -> Case:
-    planned = (repeats.get((suite.name, case.name, target), ()) for target in case.targets)
-    return replace(case, repeat=max(map(len, planned), default=1) or 1)
+    cases = []
+    for case in suite.cases:
+        planned = (repeats.get((suite.name, case.name, target), ()) for target in case.targets)
+        cases.append(replace(case, repeat=max(map(len, planned), default=1) or 1))
+    return replace(suite, cases=tuple(cases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +310,8 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
 
     A limit of costs is one for all of them together.
     """
-    set_verbose(options.verbose)
     console = make_console()
-    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    project = project_here(options.database)
     start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
     with open_history(options.database) as db:
         runs = live_runs(db, since=start, suite=options.suite)
@@ -333,29 +325,19 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
     ended: list[_Ended] = []
     for number, (run, source) in enumerate(sources, start=1):
         note(f"{number} of {len(sources)}: run {run}", console)
-        ended.append(_rescore_one(run, source, project, _with_rest(options, ended), console))
+        if options.max_cost_usd is not None:
+            spent = ended[-1].spent_usd if ended else 0.0
+            options = replace(options, max_cost_usd=max(0.0, options.max_cost_usd - spent))
+        ended.append(_rescore_one(run, source, project, options, console))
         if ended[-1].stopped:
             break
-    sys.stdout.write(_tally(ended, len(sources)))
-    return 0 if all(one.passed for one in ended) and len(ended) == len(sources) else 1
-
-
-def _tally(ended: list[_Ended], wanted: int) -> str:
-    recorded = sum(one.new is not None for one in ended)
-    passed = sum(one.passed for one in ended)
-    left = wanted - len(ended)
-    rest = f", {left:,} left" if left else ""
+    left = f", {len(sources) - len(ended):,} left" if len(ended) < len(sources) else ""
     refused = [one.source for one in ended if one.new is None]
     named = f" Not rescored: {', '.join(refused)}." if refused else ""
-    return f"{count(recorded, 'run')} rescored{rest}: {passed:,} pass now.{named}\n"
-
-
-def _with_rest(options: TestOptions, ended: list[_Ended]) -> TestOptions:
-    """Return the options with what is left of the limit of costs."""
-    if options.max_cost_usd is None:
-        return options
-    spent = sum(one.spent_usd for one in ended)
-    return replace(options, max_cost_usd=max(0.0, options.max_cost_usd - spent))
+    recorded = count(len(ended) - len(refused), "run")
+    passed = sum(one.passed for one in ended)
+    sys.stdout.write(f"{recorded} rescored{left}: {passed:,} pass now.{named}\n")
+    return 0 if all(one.passed for one in ended) and len(ended) == len(sources) else 1
 
 
 def _rescore_one(
@@ -398,15 +380,12 @@ def _tell_result(rescoring: Rescoring, new: str, database: Path) -> _Ended:
         if not view.is_recorded:
             return _Ended(rescoring.source.id, stopped=True)
         counts = view.summary.executions
+        before = "passed" if rescoring.source.passed else "failed"
         sys.stdout.write(
-            f"{rescoring.source.id} → {new}  {_told(rescoring.source)} → {view.status}  "
+            f"{rescoring.source.id} → {new}  {before} → {view.status}  "
             f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
         )
         sys.stdout.flush()
         stopped = view.info.ended != "finished"
         spent = view.summary.judge_cost_usd or 0.0
         return _Ended(rescoring.source.id, new, view.passed, stopped, spent)
-
-
-def _told(source: SourceRun) -> str:
-    return "passed" if source.passed else "failed"

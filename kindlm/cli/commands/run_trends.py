@@ -14,7 +14,6 @@ from kindlm.cli.commands.runs import aligned
 from kindlm.cli.console import fail, note, wants_color
 from kindlm.cli.options import ListFormat
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.history.diff.values import QualifiedName
 from kindlm.history.trends import Trend, TrendPoint, find_tests, read_trend
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
@@ -59,10 +58,11 @@ def _unknown(
 ) -> KindlmError:
     elsewhere = find_tests(db, name)
     if elsewhere:
-        where = ", ".join(dict.fromkeys(map(_place, elsewhere)))
+        where = ", ".join(dict.fromkeys(f"{test.suite} on {test.target}" for test in elsewhere))
+        parts = [f"in suite {suite!r}" if suite else "", f"on {target!r}" if target else ""]
         return KindlmError(
             ErrorCode.CONFIG_NOT_FOUND,
-            f"No test {name!r} is recorded {_wanted(suite, target)}.",
+            f"No test {name!r} is recorded {' '.join(filter(None, parts))}.",
             f"It is in: {where}",
         )
     return KindlmError(
@@ -70,15 +70,6 @@ def _unknown(
         f"No test is recorded whose name holds {name!r}.",
         "The tests of a run: kindlm show RUN",
     )
-
-
-def _place(test: QualifiedName) -> str:
-    return f"{test.suite} on {test.target}"
-
-
-def _wanted(suite: str | None, target: str | None) -> str:
-    parts = [f"in suite {suite!r}" if suite else "", f"on {target!r}" if target else ""]
-    return " ".join(filter(None, parts))
 
 
 _HEADER = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,14 @@ from rich.console import Console
 
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import AT_A_TIME, RepeatsOfBefore, Rounds, wanted_suspects
-from kindlm.cli.console import fail, make_console, note, or_fail, refuse, set_verbose, show
-from kindlm.cli.history import open_history, open_recorded, report_options, require_names
+from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
+from kindlm.cli.history import (
+    open_history,
+    open_recorded,
+    project_here,
+    report_options,
+    require_names,
+)
 from kindlm.cli.options import Compat, TestOptions
 from kindlm.cli.request import make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
@@ -33,7 +38,7 @@ from kindlm.providers.registry import check_settings
 from kindlm.recording.git import commit_of
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.log import new_run_id
-from kindlm.recording.project import Project, find_project, regression_threshold
+from kindlm.recording.project import Project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.resumption import Unfinished, read_unfinished
 from kindlm.reports.diff.parts import check_name
@@ -52,10 +57,9 @@ def settle_runs(options: SettleOptions) -> int:
     Also if something else than the evidence or a budget ended it, such as Ctrl-C. Faults of the
     user end the command through `fail`.
     """
-    set_verbose(options.verbose)
     console = make_console()
     require_names(options.before, options.after)
-    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    project = project_here(options.database)
     threshold = or_fail(regression_threshold(project.root))
     with open_history(options.database) as db:
         revision = partial(commit_of, project.root)
@@ -164,7 +168,10 @@ def _report(
     with open_recorded(request.database, run) as view:
         if view is None:
             return 1
-        _tell_unstarted(view, console)
+        for suite in view.suites:
+            if suite.error_code is not None:  # its tests stay open
+                message = suite.error or f"The suite {suite.name!r} could not start."
+                show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)], console)
         repeats_before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
         costs = view.summary.cost_usd, cost_before
         settled = Settled(
@@ -201,14 +208,6 @@ def _tell_plan(settled: Settled, options: SettleOptions) -> int:
     shown = report_options(options.database, verbose=options.verbose)
     write_planned(settled, most, AT_A_TIME, sys.stdout, shown)
     return 0
-
-
-def _tell_unstarted(view: RunView, console: Console) -> None:
-    """Show why suites could not start; their tests stay open."""
-    for suite in view.suites:
-        if suite.error_code is not None:
-            message = suite.error or f"The suite {suite.name!r} could not start."
-            show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)], console)
 
 
 def _nothing_suspected(pair: SettledPair, wanted: Sequence[str]) -> str:
@@ -277,6 +276,9 @@ def request_repeats(
     if isinstance(loaded, Err):
         return loaded
     then = pair.recorded.options
+    cost = options.max_cost_usd
+    if cost is not None and options.both is not None:
+        cost /= 2  # another process repeats the other side
     request = make_request(
         loaded.value,
         project,
@@ -286,7 +288,7 @@ def request_repeats(
             concurrency=options.concurrency or then.concurrency,
             timeout_ms=then.timeout_ms,
             compat=None if then.compat is None else Compat(then.compat),
-            max_cost_usd=_cost_of_a_side(options),
+            max_cost_usd=cost,
             max_rpm=then.max_rpm,
         ),
         console,
@@ -297,13 +299,6 @@ def request_repeats(
     chosen = replace(request.value, selection=Selection(only=only))
     unusable = _unusable(chosen, tests)
     return Ok(chosen) if unusable is None else Err(unusable)
-
-
-def _cost_of_a_side(options: SettleOptions) -> float | None:
-    """Return what the repeats of this side may cost: half, where another process does the other."""
-    if options.max_cost_usd is None or options.both is None:
-        return options.max_cost_usd
-    return options.max_cost_usd / 2
 
 
 def _loaded(
@@ -322,9 +317,11 @@ def _loaded(
     named = (_as_recorded(suite, recorded) for suite in loaded.value.suites)
     suites = {(suite.project, suite.name): suite for suite in named}
     for suite in recorded:
-        if wrong := _difference(suite, suites.get((suite.project, suite.suite))):
+        now = suites.get((suite.project, suite.suite))
+        if now is None or now.config_hash != suite.config_hash:
+            wrong = "has changed" if now else "does not hold it any more, or has an error"
             show([item for item in loaded.value.diagnostics if item.severity == "error"], console)
-            return Err(_changed(pair, suite, wrong))
+            return Err(_changed(pair, suite, f"{suite.path} {wrong}"))
     kept = tuple(suite for key, suite in suites.items() if key in wanted)
     return Ok(replace(loaded.value, suites=kept, skipped=()))
 
@@ -335,12 +332,6 @@ def _as_recorded(suite: Suite, recorded: Sequence[SuiteStarted]) -> Suite:
         if (then.suite, then.config_hash) == (suite.name, suite.config_hash):
             return replace(suite, project=then.project)
     return suite
-
-
-def _difference(then: SuiteStarted, now: Suite | None) -> str | None:
-    if now is None:
-        return f"{then.path} does not hold it any more, or has an error"
-    return None if now.config_hash == then.config_hash else f"{then.path} has changed"
 
 
 def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmError | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,12 +15,12 @@ from kindlm.cli.console import (
     note,
     or_fail,
     refuse,
-    set_verbose,
     warn,
 )
 from kindlm.cli.history import (
     existing_history,
     open_history,
+    project_here,
     writes_lost,
 )
 from kindlm.cli.options import TestOptions
@@ -50,7 +49,7 @@ from kindlm.recording.event_files import (
 )
 from kindlm.recording.loading import Loaded, default_paths, load_paths
 from kindlm.recording.log import new_run_id
-from kindlm.recording.project import Project, find_project
+from kindlm.recording.project import Project
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
 from kindlm.wording import shown_path
@@ -65,12 +64,11 @@ def run_tests(options: TestOptions) -> int:
 
     Faults of the user end the command through `fail`.
     """
-    set_verbose(options.verbose)
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     if (misused := _misused(options)) is not None:
         fail([misused], console)
-    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    project = project_here(options.database)
     if not (options.reporters or options.output or options.dry_run):
         # What is asked for with options is all that is wanted.
         reporters = [*reporters, *or_fail(configured_reporters(project.root))]

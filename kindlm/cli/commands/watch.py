@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kindlm.cli.console import fail, note, or_fail, set_verbose, show
+from kindlm.cli.console import fail, note, or_fail, show
+from kindlm.cli.history import project_here
 from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.config import Diagnostic
@@ -47,11 +48,10 @@ def watch_tests(options: TestOptions, arguments: Sequence[str]) -> int:
     Returns the exit code of the last round. Faults of the options end the command through `fail`,
     and so do paths where there is nothing to test; faults in the files are shown and waited out.
     """
-    set_verbose(options.verbose)
     if (wrong := _no_rounds(options)) is not None:
         fail([wrong])
     reporters = or_fail(parse_reporters(options.reporters, options.output))
-    project = or_fail(find_project(Path.cwd(), database=options.database, environ=os.environ))
+    project = project_here(options.database)
     paths = options.paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(paths, project.root, strict=options.strict))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
