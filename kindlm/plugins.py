@@ -18,12 +18,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import pkgutil
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -36,13 +38,16 @@ from kindlm.ports import (
     AgentReply,
     AgentRequest,
     CheckContext,
+    Embedder,
     ModelClient,
     ModelReply,
     ModelRequest,
 )
-from kindlm.section import Section
+from kindlm.section import Section, resolved
+from kindlm.spelling import Spelling
 from kindlm.suite import AgentTarget
 from kindlm.transcript import ToolCall, ToolUse, Transcript, Usage
+from kindlm.values import check_url
 
 __all__ = [
     "CRASHES",
@@ -155,12 +160,16 @@ class Access:
     """What a provider is reached with.
 
     `key` is the value of the variable that `apiKeyEnv` names, and `environ` the environment with
-    what `.env` files say.
+    what `.env` files say. `name` is the user's name for the provider, `key_variable` what
+    `apiKeyEnv` names, `organization` the key of that name.
     """
 
     base_url: str | None
     key: str | None
     environ: Mapping[str, str]
+    name: str = ""
+    key_variable: str | None = None
+    organization: str | None = None
 
 
 class Provider(Section):
@@ -170,10 +179,26 @@ class Provider(Section):
     """
 
     group: ClassVar[str] = "kindlm.providers"
+    file_ending: ClassVar[str] = "_provider"
     reserved: ClassVar[frozenset[str]] = frozenset({"type", "apiKeyEnv", "baseUrl"})
+    usual_key_variable: ClassVar[str | None] = None
+    """The variable of the key where the file names no variable and no `baseUrl`.
+
+    A provider with one requires `apiKeyEnv` under its own name, and `baseUrl` under another."""
+    takes_key: ClassVar[bool] = True
+    takes_seed: ClassVar[bool] = True
+    takes_prefill: ClassVar[bool] = False
+    embeds: ClassVar[bool] = False
+    """Whether `embedder` returns one."""
+    takes_placeholders: ClassVar[bool] = True
+    """Whether `{{env.NAME}}` stands for a variable in its options."""
 
     def connect(self, access: Access) -> ModelClient:
         """Return the client for all calls of a run; `complete` makes one, without retries."""
+        raise NotImplementedError
+
+    def embedder(self, access: Access) -> Embedder:
+        """Return what turns texts into vectors; only called if `embeds` is set."""
         raise NotImplementedError
 
 
@@ -184,17 +209,61 @@ class Adapter(Section):
     """
 
     group: ClassVar[str] = "kindlm.agents"
+    file_ending: ClassVar[str] = "_agent"
     reserved: ClassVar[frozenset[str]] = frozenset(
         {"id", "adapter", "type", "endpoint", "url", "timeoutMs", "reportsTools", "verbose"}
         | {"headers"}
     )
+    other_names: ClassVar[Mapping[str, str]] = {}
+    """Further names that users may write for it, each with the name that is recorded."""
+    needs_endpoint: ClassVar[bool] = False
+    takes_headers: ClassVar[bool] = True
+    asks_for_tools: ClassVar[bool] = False
+    """Whether the agent leaves it to its caller to run its tools: the test simulates them."""
+    system_text_hint: ClassVar[str] = "Use a prompt without it"
+    """What to do where `sends_system_text` is false."""
 
-    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent:
+    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent | Err:
         """Return the agent for one conversation; nothing is connected before its `__aenter__`.
 
         `target` has the keys of all agents, `environ` the environment with what `.env` files say.
+        An error is the answer to every message.
         """
         raise NotImplementedError
+
+    @classmethod
+    def check_endpoint(cls, endpoint: str) -> None:
+        """Raise what `kindlm.values.refuse` returns if the agent cannot be at an endpoint."""
+        if "://" in endpoint:
+            check_url(endpoint)
+
+    def prints_calls(self) -> bool:
+        """Tell whether the agent is a program that reports its tool calls in lines it prints."""
+        return False
+
+    def sends_system_text(self) -> bool:
+        """Tell whether the agent gets the system text of a prompt."""
+        return True
+
+    def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:  # noqa: ARG002
+        """Yield keys that mean nothing beside the other options, whether they are written or not.
+
+        Each comes with where it means nothing, and with what to do; both use the `spelling` of the
+        user's file.
+        """
+        yield from ()
+
+    def advice(
+        self,
+        endpoint: str,  # noqa: ARG002
+        environ: Mapping[str, str],  # noqa: ARG002
+    ) -> Iterator[tuple[str, str, str]]:
+        """Yield warnings about an agent: a reason for programs, a message, and what to do."""
+        yield from ()
+
+    def compiled(self) -> Self:
+        """Return the options as they are used, before variables are put in."""
+        return self
 
 
 class Report:
@@ -213,6 +282,7 @@ class Report:
         raise NotImplementedError
 
 
+K = TypeVar("K", Provider, Adapter)
 P = TypeVar("P", Check, Provider, Adapter, Report)
 R = TypeVar("R", ModelReply, AgentReply)
 
@@ -253,6 +323,77 @@ def installed(group: str) -> Mapping[str, tuple[Plugin, ...]]:
             package, Plugin(group, entry.name, package, entry)
         )
     return {name: tuple(packages.values()) for name, packages in sorted(found.items())}
+
+
+@cache
+def own_names(base: type[Provider | Adapter]) -> Mapping[str, str]:
+    """Return kindlm's own providers or adapters by name, with their modules; none is imported.
+
+    The file says the name: `openai_provider.py` is the provider `openai`.
+    """
+    package = import_module(base.group)
+    files = (file.name for file in pkgutil.iter_modules(package.__path__))
+    return {
+        file.removesuffix(base.file_ending).replace("_", "-"): f"{base.group}.{file}"
+        for file in sorted(files)
+        if file.endswith(base.file_ending)
+    }
+
+
+def own(base: type[K], name: str) -> type[K] | None:
+    """Return the provider or adapter of kindlm with a name, None if there is none.
+
+    Its module is imported; one that has the name as another name is looked for in all of them.
+    """
+    module = own_names(base).get(name)
+    if module is not None:
+        return _defined_in(module, base)
+    if base is Provider:
+        return None
+    return next((kind for kind in all_own(base).values() if name in _other_names(kind)), None)
+
+
+def all_own(base: type[K]) -> dict[str, type[K]]:
+    """Return all providers or adapters of kindlm by the names that are recorded; imports them."""
+    found: dict[str, type[K]] = {}
+    for name, module in own_names(base).items():
+        kind: type[K] = _defined_in(module, base)
+        for each in (name, *_other_names(kind).values()):
+            found[each] = kind
+    return dict(sorted(found.items()))
+
+
+def _defined_in(module: str, base: type[K]) -> type[K]:
+    for found in vars(import_module(module)).values():
+        if inspect.isclass(found) and issubclass(found, base) and found.__module__ == module:
+            return found
+    raise TypeError(f"{module} defines no {base.__name__}")
+
+
+def _other_names(kind: type[Any]) -> Mapping[str, str]:
+    return kind.other_names if issubclass(kind, Adapter) else {}
+
+
+def is_own(options: Section) -> bool:
+    """Tell whether options are those of a provider or an adapter of kindlm."""
+    return type(options).__module__.startswith("kindlm.")
+
+
+def as_written(options: Section | None) -> dict[str, Any]:
+    """Return the options of a provider or an adapter as JSON values, by their keys in the file.
+
+    Those of packages come with their defaults, for the defaults of another version may differ.
+    """
+    if options is None:
+        return {}
+    if not is_own(options):
+        return options.model_dump(mode="json", by_alias=True)
+    fields = type(options).model_fields
+    return {
+        fields[name].alias or name: resolved(getattr(options, name))
+        for name in fields
+        if name in options.model_fields_set
+    }
 
 
 def find(base: type[P], name: str) -> Result[type[P]] | None:

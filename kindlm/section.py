@@ -15,14 +15,25 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     GetJsonSchemaHandler,
     PrivateAttr,
+    Tag,
 )
 from pydantic.alias_generators import to_camel
 
 from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT, MAX_TIMEOUT_S
-from kindlm.values import check_pattern, check_url, integral, not_null
+from kindlm.values import (
+    LIST,
+    TEXT,
+    check_command,
+    check_pattern,
+    check_url,
+    form_of,
+    integral,
+    not_null,
+)
 
 T = TypeVar("T")
 
@@ -43,6 +54,17 @@ Positive = Annotated[float, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)]
 Url = Annotated[str, BeforeValidator(check_url)]
 Pattern = Annotated[str, BeforeValidator(check_pattern)]
+Words = Annotated[list[Text], Field(min_length=1)]
+CommandLine = Annotated[
+    Annotated[str, Field(min_length=1), BeforeValidator(check_command), Tag(TEXT)]
+    | Annotated[Words, Tag(LIST)],
+    Discriminator(
+        form_of,
+        custom_error_type="refused",
+        custom_error_message="must be a text or a list of texts",
+    ),
+]
+"""A program and its arguments, split as a shell would if it is one text."""
 
 
 class Section(BaseModel):
@@ -110,3 +132,24 @@ class Open(Section):
     def add(self, written: dict[str, Any]) -> None:
         """Add keys of packages, before anything reads the section."""
         self._added.update(written)
+
+
+def resolved(value: Any) -> Any:
+    """Return a configuration as JSON values, with defaults, and without what has no value.
+
+    Not `model_dump`: a written null (`defaultResponse: null` is an answer) must stay, an absent
+    one must not appear.
+    """
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        own = {
+            fields[name].serialization_alias or fields[name].alias or name: resolved(item)
+            for name, item in value.__dict__.items()
+            if item is not None or name in value.model_fields_set
+        }
+        return {**own, **value.added} if isinstance(value, Open) else own
+    if isinstance(value, list):
+        return [resolved(item) for item in value]
+    if isinstance(value, dict):
+        return {key: resolved(item) for key, item in value.items()}
+    return value

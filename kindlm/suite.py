@@ -37,9 +37,9 @@ class ModelParams:
 class ProviderSettings:
     """How to reach a provider. `api_key_env` names a variable; a key itself is never held here.
 
-    `type` is the wire format: `openai`, `anthropic`, `ollama`, `scripted`, or one of a package;
-    `replies` are the answers of a scripted provider and `options` what that of a package takes, as
-    JSON values.
+    `type` is the wire format: a provider of kindlm, such as `openai`, or one of a package.
+    `options` is its `plugins.Provider`, which values know nothing of, so that the type cannot be
+    named here; None stands for its defaults.
     """
 
     name: str
@@ -47,8 +47,7 @@ class ProviderSettings:
     api_key_env: str | None = None
     base_url: str | None = None
     organization: str | None = None
-    replies: tuple[Mapping[str, Any], ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,10 @@ class ModelTarget:
 
 @dataclass(frozen=True, slots=True)
 class AgentTarget:
-    """A live agent as a target. `options` are what its adapter takes besides, as JSON values.
+    """A live agent as a target. `options` is its `plugins.Adapter`: what it takes besides.
+
+    Values know nothing of adapters, so that the type cannot be named here; None stands for the
+    defaults of the adapter.
 
     `endpoint` is a URL, or what else the adapter reaches the agent by. Values of headers may hold
     `{{env.NAME}}` until they are bound. `directory` is the folder of the file that names it.
@@ -77,7 +79,7 @@ class AgentTarget:
     adapter: str
     endpoint: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Any = None
     directory: str | None = None
     timeout_ms: int | None = None
     verbose: bool = False
@@ -87,7 +89,7 @@ class AgentTarget:
     @property
     def prints_calls(self) -> bool:
         """Whether it is a program that reports its tool calls in lines, as a `Command` does."""
-        return bool(self.options.get("oneShot"))
+        return self.options is not None and bool(self.options.prints_calls())
 
 
 @dataclass(frozen=True, slots=True)

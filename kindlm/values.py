@@ -26,9 +26,14 @@ _FROM_VARIABLE = re.compile(r"\{\{env\.\w+\}\}\S*")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def refuse(message: str, hint: str | None = None, *, secret: bool = False) -> PydanticCustomError:
-    """Return the error that refuses a value; `secret` keeps the value's line from being shown."""
-    context = {"message": message, "hint": hint, "secret": secret}
+def refuse(
+    message: str, hint: str | None = None, *, secret: bool = False, key: str | None = None
+) -> PydanticCustomError:
+    """Return the error that refuses a value.
+
+    `secret` keeps the value's line from being shown. Of a mapping, `key` says which value it is.
+    """
+    context = {"message": message, "hint": hint, "secret": secret, "key": key}
     return PydanticCustomError("refused", "refused", context)
 
 

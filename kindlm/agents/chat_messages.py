@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from kindlm.agents.call_matching import Calls
-from kindlm.agents.json_values import compact_json, lookup
+from kindlm.agents.reply_parts import MAX_CALLS, MAX_MESSAGES, compact_json, lookup, refuse_more
 from kindlm.agents.reply_reading import bounded, read_model, read_usage
+from kindlm.agents.told_calls import Calls
 from kindlm.agents.tool_entries import (
     call_entries,
     failed_tool,
@@ -28,7 +28,6 @@ from kindlm.agents.tool_entries import (
     single_call,
     together,
 )
-from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
 
 

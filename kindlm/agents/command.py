@@ -22,16 +22,13 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from kindlm.agents import failures
-from kindlm.agents.json_values import ABSENT, compact_json
-from kindlm.agents.local_sandbox import program_name, runnable
 from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, started
-from kindlm.agents.program_failures import MAX_OUTPUT_BYTES, TOO_MUCH
-from kindlm.agents.tool_entries import AGENT_RULE, call_warnings
-from kindlm.agents.unreadable import UnreadableReply
+from kindlm.agents.reply_parts import ABSENT, AGENT_RULE, UnreadableReply, compact_json
+from kindlm.agents.sandbox import MAX_OUTPUT_BYTES, TOO_MUCH, program_name, runnable
+from kindlm.agents.tool_entries import call_warnings
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
@@ -172,12 +169,6 @@ def _shortened(warnings: list[str]) -> tuple[str, ...]:
 
 _KEPT_STDERR_BYTES = 16_384
 _WHO = failures.Who("command")
-
-
-def command_agent(command: Command, environ: Mapping[str, str], root: Path) -> Ok[CommandAgent]:
-    """Make an agent of a program; it starts with the first message."""
-    del root  # a command has its own folder
-    return Ok(CommandAgent(command, environ))
 
 
 class CommandAgent:

@@ -19,37 +19,28 @@ the tool `crew_task`, as in EvalView.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from kindlm.agents import failures
 from kindlm.agents.agent_events import Heard
-from kindlm.agents.call_matching import lost_answers
 from kindlm.agents.chat_messages import read_messages, spoken
-from kindlm.agents.http_exchange import HttpExchange
-from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
-from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
-from kindlm.agents.json_values import compact_json
-from kindlm.agents.repeated_calls import uses_together, with_ids
-from kindlm.agents.reply_reading import (
-    AgentFailed,
-    Told,
+from kindlm.agents.http_exchange import HttpTarget
+from kindlm.agents.http_request import context_with_history, last_user_text
+from kindlm.agents.reply_parts import (
+    AGENT_RULE,
+    MAX_CALLS,
+    MAX_MESSAGES,
     UnreadableReply,
-    agent_reply,
-    doubts,
-    read_cost,
-    read_model,
-    read_usage,
+    compact_json,
+    error_text,
+    refuse_more,
 )
-from kindlm.agents.reported_errors import error_text
-from kindlm.agents.tool_entries import AGENT_RULE, read_tool_uses, reported_calls, tool_answer
-from kindlm.agents.unreadable import MAX_CALLS, MAX_MESSAGES, refuse_more
-from kindlm.agents.user_code import read_aside
-from kindlm.errors import Err, Ok, Result
+from kindlm.agents.reply_reading import AgentFailed, Told, doubts, read_cost, read_model, read_usage
+from kindlm.agents.served import Served, ServedAgent
+from kindlm.agents.told_calls import lost_answers, uses_together, with_ids
+from kindlm.agents.tool_entries import read_tool_uses, reported_calls, tool_answer
+from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
-from kindlm.suite import AgentTarget
 from kindlm.transcript import ToolCall, ToolUse, Usage
 
 _TEXTS = ("result", "output", "final_output", "raw")
@@ -193,47 +184,21 @@ def _name(entry: Mapping[str, Any], key: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-_HINT = "Check the agent's `endpoint`, and what its server answers"
+class Crew(Served):
+    """Crews behind an HTTP server of the user's."""
+
+    def agent(self, server: HttpTarget) -> CrewAgent:
+        """Return what talks to a server."""
+        return CrewAgent(server)
 
 
-def crewai_agent(target: AgentTarget, environ: Mapping[str, str], root: Path) -> Result[CrewAgent]:
-    """Make an agent for one conversation; the adapter has no options of its own."""
-    del environ, root  # all it needs stands in the target
-    checked = http_target(target)
-    if isinstance(checked, Err):
-        return checked
-    error = unknown_option(target, ())
-    return Err(error) if error else Ok(CrewAgent(checked.value))
-
-
-class CrewAgent:
+class CrewAgent(ServedAgent):
     """Implements `ports.Agent`."""
 
-    def __init__(self, target: HttpTarget) -> None:
-        self._who = target.who
-        self._exchange = HttpExchange(target)
-
-    async def __aenter__(self) -> Self:
-        """Begin a conversation; nothing is connected before its first message."""
-        await self._exchange.__aenter__()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Let go of the connections."""
-        await self._exchange.__aexit__(*exception)
+    hint = "Check the agent's `endpoint`, and what its server answers"
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""
         inputs = {"query": last_user_text(request), **context_with_history(request)}
         answer = await self._exchange.post({"inputs": inputs}, request.timeout_s)
-        if isinstance(answer, Err):
-            return answer
-        got = answer.value
-        try:
-            heard = await read_aside(got.text, partial(read_crew, got.text))
-        except AgentFailed as failure:
-            return Err(failures.of_report(self._who, str(failure), got.text, got.status))
-        except UnreadableReply as error:
-            return Err(failures.of_reply(self._who, error, got.text, got.status, _HINT))
-        warnings = (*request_warnings(request, says_system=False), *heard.warnings)
-        return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))
+        return await self.reply(request, answer, lambda got: read_crew(got.text))

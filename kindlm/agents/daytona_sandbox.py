@@ -20,10 +20,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kindlm.agents.local_sandbox import LOG_BYTES, OutputLines
 from kindlm.agents.process_group import Output, TooMuchOutput
-from kindlm.agents.sandbox import NoSandboxError, SandboxError
-from kindlm.agents.subprocess_options import ProgramSettings
+from kindlm.agents.sandbox import (
+    LOG_BYTES,
+    NoSandboxError,
+    OutputLines,
+    ProgramSettings,
+    SandboxError,
+)
 
 if TYPE_CHECKING:
     from daytona import AsyncDaytona, AsyncSandbox

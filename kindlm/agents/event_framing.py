@@ -2,17 +2,37 @@
 
 What is no event is a piece of the text. A line or frame that begins as a JSON object and is none
 was cut off or is broken: it makes the whole stream unreadable, as nobody knows what it said.
+
+How a stream ends: the tool call that a test forbids may stand in what a cut stream lacks.
+
+A stream of a known format ends as its format says, whatever the connection does:
+
+| format | known by | its end |
+|---|---|---|
+| chat completions | `choices` with a `delta` | a `finish_reason` |
+| Anthropic messages | `message_start`, `content_block_…`, `message_delta` | `message_stop` |
+| OpenAI responses | types that begin with `response.` | `response.completed`, `….incomplete` |
+| AI SDK messages | `text-delta`, `tool-input-…`, `start-step` and the like | `finish` |
+| AG-UI | `RUN_STARTED`, `TEXT_MESSAGE_…`, `TOOL_CALL_…` | `RUN_FINISHED` |
+| Gemini | `candidates` | a `finishReason` |
+| events with `done` | `done: false` | `done: true` |
+
+`[DONE]` ends all of them. Events in the words of the agent's author have no such end. They end with
+an event whose name or type says so (`end`, `done`, ...), or with the HTTP message: its last chunk,
+or its Content-Length. A connection that is closed without any of these is no end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from kindlm.agents.agent_events import Piece
-from kindlm.agents.reply_reading import UnreadableReply
+from kindlm.agents.reply_parts import MAX_EVENTS, StreamBrokeOff, UnreadableReply, refuse_more
 from kindlm.agents.tool_entries import names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 
@@ -136,3 +156,151 @@ def json_value(text: str, place: str) -> Any:
         if _OBJECT.match(text) or isinstance(error, KeyTwiceError):
             raise UnreadableReply(f"{place} is no JSON: {error}") from None
         return None
+
+
+class StreamFormat(StrEnum):
+    """A format of streams that has an end of its own."""
+
+    CHAT = "chat completions"
+    ANTHROPIC = "Anthropic messages"
+    RESPONSES = "OpenAI responses"
+    UI_MESSAGES = "AI SDK messages"
+    AG_UI = "AG-UI"
+    GEMINI = "Gemini"
+    DONE = "events with `done`"
+
+
+_ENDS = {
+    StreamFormat.CHAT: "a `finish_reason`",
+    StreamFormat.ANTHROPIC: "`message_stop`",
+    StreamFormat.RESPONSES: "`response.completed`",
+    StreamFormat.UI_MESSAGES: "`finish`",
+    StreamFormat.AG_UI: "`RUN_FINISHED`",
+    StreamFormat.GEMINI: "a `finishReason`",
+    StreamFormat.DONE: "`done: true`",
+}
+_BY_TYPE = {
+    **dict.fromkeys(("message_start", "message_delta"), StreamFormat.ANTHROPIC),
+    **dict.fromkeys(
+        ("content_block_start", "content_block_delta", "content_block_stop"),
+        StreamFormat.ANTHROPIC,
+    ),
+    **dict.fromkeys(
+        (
+            *("text-start", "text-delta", "text-end", "start-step", "finish-step"),
+            *("reasoning-start", "reasoning-delta", "reasoning-end", "message-metadata"),
+            *("tool-input-start", "tool-input-delta", "tool-input-available", "tool-input-error"),
+            *("tool-output-available", "tool-output-error", "tool-output-denied"),
+            *("tool-approval-request", "source-url", "source-document"),
+        ),
+        StreamFormat.UI_MESSAGES,
+    ),
+}
+_BY_PREFIX = {
+    "response.": StreamFormat.RESPONSES,
+    "RUN_": StreamFormat.AG_UI,
+    "TEXT_MESSAGE_": StreamFormat.AG_UI,
+    "TOOL_CALL_": StreamFormat.AG_UI,
+}
+_END_TYPES = {
+    "message_stop": StreamFormat.ANTHROPIC,
+    "response.completed": StreamFormat.RESPONSES,
+    "response.incomplete": StreamFormat.RESPONSES,
+    "finish": StreamFormat.UI_MESSAGES,
+    "RUN_FINISHED": StreamFormat.AG_UI,
+}
+_OWN_ENDS = frozenset(
+    {
+        *("done", "end", "finish", "finished", "complete", "completed", "stop", "close"),
+        *("message_end", "message_complete", "final_message", "stream_end"),
+    }
+)
+
+
+def end_of(events: Iterable[Event]) -> StreamEnd:
+    """Look through a stream for its formats and its end; what is no JSON says nothing of them.
+
+    Raises `UnreadableReply` if there are more than `MAX_EVENTS`.
+    """
+    end = StreamEnd()
+    for number, event in enumerate(events, start=1):
+        refuse_more(number, MAX_EVENTS, "events")
+        if event.data == DONE:
+            end.see_done()
+            break
+        value = None
+        with contextlib.suppress(ValueError):
+            value = parse_json(event.data)
+        end.see(event.type, value)
+    return end
+
+
+@dataclass(slots=True)
+class StreamEnd:
+    """What was seen of a stream's end.
+
+    `formats` are those that were recognised, and `ended` those of them that came to their end.
+    """
+
+    formats: dict[StreamFormat, None] = field(default_factory=dict)
+    ended: set[StreamFormat] = field(default_factory=set)
+    is_done: bool = False
+    is_empty: bool = True
+
+    def see(self, name: str, value: Any) -> None:
+        """Take an event: its name, and the JSON that it holds."""
+        self.is_empty = False
+        kind = value.get("type", name) if isinstance(value, dict) else name
+        if isinstance(kind, str):
+            self.is_done = self.is_done or kind in _OWN_ENDS or name in _OWN_ENDS
+            known = _END_TYPES.get(kind) or _known_type(kind)
+            # Streams in the words of an agent's author end with `finish`, too.
+            if known is not None and (kind not in _OWN_ENDS or known in self.formats):
+                self._take(known, ends=kind in _END_TYPES)
+        if isinstance(value, dict):
+            self._see_object(value)
+
+    def see_done(self) -> None:
+        """Take `[DONE]`, which ends streams of every format."""
+        self.is_done = True
+        self.ended.update(StreamFormat)
+
+    def check(self, *, has_end: bool) -> None:
+        """Raise `StreamBrokeOff` if the stream broke off.
+
+        Args:
+            has_end: whether the transport told the end, and did not just close.
+        """
+        missing = [known for known in self.formats if known not in self.ended]
+        if missing:
+            ends = f"{missing[0]} end with {_ENDS[missing[0]]} or [DONE]"
+            raise StreamBrokeOff(f"the stream broke off: {ends}")
+        if not (has_end or self.is_done or self.formats or self.is_empty):
+            raise StreamBrokeOff(
+                "the stream broke off: the connection was closed, without `data: [DONE]` and "
+                "without the end of a chunked body or its Content-Length"
+            )
+
+    def _see_object(self, value: Mapping[str, Any]) -> None:
+        for choice in _objects(value.get("choices")):
+            if not choice.keys().isdisjoint(("delta", "finish_reason", "message")):
+                ends = bool(choice.get("finish_reason")) or "message" in choice
+                self._take(StreamFormat.CHAT, ends=ends)
+        for candidate in _objects(value.get("candidates")):
+            self._take(StreamFormat.GEMINI, ends=bool(candidate.get("finishReason")))
+        if isinstance(value.get("done"), bool):
+            self._take(StreamFormat.DONE, ends=value["done"])
+
+    def _take(self, known: StreamFormat, *, ends: bool) -> None:
+        """Take an event of a format; an end that others follow was that of a part."""
+        self.formats[known] = None
+        (self.ended.add if ends else self.ended.discard)(known)
+
+
+def _known_type(kind: str) -> StreamFormat | None:
+    by_prefix = (known for prefix, known in _BY_PREFIX.items() if kind.startswith(prefix))
+    return _BY_TYPE.get(kind) or next(by_prefix, None)
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []

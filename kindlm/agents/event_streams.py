@@ -11,35 +11,33 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kindlm.agents.agent_events import Heard, Piece
+from kindlm.agents.agent_events import Heard, Piece, hear_ui_messages
 from kindlm.agents.event_framing import (
     DONE,
     Event,
+    StreamFormat,
     bare_text,
+    end_of,
     json_lines,
     json_value,
     line_events,
     parse_events,
     sse_frames,
 )
-from kindlm.agents.json_values import lookup
-from kindlm.agents.repeated_calls import tells_again
-from kindlm.agents.reply_reading import (
-    Reading,
-    Told,
-    UnreadableReply,
-    read_cost,
-    read_model,
-    read_usage,
-)
-from kindlm.agents.reported_errors import (
+from kindlm.agents.reply_parts import (
     CALLS_MISSING,
+    MAX_CALLS,
+    MAX_EVENTS,
+    UnreadableReply,
     calls_tools,
     end_notes,
     end_reasons,
     error_text,
+    lookup,
+    refuse_more,
 )
-from kindlm.agents.stream_ends import StreamFormat, end_of
+from kindlm.agents.reply_reading import Reading, Told, read_cost, read_model, read_usage
+from kindlm.agents.told_calls import tells_again
 from kindlm.agents.tool_entries import (
     UNREAD,
     call_entries,
@@ -54,8 +52,6 @@ from kindlm.agents.tool_entries import (
     reported_calls,
     single_call,
 )
-from kindlm.agents.ui_messages import hear_ui_messages
-from kindlm.agents.unreadable import MAX_CALLS, MAX_EVENTS, refuse_more
 from kindlm.transcript import Usage
 
 T = TypeVar("T")

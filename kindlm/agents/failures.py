@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from kindlm.agents.json_values import lookup
-from kindlm.agents.unreadable import WHERE_THE_TEXT_IS, UnreadableReply
+from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, lookup
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.retry_after import retry_after
 from kindlm.strict_json import parse_json

@@ -2,138 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from kindlm.agents import failures
+from pydantic import AfterValidator, Field
+
 from kindlm.agents.agent_events import Heard
 from kindlm.agents.event_framing import begins_as_object, holds_events
 from kindlm.agents.event_streams import EventStream, hear_events
-from kindlm.agents.failures import Who, bad_option
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, is_page
+from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget, is_page
 from kindlm.agents.http_request import (
-    PLACEHOLDERS,
-    REQUESTS,
+    check_placeholders,
     form_warnings,
     make_body,
     placeholders,
 )
-from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
-from kindlm.agents.json_values import PATH
+from kindlm.agents.reply_parts import NoTextKnown, UnreadableReply
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     TEXT_KEYS,
-    AgentFailed,
-    NoTextKnown,
     Reading,
-    UnreadableReply,
-    agent_reply,
+    ResponsePath,
+    ToolCallsPath,
     read_reply,
 )
+from kindlm.agents.served import PageCame, Served, ServedAgent
 from kindlm.agents.tool_entries import reported_calls
-from kindlm.agents.user_code import read_aside
-from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
-from kindlm.suggestions import hint_for
-from kindlm.suite import AgentTarget
-
-_OPTIONS = ("request", "body", "responsePath", "toolCallsPath")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
-    """How an HTTP agent is talked to."""
+class Http(Served):
+    """Agents that take JSON by POST and answer with JSON, text or a stream."""
 
-    target: HttpTarget
-    form: str
-    template: Any
-    reading: Reading
-
-
-def http_settings(target: AgentTarget) -> Result[HttpSettings]:
-    """Check a target and return its settings; no error holds a header's value."""
-    checked = http_target(target)
-    if isinstance(checked, Err):
-        return checked
-    error = unknown_option(target, _OPTIONS) or _wrong_option(checked.value.who, target.options)
-    if error is not None:
-        return Err(error)
-    options = target.options
-    form = options.get("request", REQUESTS[0])
-    reading = Reading(
-        QUERY_TEXT_KEYS if form == "query" else TEXT_KEYS,
-        options.get("responsePath"),
-        options.get("toolCallsPath"),
-        may_lack_text=form == "query",
+    system_text_hint: ClassVar[str] = (
+        "Add `request: messages` to the agent, or use a prompt without it"
     )
-    return Ok(HttpSettings(checked.value, form, options.get("body"), reading))
+
+    request: Literal["message", "messages", "query"] = Field(
+        default="message", examples=["messages"]
+    )
+    """Form of the JSON body (`http`): the new message, which is the default; all messages, which
+    is the only form that has the system text; or `query` and `context`."""
+    body: Annotated[Any, AfterValidator(check_placeholders)] = Field(
+        default=None, examples=[{"input": {"text": "{{message}}"}}]
+    )
+    """Template of the JSON body instead (`http`), with {{message}}, {{messages}}, {{system}} and
+    {{conversation_id}}."""
+    response_path: ResponsePath = None
+    tool_calls_path: ToolCallsPath = None
+
+    def agent(self, server: HttpTarget) -> HttpAgent:
+        """Return what talks to a server."""
+        return HttpAgent(server, self)
+
+    def sends_system_text(self) -> bool:
+        """Tell whether the form of the body has the system text."""
+        if self.body is None:
+            return self.request == "messages"
+        return not {"messages", "system"}.isdisjoint(placeholders(self.body))
 
 
-def _wrong_option(who: Who, options: Mapping[str, Any]) -> KindlmError | None:
-    form = options.get("request", REQUESTS[0])
-    if form not in REQUESTS:
-        hint = hint_for(str(form), REQUESTS, "Known")
-        return bad_option(who, f"`request` is {form!r}", hint)
-    for name in ("responsePath", "toolCallsPath"):
-        path = options.get(name)
-        if path is not None and not (isinstance(path, str) and PATH.fullmatch(path)):
-            return bad_option(who, f"`{name}` is no path", "Write it like data.items[0].text")
-    for name in placeholders(options.get("body")):
-        if name not in PLACEHOLDERS:
-            hint = hint_for(name, PLACEHOLDERS, "Known")
-            return bad_option(who, f"`body` has the unknown placeholder {{{{{name}}}}}", hint)
-    return None
-
-
-def http_agent(target: AgentTarget, environ: Mapping[str, str], root: Path) -> Result[HttpAgent]:
-    """Make an agent for one conversation."""
-    del environ, root  # all it needs stands in the target
-    settings = http_settings(target)
-    return settings if isinstance(settings, Err) else Ok(HttpAgent(settings.value))
-
-
-class HttpAgent:
+class HttpAgent(ServedAgent):
     """Implements `ports.Agent`."""
 
-    def __init__(self, settings: HttpSettings) -> None:
-        self._settings = settings
-        self._exchange = HttpExchange(settings.target)
+    def __init__(self, server: HttpTarget, options: Http) -> None:
+        super().__init__(server)
+        self._options = options
+        takes_query = options.request == "query"
+        self._reading = Reading(
+            QUERY_TEXT_KEYS if takes_query else TEXT_KEYS,
+            options.response_path,
+            options.tool_calls_path,
+            may_lack_text=takes_query,
+        )
 
-    async def __aenter__(self) -> Self:
-        """Begin a conversation; nothing is connected before its first message."""
-        await self._exchange.__aenter__()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Let go of the connections."""
-        await self._exchange.__aexit__(*exception)
+    def warnings(self, request: AgentRequest) -> tuple[str, ...]:
+        """Return what of a request the form of the body cannot say."""
+        return form_warnings(request, self._options.request, self._options.body)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""
-        settings = self._settings
-        body = make_body(request, settings.form, settings.template)
+        body = make_body(request, self._options.request, self._options.body)
         answer = await self._exchange.post(body, request.timeout_s)
-        if isinstance(answer, Err):
-            return answer
-        got = answer.value
-        if is_page(got.text):
-            return Err(failures.of_page(settings.target.who, got.text, got.status))
-        try:
-            heard = await read_aside(got.text, partial(_read, got, settings.reading))
-        except AgentFailed as failure:
-            return Err(failures.of_report(settings.target.who, str(failure), got.text, got.status))
-        except UnreadableReply as error:
-            return Err(failures.of_reply(settings.target.who, error, got.text, got.status))
-        warnings = form_warnings(request, settings.form, settings.template)
-        warnings = (*warnings, *heard.warnings)
-        return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))
+        return await self.reply(request, answer, partial(_read, reading=self._reading))
 
 
 def _read(answer: HttpReply, reading: Reading) -> Heard:
+    if is_page(answer.text):
+        raise PageCame
     if answer.kind == EVENT_STREAM or holds_events(answer.text):
         return hear_events(EventStream(answer.text, is_sse=True, has_end=answer.has_end), reading)
     value, is_text = _value(answer), answer.kind.startswith("text/")

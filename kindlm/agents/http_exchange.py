@@ -15,15 +15,23 @@ import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-import httpx
-
 from kindlm.agents import failures
-from kindlm.agents.http_target import HttpTarget
 from kindlm.errors import Err, ErrorCode, Ok, Result
-from kindlm.http_client import UNREACHABLE  # runs without agents do not need it
+
+if TYPE_CHECKING:
+    import httpx
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTarget:
+    """An agent's server: its URL, and the headers that it is sent with each request."""
+
+    who: failures.Who
+    endpoint: str
+    headers: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -121,6 +129,8 @@ class HttpExchange:
 
     def __init__(self, target: HttpTarget, accept: str | None = None) -> None:
         self._target = target
+        import httpx
+
         self._cookies = httpx.Cookies()
         self._stack = AsyncExitStack()
         self._client: httpx.AsyncClient | None = None
@@ -153,6 +163,8 @@ class HttpExchange:
             that has more than `MAX_BODY_BYTES`, or of none within `timeout_s`, which covers the
             whole exchange.
         """
+        from kindlm.http_client import UNREACHABLE
+
         who = self._target.who
         started = time.perf_counter()
         try:
@@ -173,6 +185,8 @@ class HttpExchange:
         return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms, answer.has_end))
 
     async def _exchange(self, method: str, to: str, content: bytes | None) -> _Answer:
+        import httpx
+
         client, url = self._client, httpx.URL(to)
         assert client is not None, "use it as `async with`"
         for _ in range(_MAX_REDIRECTS):
@@ -247,6 +261,8 @@ class _Unpacking:
 
     def piece(self, packed: bytes) -> bytes:
         """Unpack what follows; raise `httpx.DecodingError` if it can't be."""
+        import httpx
+
         if self._gzip is None:
             return packed
         if self._encoding not in ("gzip", "x-gzip"):
@@ -265,6 +281,8 @@ class _Unpacking:
 
     def finish(self) -> None:
         """Raise `httpx.DecodingError` if the body broke off."""
+        import httpx
+
         if self._is_within:
             raise httpx.DecodingError("its gzip-encoded body broke off")
 

@@ -17,11 +17,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kindlm.agents.json_values import compact_json
+from kindlm.agents.reply_parts import compact_json
 from kindlm.ports import AgentRequest
+from kindlm.suggestions import hint_for
 from kindlm.transcript import Message, Role
+from kindlm.values import refuse
 
-REQUESTS = ("message", "messages", "query")
 PLACEHOLDERS = ("message", "messages", "conversation_id", "system")
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
@@ -97,6 +98,15 @@ def placeholders(template: Any) -> Iterator[str]:
             yield from placeholders(value)
 
 
+def check_placeholders(template: Any) -> Any:
+    """Refuse a template with an unknown placeholder; variables of the environment are put in."""
+    for name in placeholders(template):
+        if name not in PLACEHOLDERS and not name.startswith(("env.", "serve.")):
+            hint = hint_for(name, PLACEHOLDERS, "Known")
+            raise refuse(f"has the unknown placeholder {{{{{name}}}}}", hint)
+    return template
+
+
 def _spoken(request: AgentRequest) -> list[Message]:
     return [message for message in request.messages if not message.prefill]
 
@@ -114,8 +124,8 @@ def _fill(template: Any, values: dict[str, Any]) -> Any:
     if isinstance(template, str):
         whole = _PLACEHOLDER.fullmatch(template)
         if whole:
-            return values[whole[1]]
-        return _PLACEHOLDER.sub(lambda found: _as_text(values[found[1]]), template)
+            return values.get(whole[1], template)
+        return _PLACEHOLDER.sub(lambda it: _as_text(values.get(it[1], it[0])), template)
     if isinstance(template, dict):
         return {key: _fill(value, values) for key, value in template.items()}
     if isinstance(template, list | tuple):

@@ -8,37 +8,29 @@ mode `cloud` a conversation is a thread, and a message is a run in it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit, urlunsplit
+
+from pydantic import Field
 
 from kindlm.agents import failures
 from kindlm.agents.agent_events import Heard
-from kindlm.agents.event_framing import is_sse, parse_events
-from kindlm.agents.failures import Who, bad_option
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply
-from kindlm.agents.http_request import context_with_history, last_user_text, request_warnings
-from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
-from kindlm.agents.json_values import lookup
-from kindlm.agents.langgraph_replies import read_run, read_stream, read_value
-from kindlm.agents.langgraph_state import Sent
-from kindlm.agents.reply_reading import AgentFailed, UnreadableReply, agent_reply
-from kindlm.agents.stream_ends import end_of
-from kindlm.agents.user_code import read_aside
-from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.agents.event_framing import end_of, is_sse, parse_events
+from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, HttpTarget
+from kindlm.agents.http_request import context_with_history, last_user_text
+from kindlm.agents.langgraph_replies import Sent, read_run, read_stream, read_value
+from kindlm.agents.reply_parts import lookup
+from kindlm.agents.served import AssistantId, Served, ServedAgent, Streams
+from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.section import Maybe, Text
+from kindlm.spelling import Spelling
 from kindlm.strict_json import parse_json
-from kindlm.suggestions import hint_for
-from kindlm.suite import AgentTarget
 
-ASSISTANT = "agent"
-"""The assistant that is asked where none is named."""
-
-_OPTIONS = ("mode", "streaming", "assistantId", "inputKey", "graphConfig")
 _PORT_OF_SERVER = 2024
 
 
@@ -50,64 +42,44 @@ class Mode(StrEnum):
     CLOUD = "cloud"
 
 
-@dataclass(frozen=True, slots=True)
-class GraphSettings:
-    """How a graph is talked to; the last three are for LangGraph's own server."""
+class Graph(Served):
+    """Graphs behind a server of the user's, or behind LangGraph's own."""
 
-    target: HttpTarget
-    mode: Mode
-    assistant: str = ASSISTANT
-    input_key: str | None = None
-    config: Mapping[str, Any] | None = None
+    mode: Maybe[Literal["standard", "streaming", "cloud"]] = Field(default=None, examples=["cloud"])
+    """How the graph is served (`langgraph`): by a server of yours that answers with one value or
+    with a stream, or by LangGraph's own. By default that is `cloud` if `endpoint` has the port 2024
+    or `/threads` in its path, else `streaming` with `streaming: true`, else `standard`."""
+    streaming: Streams = None
+    assistant_id: AssistantId = None
+    input_key: Maybe[Text] = Field(default=None, examples=["question"])
+    """Where the graph takes the message in its input (`langgraph` in the mode `cloud`), if it takes
+    no `messages`."""
+    graph_config: Maybe[dict[str, Any]] = Field(default=None, examples=[{"recursion_limit": 50}])
+    """The `config` of the graph's runs (`langgraph` in the mode `cloud`)."""
 
+    def agent(self, server: HttpTarget) -> GraphAgent:
+        """Return what talks to a server."""
+        return GraphAgent(server, self)
 
-def graph_settings(target: AgentTarget) -> Result[GraphSettings]:
-    """Check a target and return its settings."""
-    checked = http_target(target)
-    if isinstance(checked, Err):
-        return checked
-    error = unknown_option(target, _OPTIONS) or _wrong_option(checked.value.who, target.options)
-    if error is not None:
-        return Err(error)
-    options = target.options
-    return Ok(
-        GraphSettings(
-            checked.value,
-            _mode(target),
-            options.get("assistantId", ASSISTANT),
-            options.get("inputKey"),
-            options.get("graphConfig"),
-        )
-    )
+    def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
+        """Yield what is for LangGraph's own server alone."""
+        if self.mode in ("standard", "streaming"):
+            hint = f"Remove it, or write `{spelling.line('mode', 'cloud')}`"
+            for key in ("assistantId", "inputKey", "graphConfig"):
+                yield key, f"in the mode {self.mode}", hint
 
-
-def _mode(target: AgentTarget) -> Mode:
-    """Return the mode that is written, else the one that the address speaks for."""
-    written = target.options.get("mode")
-    if written is not None:
-        return Mode(written)
-    parts = urlsplit(target.endpoint)
-    if parts.port == _PORT_OF_SERVER or "/threads" in parts.path:
-        return Mode.CLOUD
-    return Mode.STREAMING if target.options.get("streaming") else Mode.STANDARD
-
-
-def _wrong_option(who: Who, options: Mapping[str, Any]) -> KindlmError | None:
-    mode = options.get("mode")
-    if mode is not None and mode not in tuple(Mode):
-        return bad_option(who, f"`mode` is {mode!r}", hint_for(str(mode), tuple(Mode), "Known"))
-    if not isinstance(options.get("streaming", False), bool):
-        return bad_option(who, "`streaming` must be true or false")
-    for name in ("assistantId", "inputKey"):
-        text = options.get(name)
-        if text is not None and not (isinstance(text, str) and text):
-            return bad_option(who, f"`{name}` must be a text")
-    if not isinstance(options.get("graphConfig", {}), dict):
-        return bad_option(who, "`graphConfig` must be an object")
-    return None
+    def served_by(self, endpoint: str) -> Mode:
+        """Return the mode that is written, else the one that the address speaks for."""
+        if self.mode is not None:
+            return Mode(self.mode)
+        parts = urlsplit(endpoint)
+        if parts.port == _PORT_OF_SERVER or "/threads" in parts.path:
+            return Mode.CLOUD
+        return Mode.STREAMING if self.streaming else Mode.STANDARD
 
 
 _ASSISTANT = "assistant_id"
+_USUAL_ASSISTANT = "agent"
 _HISTORY = "conversation_history"
 _THREADS_HINT = "Check that LangGraph's own server is at the `endpoint`; else set `mode: standard`"
 
@@ -115,10 +87,12 @@ _THREADS_HINT = "Check that LangGraph's own server is at the `endpoint`; else se
 class Threads:
     """The thread of one conversation; it is made with the first message."""
 
-    def __init__(self, settings: GraphSettings, exchange: HttpExchange) -> None:
-        self._settings = settings
+    def __init__(self, server: HttpTarget, options: Graph, exchange: HttpExchange) -> None:
+        self._who = server.who
+        self._options = options
+        self._assistant = options.assistant_id or _USUAL_ASSISTANT
         self._exchange = exchange
-        self._base = _base(settings.target.endpoint)
+        self._base = _base(server.endpoint)
         self._thread: str | None = None
 
     async def run(self, request: AgentRequest) -> Result[HttpReply]:
@@ -127,7 +101,7 @@ class Threads:
             async with asyncio.timeout(request.timeout_s):
                 return await self._run(request)
         except TimeoutError:
-            return Err(failures.of_timeout(self._settings.target.who, request.timeout_s))
+            return Err(failures.of_timeout(self._who, request.timeout_s))
 
     def leave(self, request: AgentRequest) -> None:
         """Leave a thread in which a run failed: nobody knows what is in it.
@@ -135,7 +109,7 @@ class Threads:
         A new one is told what was said before. Where a graph takes no messages it can't be told,
         and the thread goes on.
         """
-        if self._settings.input_key is None or _HISTORY not in context_with_history(request):
+        if self._options.input_key is None or _HISTORY not in context_with_history(request):
             self._thread = None
 
     async def _run(self, request: AgentRequest) -> Result[HttpReply]:
@@ -148,13 +122,15 @@ class Threads:
         assert self._thread is not None
         context = request.context or {}
         body = {
-            "assistant_id": context.get(_ASSISTANT) or self._settings.assistant,
-            "input": run_input(request, self._settings.input_key, is_new=is_new),
+            "assistant_id": context.get(_ASSISTANT)
+            or self._options.assistant_id
+            or _USUAL_ASSISTANT,
+            "input": run_input(request, self._options.input_key, is_new=is_new),
             "stream_mode": ["values", "updates"],
             "on_disconnect": "cancel",  # nobody would hear the rest of it
         }
-        if self._settings.config is not None:
-            body["config"] = self._settings.config
+        if self._options.graph_config is not None:
+            body["config"] = self._options.graph_config
         url = f"{self._base}/threads/{quote(self._thread, safe='')}/runs/stream"
         answer = await self._exchange.post(body, request.timeout_s, url)
         if isinstance(answer, Err):
@@ -173,8 +149,8 @@ class Threads:
         except ValueError:
             thread = None
         if not isinstance(thread, str) or not thread:
-            who, reason = self._settings.target.who, "it has no `thread_id`"
-            return Err(failures.of_reply(who, reason, got.text, got.status, _THREADS_HINT))
+            reason = "it has no `thread_id`"
+            return Err(failures.of_reply(self._who, reason, got.text, got.status, _THREADS_HINT))
         self._thread = thread
         return Ok(got.latency_ms)
 
@@ -201,67 +177,35 @@ def _base(endpoint: str) -> str:
 
 
 _ACCEPT = "text/event-stream, application/json;q=0.9, */*;q=0.8"
-_HINT = "Check the agent's `endpoint` and `mode`, and what its server answers"
 
 
-def langgraph_agent(
-    target: AgentTarget, environ: Mapping[str, str], root: Path
-) -> Result[GraphAgent]:
-    """Make an agent for one conversation."""
-    del environ, root  # all it needs stands in the target
-    settings = graph_settings(target)
-    return settings if isinstance(settings, Err) else Ok(GraphAgent(settings.value))
-
-
-class GraphAgent:
+class GraphAgent(ServedAgent):
     """Implements `ports.Agent`."""
 
-    def __init__(self, settings: GraphSettings) -> None:
-        self._settings = settings
-        streams = settings.mode is not Mode.STANDARD
-        self._exchange = HttpExchange(settings.target, _ACCEPT if streams else None)
-        self._threads = Threads(settings, self._exchange)
+    hint = "Check the agent's `endpoint` and `mode`, and what its server answers"
 
-    async def __aenter__(self) -> Self:
-        """Begin a conversation; nothing is connected before its first message."""
-        await self._exchange.__aenter__()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Let go of the connections."""
-        await self._exchange.__aexit__(*exception)
+    def __init__(self, server: HttpTarget, options: Graph) -> None:
+        self._mode = options.served_by(server.endpoint)
+        super().__init__(server, None if self._mode is Mode.STANDARD else _ACCEPT)
+        self._input_key = options.input_key
+        self._threads = Threads(server, options, self._exchange)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""
-        if self._settings.mode is not Mode.CLOUD:
-            answer = await self._exchange.post(_body(request), request.timeout_s)
-            return answer if isinstance(answer, Err) else await self._read(request, answer.value)
-        answer = await self._threads.run(request)
-        result = answer if isinstance(answer, Err) else await self._read(request, answer.value)
+        read = partial(self._heard, request)
+        if self._mode is not Mode.CLOUD:
+            posted = await self._exchange.post(_body(request), request.timeout_s)
+            return await self.reply(request, posted, read)
+        result = await self.reply(request, await self._threads.run(request), read)
         if isinstance(result, Err):
             self._threads.leave(request)
         return result
 
-    async def _read(self, request: AgentRequest, got: HttpReply) -> Result[AgentReply]:
-        who = self._settings.target.who
-        try:
-            heard = await read_aside(got.text, partial(self._heard, request, got))
-        except AgentFailed as failure:
-            return Err(failures.of_report(who, str(failure), got.text, got.status))
-        except UnreadableReply as error:
-            return Err(failures.of_reply(who, error, got.text, got.status, _HINT))
-        warnings = (*request_warnings(request, says_system=False), *heard.warnings)
-        return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))
-
     def _heard(self, request: AgentRequest, got: HttpReply) -> Heard:
         """Read an answer as what it is, whatever was asked for."""
-        in_cloud = self._settings.mode is Mode.CLOUD
-        has_history = "conversation_history" in context_with_history(request)
-        values = (
-            run_input(request, self._settings.input_key, is_new=False)
-            if in_cloud
-            else _body(request)
-        )
+        in_cloud = self._mode is Mode.CLOUD
+        has_history = _HISTORY in context_with_history(request)
+        values = run_input(request, self._input_key, is_new=False) if in_cloud else _body(request)
         sent = Sent(last_user_text(request), values, has_history)
         if got.kind != EVENT_STREAM and not is_sse(got.text):
             return read_value(got.text, sent)

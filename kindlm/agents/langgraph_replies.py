@@ -11,21 +11,225 @@ it with their `type`:
 | `error` | the agent failed |
 | `ai`, `tool` | a message of LangChain |
 | none | `messages`, or objects of nodes that have some: the state, or what changed in it |
+
+The state of a graph as an answer: its messages, the steps that are reported, its text.
+
+Tool calls are the reported `steps`, and what `intermediate_steps` and the messages tell beside
+these. The text is that of the last message that is not the user's, else what stands under a usual
+name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.agents.agent_events import Heard
-from kindlm.agents.chat_messages import read_messages
+from kindlm.agents.chat_messages import (
+    ChatMessage,
+    Merging,
+    last_text,
+    new_messages,
+    read_messages,
+    spoken,
+)
 from kindlm.agents.event_framing import DONE, Event, json_value, parse_events
-from kindlm.agents.langgraph_state import GraphReply, Sent
-from kindlm.agents.reply_reading import AgentFailed
-from kindlm.agents.reported_errors import error_text
-from kindlm.agents.unreadable import MAX_EVENTS, UnreadableReply, refuse_more
+from kindlm.agents.reply_parts import (
+    MAX_CALLS,
+    MAX_EVENTS,
+    MAX_MESSAGES,
+    UnreadableReply,
+    compact_json,
+    error_text,
+    refuse_more,
+)
+from kindlm.agents.reply_reading import (
+    AgentFailed,
+    Told,
+    read_cost,
+    read_model,
+    read_usage,
+)
+from kindlm.agents.told_calls import lost_answers, uses_together, with_ids
+from kindlm.agents.tool_entries import (
+    may_list_calls,
+    read_tool_use,
+    reported_calls,
+    together,
+    tool_answer,
+)
 from kindlm.strict_json import parse_json, unique_keys
+from kindlm.transcript import ToolUse, Usage
+
+_TEXTS = ("output", "result", "answer", "response", "text", "content")
+_STATE_TEXTS = (*_TEXTS, "running_summary")
+_NODE_TEXTS = ("running_summary", *_TEXTS)
+_STEPS = ("steps", "intermediate_steps")
+"""Where a state tells of tool calls beside its messages."""
+_TOOLS = ("tool", "tool_name", "name")
+_ARGUMENTS = ("parameters", "params", "arguments", "args", "tool_input", "input", "inputs")
+_RESULTS = ("output", "result", "response", "observation", "content")
+_NO_ANSWER = "it has no message of the agent, and no text under " + ", ".join(_STATE_TEXTS[:-1])
+_SEVERAL_MODELS = "several models answered, so that what they cost is not known by a price"
+_INTERRUPTED = "the graph was interrupted and waits for input: this is no complete answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the graph was sent: the message, the values beside it, whether any was sent before.
+
+    A state repeats its input, which is no answer.
+    """
+
+    text: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    has_history: bool = False
+
+
+@dataclass(slots=True)
+class GraphReply:
+    """An answer in the making, told in one state or in many."""
+
+    sent: Sent
+    merging: Merging = field(default_factory=Merging)
+    pieces: list[str] = field(default_factory=list)
+    steps: list[Mapping[str, Any]] = field(default_factory=list)
+    about: dict[str, Any] = field(default_factory=dict)
+    last_message: str | None = None
+    text: str | None = None
+    is_interrupted: bool = False
+    read: int = 0
+    has_steps: bool = False
+
+    def add_state(self, state: Mapping[str, Any]) -> None:
+        """Take a whole state; raise `AgentFailed` if it says that the graph failed."""
+        self._check(state)
+        self.has_steps = self.has_steps or any(map(may_list_calls, map(state.get, _STEPS)))
+        messages = self._new(state, has_history=self.sent.has_history)
+        self.merging.add_all(messages)
+        self._hear(last_text(messages), _text(state, _STATE_TEXTS, self.sent.values))
+        self.about.update(state)
+
+    def add_update(self, nodes: Mapping[str, Any]) -> None:
+        """Take what some nodes changed: an object for each of them."""
+        self._check(nodes)
+        for node in nodes.values():
+            if not isinstance(node, dict):
+                continue
+            messages = self._new(node, has_history=False)
+            self.merging.add_new(messages)
+            self._hear(last_text(messages), _text(node, _NODE_TEXTS, self.sent.values))
+
+    def add_messages(self, value: Any) -> None:
+        """Take messages that are all new."""
+        messages = self._read(value)
+        self.merging.add_new(messages)
+        self._hear(last_text(messages), None)
+
+    def add_steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        """Take a list of reported steps, without those that another list has told."""
+        refuse_more(len(steps), MAX_CALLS, "steps")
+        self.steps = together(self.steps, [_step(step) for step in steps])
+
+    def add_step(self, step: Mapping[str, Any]) -> None:
+        """Take a reported step: the call of a tool, with what it answered."""
+        refuse_more(len(self.steps) + 1, MAX_CALLS, "steps")
+        self.steps.append(_step(step))
+
+    def finished(self) -> Heard:
+        """Return the whole; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
+        said = spoken(self.merging.messages)
+        uses = self._uses(said.tool_uses)
+        text = self._final_text()
+        if not text and self.about.get("error"):
+            raise AgentFailed(error_text(self.about))
+        if text is None and not uses:
+            raise UnreadableReply(_NO_ANSWER)
+        usage = read_usage(self.about)
+        model = read_model(self.about) or (said.models[0] if len(said.models) == 1 else None)
+        told = Told(
+            text or "",
+            uses,
+            said.usage if usage == Usage() else usage,
+            read_cost(self.about, self.steps),
+            model,
+            reports_tools=self.read > 0 or self.has_steps or None,
+        )
+        warnings = []
+        if self.is_interrupted:
+            warnings.append(_INTERRUPTED)
+        if model is None and said.models:
+            warnings.append(f"{_SEVERAL_MODELS}: {', '.join(said.models)}")
+        return Heard(told, (*warnings, *lost_answers(said.lost)))
+
+    def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
+        messages = self._read(state.get("messages", []))
+        return new_messages(messages, self.sent.text, has_history=has_history)
+
+    def _read(self, value: Any) -> Sequence[ChatMessage]:
+        """Read messages; a stream may tell all of them again and again, which is bounded, too."""
+        self.read += len(value) if isinstance(value, list) else 1
+        refuse_more(self.read, MAX_MESSAGES, "messages")
+        messages = read_messages(value)
+        self.read += sum(len(message.calls) for message in messages)
+        return messages
+
+    def _hear(self, message: str | None, text: str | None) -> None:
+        """Keep what was told last."""
+        self.last_message = self.last_message if message is None else message
+        self.text = self.text if text is None else text
+
+    def _uses(self, said: Sequence[ToolUse]) -> tuple[ToolUse, ...]:
+        """Return the calls of the steps, and those of the messages that no step tells."""
+        refuse_more(len(self.steps), MAX_CALLS, "tool calls")
+        told = uses_together([read_tool_use(step) for step in self.steps], said)
+        own = {
+            key: value
+            for key, value in self.about.items()
+            if key not in ("steps", "intermediate_steps") and value != self.sent.values.get(key)
+        }
+        return with_ids(uses_together(told, [*map(read_tool_use, reported_calls(own, None))]))
+
+    def _final_text(self) -> str | None:
+        if self.pieces:
+            return "".join(self.pieces).strip()
+        return self.last_message or (self.last_message if self.text is None else self.text)
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        error = state.get("__error__")
+        if error:
+            raise AgentFailed(error_text(error if isinstance(error, dict) else {"error": error}))
+        self.is_interrupted = self.is_interrupted or bool(state.get("__interrupt__"))
+
+
+def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any]) -> str | None:
+    """Return the first text under some keys that is not empty, without what was sent there."""
+    told = [(key, values[key]) for key in keys if values.get(key) is not None]
+    texts = [
+        value if isinstance(value, str) else compact_json(value)
+        for key, value in told
+        if value != sent.get(key)
+    ]
+    return next(filter(None, texts), "") if texts else None
+
+
+def _step(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a step in the words of a tool call; its action may be an object of its own."""
+    action = step.get("action")
+    if isinstance(action, dict):
+        step = {**action, **step}
+    elif isinstance(action, str) and not step.get("tool"):
+        step = {**step, "tool": action}
+    name = next((step[key] for key in _TOOLS if isinstance(step.get(key), str)), None)
+    arguments = next((step[key] for key in _ARGUMENTS if key in step), None)
+    if isinstance(arguments, str) and arguments and not arguments.lstrip().startswith("{"):
+        arguments = {"tool_input": arguments}
+    output = tool_answer(step, _RESULTS)
+    call_id = step.get("id") or step.get("tool_call_id")
+    kept = {"cost": step["cost"]} if "cost" in step else {}
+    return {"id": call_id, "tool": name, "arguments": arguments, "output": output, **kept}
+
 
 _MESSAGES = frozenset({"ai", "human", "tool", "assistant", "user"})
 
@@ -42,7 +246,7 @@ def read_value(text: str, sent: Sent) -> Heard:
         raise UnreadableReply("it is no JSON object")
     reply = GraphReply(sent)
     reply.add_state({**value, **_inner_state(value)})
-    reply.add_steps(_steps(value))
+    reply.add_steps(_listed_steps(value))
     reply.add_steps(list(_pairs(value)))
     return reply.finished()
 
@@ -131,7 +335,7 @@ def _inner_state(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((part for part in inner if isinstance(part, dict) and "messages" in part), {})
 
 
-def _steps(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _listed_steps(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     steps = value.get("steps")
     listed = steps if isinstance(steps, list) else ()
     return [step for step in listed if isinstance(step, dict)]

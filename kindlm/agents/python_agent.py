@@ -29,46 +29,76 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
 
 from kindlm.agents import failures
 from kindlm.agents.http_request import last_user_text, request_warnings
-from kindlm.agents.json_values import PATH, compact_json
+from kindlm.agents.reply_parts import UnreadableReply, compact_json
 from kindlm.agents.reply_reading import (
     MAX_TOKENS,
     AgentFailed,
     Reading,
-    UnreadableReply,
+    ResponsePath,
+    ToolCallsPath,
     agent_reply,
     read_reply,
 )
 from kindlm.agents.user_code import ForeignModuleError, importable, in_thread, load
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.ports import AgentReply, AgentRequest
-from kindlm.suggestions import hint_for
+from kindlm.plugins import Adapter
+from kindlm.ports import Agent, AgentReply, AgentRequest
+from kindlm.section import Text
 from kindlm.suite import AgentTarget
+from kindlm.values import refuse
 
 _log = logging.getLogger(__name__)
 _OURS = Path(__file__).parents[1]
-_OPTIONS = ("path", "responsePath", "toolCallsPath")
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def python_agent(
-    target: AgentTarget, environ: Mapping[str, str], root: Path
-) -> Result[PythonAgent]:
+class Python(Adapter):
+    """Agents in the user's own Python."""
+
+    needs_endpoint: ClassVar[bool] = True
+    takes_headers: ClassVar[bool] = False
+
+    path: Text = Field(default=".", examples=["src"])
+    """Folder that the module is imported from (`python`), relative to this file; what is not there
+    is looked for in the root of the project. The folder of this file by default."""
+    response_path: ResponsePath = None
+    tool_calls_path: ToolCallsPath = None
+
+    @classmethod
+    def check_endpoint(cls, endpoint: str) -> None:
+        """Refuse what names no function."""
+        if not _DOTTED.fullmatch(endpoint):
+            hint = "Write it as package.module:function"
+            raise refuse(f'"{endpoint}" does not name a function', hint)
+
+    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent | Err:
+        """Return the agent in this process; a run uses `PythonProcesses` instead."""
+        del environ  # the agent runs in this process and has its environment
+        return python_agent(target, Path(target.directory or "."))
+
+
+def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
     """Import an agent for one conversation: from `path`, else from the folder of its file.
 
     What is not there is looked for in the root folder. `path` is relative to the file's folder.
+    The options of the target may be JSON values.
     """
-    del environ  # the agent runs in this process and has its environment
     who = failures.Who(target.id)
     error = wrong_target(who, target)
     if error is not None:
         return Err(error)
+    options = target.options
+    if not isinstance(options, Python):
+        options = Python.model_validate(options or {})
     root = root.resolve()
-    folder = (root / (target.directory or ".") / target.options.get("path", ".")).resolve()
+    folder = (root / (target.directory or ".") / options.path).resolve()
     folders = tuple(dict.fromkeys((folder, root)))
     try:
         found = load(target.endpoint, folders)
@@ -77,11 +107,8 @@ def python_agent(
         return Err(failures.bad_option(who, f"{target.endpoint}: {foreign}", hint))
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's module may raise anything
         return Err(_not_imported(who, target.endpoint, folder, raised))
-    reading = Reading(
-        response_path=target.options.get("responsePath"),
-        tool_calls_path=target.options.get("toolCallsPath"),
-    )
-    return Ok(PythonAgent(who, found, folders, reading))
+    reading = Reading(response_path=options.response_path, tool_calls_path=options.tool_calls_path)
+    return PythonAgent(who, found, folders, reading)
 
 
 class PythonAgent:
@@ -222,13 +249,6 @@ def wrong_target(who: failures.Who, target: AgentTarget) -> KindlmError | None:
         return failures.bad_option(who, f"its `endpoint` {target.endpoint!r} is no name", hint)
     if target.headers:
         return failures.bad_option(who, "`headers` are for agents that are reached by HTTP")
-    for name, value in target.options.items():
-        if name not in _OPTIONS:
-            return failures.bad_option(
-                who, f"unknown option {name!r}", hint_for(name, _OPTIONS, "Known")
-            )
-        if not isinstance(value, str) or (name != "path" and not PATH.fullmatch(value)):
-            return failures.bad_option(who, f"`{name}` is no path")
     return None
 
 

@@ -8,18 +8,233 @@ that is in an unknown state, since a call was cut off or took too long, is ended
 from __future__ import annotations
 
 import asyncio
+import codecs
+import contextlib
+import json
+import logging
+import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from kindlm.agents import failures
+from kindlm.agents.process_group import Program, how_it_ended, started
 from kindlm.agents.python_agent import wrong_target
-from kindlm.agents.worker_messages import Opening
-from kindlm.agents.worker_process import WorkerProcess
+from kindlm.agents.python_worker import (
+    GRACE_S,
+    HEADER,
+    Answer,
+    Call,
+    Opening,
+    pack_call,
+    unpack_answer,
+)
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.plugins import as_written
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
+
+_KEPT_BYTES = 16_384
+_LONGEST_LINE = 65_536
+_HELD_BACK = 8_192
+"""Of a longer line, so many characters wait for what follows: a secret may have begun in them."""
+
+
+class PrintedOutput:
+    """Shows line by line what arrives in pieces, and keeps the end of it.
+
+    Args:
+        redact: takes secrets out of a text. It is given whole lines: a piece may end within one.
+    """
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._waiting = ""
+        self.tail = ""
+
+    def add(self, chunk: bytes) -> None:
+        """Take what was printed."""
+        text = self._decoder.decode(chunk)
+        self.tail = (self.tail + text)[-_KEPT_BYTES:]
+        lines, end, rest = (self._waiting + text).rpartition("\n")
+        self._waiting = rest
+        self._show(self._redact(lines + end))
+        if len(rest) > _LONGEST_LINE:
+            hidden = self._redact(rest)
+            self._waiting = hidden[-_HELD_BACK:]
+            self._show(hidden[:-_HELD_BACK])
+
+    def finish(self) -> None:
+        """Show what is left: nothing more will come."""
+        left, self._waiting = self._waiting, ""
+        self._show(self._redact(left))
+
+    def _show(self, text: str) -> None:
+        if not text:
+            return
+        # Nobody may read it any more.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+_log = logging.getLogger(__name__)
+# What can be imported here can be imported there. `-P` and this order: nothing of the folder that
+# happens to be the current one may take the place of a standard module.
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
+    "from kindlm.agents.python_worker import main; main(int(sys.argv.pop()))"
+)
+_LEAVE_S = 10.0
+
+
+class WorkerProcess:
+    """A process that runs; `start` makes one, `end` must be awaited in the end."""
+
+    def __init__(
+        self,
+        program: Program,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        printed: PrintedOutput,
+        stack: AsyncExitStack,
+    ) -> None:
+        self._program = program
+        self._reader = reader
+        self._writer = writer
+        self._printed = printed
+        self._stack = stack
+        self._is_asked = False
+        self._has_timed_out = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it waits for a call, and nothing of an earlier one can still go on in it."""
+        waits = not self._is_asked and not self._has_timed_out
+        return waits and self._program.process.returncode is None
+
+    @classmethod
+    async def start(cls, environ: Mapping[str, str], redact: Callable[[str], str]) -> Self:
+        """Start a process; raise `OSError` if that can't be done.
+
+        What its agents print is shown as `redact` leaves it.
+        """
+        printed = PrintedOutput(redact)
+        async with AsyncExitStack() as stack:
+            here, there = socket.socketpair()
+            with there:
+                stack.callback(here.close)
+                words = [sys.executable, "-uPc", _START, str(there.fileno()), json.dumps(sys.path)]
+                running = started(
+                    words,
+                    directory=str(Path.cwd()),
+                    environ=environ,
+                    stdout=printed,
+                    stderr=printed,
+                    pass_fds=[there.fileno()],
+                )
+                program = await stack.enter_async_context(running)
+            reader, writer = await asyncio.open_connection(sock=here)
+            return cls(program, reader, writer, printed, stack.pop_all())
+        raise AssertionError("an exit stack swallows nothing")
+
+    async def ask(self, call: Call, name: str) -> Answer:
+        """Return the answer to a call; `name` is the agent's, for errors.
+
+        The process itself keeps an agent to the timeout of a request. One that has not done so
+        soon after is stuck, and the process is not ready any more.
+        """
+        who = failures.Who(name)
+        self._is_asked = True
+        timeout_s = call.timeout_s if isinstance(call, AgentRequest) else None
+        try:
+            async with asyncio.timeout(None if timeout_s is None else timeout_s + GRACE_S):
+                payload = await self._exchange(pack_call(call))
+        except TimeoutError:
+            assert timeout_s is not None
+            return Err(failures.of_timeout(who, timeout_s, retryable=False))
+        if payload is None:
+            return Err(await self._ended(who))
+        try:
+            answer = unpack_answer(payload)
+        except ValueError as error:
+            return Err(failures.of_reply(who, f"it is no AgentReply: {error}", ""))
+        self._is_asked = False
+        if isinstance(answer, Err) and answer.error.code is ErrorCode.PROVIDER_TIMEOUT:
+            # A thread of it may run on.
+            self._has_timed_out = True
+        return answer
+
+    async def leave(self, name: str) -> None:
+        """Leave the agent, if the process is ready to; what goes wrong is logged."""
+        if not self.is_ready:
+            return
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                answer = await self.ask(None, name)
+        except TimeoutError:
+            _log.warning("Agent %r took longer than %.0f s to be left", name, _LEAVE_S)
+            return
+        if isinstance(answer, Err):
+            _log.warning("%s, while it was being left", answer.error.message)
+
+    async def end(self) -> None:
+        """End the process and all that it started: politely if it has nothing to do."""
+        async with self._stack:
+            self._writer.close()
+            if self.is_ready:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(GRACE_S):
+                        await self._program.exit_code()
+            await self._program.drained()
+            self._printed.finish()
+
+    async def _exchange(self, frame: bytes) -> bytes | None:
+        """Return what the process sends, None if it ends before it has sent it all."""
+        reading = asyncio.create_task(self._round(frame))
+        ending = asyncio.create_task(self._program.exit_code())
+        try:
+            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            # What it sent before it ended is here already. What a child of it holds open is not
+            # waited for.
+            await asyncio.wait({reading}, timeout=0.1)
+            return reading.result() if reading.done() else None
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        finally:
+            reading.cancel()
+            ending.cancel()
+            await asyncio.gather(reading, ending, return_exceptions=True)
+
+    async def _round(self, frame: bytes) -> bytes:
+        self._writer.write(frame)
+        await self._writer.drain()
+        header = await self._reader.readexactly(HEADER.size)
+        return await self._reader.readexactly(HEADER.unpack(header)[0])
+
+    async def _ended(self, who: failures.Who) -> KindlmError:
+        """Return the error of an agent whose process ended, or hung up, instead of answering."""
+        how = "closed its connection to kindlm"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                how = how_it_ended(await self._program.exit_code())
+        await self._program.drained()
+        last_words = who.last_words(self._printed.tail)
+        message = f"The process of agent {who.name!r} {how} before it answered"
+        return failures.failed(
+            who,
+            ErrorCode.PROVIDER_API_ERROR,
+            f"{message}: {last_words}" if last_words else message,
+            "Look for os._exit, a signal, a crash in an extension module, and for files that it "
+            "closes without having opened them",
+            body=self._printed.tail or None,
+        )
+
 
 _MAX_IDLE = 8
 
@@ -53,7 +268,9 @@ class PythonProcesses:
     def agent(self, target: AgentTarget) -> Result[Agent]:
         """Make an agent for one conversation; whether it can be imported is known later."""
         error = wrong_target(failures.Who(target.id), target)
-        return Ok(ProcessAgent(target, self)) if error is None else Err(error)
+        # A process gets JSON.
+        written = replace(target, options=as_written(target.options))
+        return Ok(ProcessAgent(written, self)) if error is None else Err(error)
 
     async def lend(self, target: AgentTarget) -> Result[WorkerProcess]:
         """Return a process in which the agent is open."""

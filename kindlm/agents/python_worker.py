@@ -2,24 +2,91 @@
 
 It ends when kindlm closes the connection, or asks it to by SIGTERM; and soon after kindlm is gone,
 whatever the agent is doing then.
+
+What kindlm and the processes of Python agents tell each other: JSON, with its length before it.
+
+JSON and not pickle: nothing that an agent returns is ever executed, or imported, by kindlm itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
+import struct
 import threading
 import time
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
 
 from kindlm.agents import failures
 from kindlm.agents.python_agent import PythonAgent, python_agent
-from kindlm.agents.worker_messages import HEADER, Answer, Opening, pack_answer, unpack_call
-from kindlm.errors import Err, Ok
-from kindlm.ports import AgentRequest
+from kindlm.errors import Err, Ok, Result
+from kindlm.ports import AgentReply, AgentRequest
+from kindlm.suite import AgentTarget
+
+HEADER = struct.Struct(">Q")
+"""How many bytes of JSON follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Asks for an agent, for one conversation; see `python_agent` for `root`."""
+
+    target: AgentTarget
+    root: str
+
+
+Call: TypeAlias = Opening | AgentRequest | None
+"""Open an agent, send it a message, or leave it."""
+
+Answer: TypeAlias = Result[AgentReply | None]
+"""Each call has one; there is a reply to a message only."""
+
+_CALL: TypeAdapter[Call] = TypeAdapter(Call)
+_ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+
+
+def pack_call(call: Call) -> bytes:
+    """Return the frame of a call."""
+    if isinstance(call, AgentRequest):
+        # A function stays in its process. An agent in Python calls its tools itself.
+        call = replace(call, answer_tool=None)
+    return _frame(_CALL.dump_python(call))
+
+
+def unpack_call(payload: bytes) -> Call:
+    """Read a call."""
+    return _CALL.validate_python(json.loads(payload))
+
+
+def pack_answer(answer: Answer) -> bytes:
+    """Return the frame of an answer; raise `TypeError` or `ValueError` for what JSON can't hold."""
+    # What is wrong in a reply that somebody made by hand is found by whoever reads it.
+    return _frame(_ANSWER.dump_python(answer, warnings=False))
+
+
+def unpack_answer(payload: bytes) -> Answer:
+    """Read an answer; raise `ValueError` that says what is wrong with one that is none."""
+    try:
+        return _ANSWER.validate_python(json.loads(payload))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"][2:])
+        raise ValueError(f"{place}: {first['msg']}") from None
+
+
+def _frame(value: object) -> bytes:
+    # Plain ASCII, so that lone surrogates, which models do write, survive the way.
+    payload = json.dumps(value).encode("ascii")
+    return HEADER.pack(len(payload)) + payload
+
 
 GRACE_S = 2.0
 """How long what the agent still does may keep the process alive when it is to end."""
@@ -91,10 +158,10 @@ class _Host:
         match unpack_call(payload):
             case Opening(target, root):
                 self._who = failures.Who(target.id)
-                made = python_agent(target, {}, Path(root))
+                made = python_agent(target, Path(root))
                 if isinstance(made, Err):
                     return made
-                self._agent = await self._conversation.enter_async_context(made.value)
+                self._agent = await self._conversation.enter_async_context(made)
             case AgentRequest() as request:
                 assert self._agent is not None
                 result = await self._agent.send(request)

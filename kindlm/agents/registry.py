@@ -1,43 +1,27 @@
-"""Finds the adapter of an agent by its name. A new adapter is one module and one line here.
+"""Makes the agent of one conversation from its target.
 
-Nothing heavy is imported before an agent is made.
+`plugins.own_names` finds kindlm's own adapters: a new one is one module, `NAME_agent.py`. What an
+agent of another package raises is an error, and so is what is no reply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Self
 
+from kindlm import plugins
 from kindlm.agents.failures import Who
-from kindlm.errors import Err, ErrorCode, KindlmError, Result
-from kindlm.ports import Agent
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.plugins import Adapter
+from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget, Command
 
 if TYPE_CHECKING:
     from kindlm.agents.python_processes import PythonProcesses
-
-
-Maker: TypeAlias = Callable[[Any, Mapping[str, str], Path], Result[Agent]]
-
-_COMMAND = "kindlm.agents.command:command_agent"
-_MAKERS = {
-    "crewai": "kindlm.agents.crewai_agent:crewai_agent",
-    "http": "kindlm.agents.http_agent:http_agent",
-    "langgraph": "kindlm.agents.langgraph_agent:langgraph_agent",
-    "openai-assistants": "kindlm.agents.openai_assistants:assistants_agent",
-    "python": "kindlm.agents.python_agent:python_agent",
-    "streaming": "kindlm.agents.streaming:streaming_agent",
-    "subprocess": "kindlm.agents.subprocess_agent:subprocess_agent",
-    "tapescope": "kindlm.agents.streaming:streaming_agent",
-}
-_OTHER_NAMES = {"jsonl": "tapescope", "openai-assistant": "openai-assistants"}
-"""Names that test cases of EvalView use besides."""
-
-ADAPTERS = tuple(sorted(_MAKERS))
-"""The adapters that a configuration can name."""
 
 
 def make_agent(
@@ -57,24 +41,85 @@ def make_agent(
 
     Returns:
         The agent, not yet opened; or the error of an adapter that is not known
-        (PROVIDER_NOT_FOUND), or of options that it does not take (CONFIG_VALIDATION_ERROR).
+        (PROVIDER_NOT_FOUND), or of an address, header or key that is of no use.
     """
     if isinstance(target, Command):
-        where: str | None = _COMMAND
-    else:
-        where = _MAKERS.get(_OTHER_NAMES.get(target.adapter, target.adapter))
-    if where is None:
-        from kindlm.agents.of_packages import agent_of_package
+        from kindlm.agents.command import CommandAgent
 
-        assert isinstance(target, AgentTarget)
-        agent = agent_of_package(target, environ)
-        if agent is not None:
-            return agent
-        hint = hint_for(target.adapter, ADAPTERS, "Known")
+        return Ok(CommandAgent(target, environ))
+    kind = plugins.own(Adapter, target.adapter)
+    if kind is None:
+        return _agent_of_package(target, environ)
+    options: Adapter = kind() if target.options is None else target.options
+    target = replace(target, options=options)
+    if target.adapter == "python":
+        from kindlm.agents.python_agent import python_agent
+
+        if processes is not None:
+            return processes.agent(target)
+        opened: Agent | Err = python_agent(target, root)
+    else:
+        folder = str(root.resolve() / (target.directory or "."))
+        opened = options.open(replace(target, directory=folder), environ)
+    return opened if isinstance(opened, Err) else Ok(opened)
+
+
+def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result[Agent]:
+    found = plugins.find(Adapter, target.adapter)
+    if isinstance(found, Err):
+        return found
+    if found is None:
+        known = (*plugins.all_own(Adapter), *plugins.installed(Adapter.group))
         message = f"{Who(target.id).title} has the unknown adapter {target.adapter!r}"
+        hint = hint_for(target.adapter, known, "Known")
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
-    if processes is not None and isinstance(target, AgentTarget) and target.adapter == "python":
-        return processes.agent(target)
-    module, _, name = where.partition(":")
-    maker: Maker = getattr(import_module(module), name)
-    return maker(target, environ, root)
+    plugin = plugins.installed(Adapter.group)[target.adapter][0]
+    try:
+        options: Adapter = found.value() if target.options is None else target.options
+        agent = options.open(target, environ)
+    except plugins.CRASHES as error:
+        return Err(plugins.crashed(plugin, "cannot open a conversation", error))
+    return agent if isinstance(agent, Err) else Ok(_AgentOfPackage(plugin, agent))
+
+
+class _AgentOfPackage:
+    """Implements `ports.Agent`."""
+
+    def __init__(self, plugin: plugins.Plugin, agent: Agent) -> None:
+        self._plugin = plugin
+        self._agent = agent
+        self._is_open = False
+        self._error: KindlmError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the agent; that it cannot be opened is the answer to the first message."""
+        try:
+            await self._agent.__aenter__()
+            self._is_open = True
+        except (*plugins.CRASHES, asyncio.CancelledError) as error:
+            if plugins.is_cancelled(error):
+                raise
+            self._error = plugins.crashed(self._plugin, "cannot open a conversation", error)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close the agent; one that cannot be closed is not known to have ended well."""
+        if not self._is_open:
+            return
+        try:
+            await self._agent.__aexit__(*exception)
+        except ConversationSpoilt:
+            raise
+        except (*plugins.CRASHES, asyncio.CancelledError) as error:
+            if plugins.is_cancelled(error):
+                raise
+            what = "cannot close a conversation"
+            raise ConversationSpoilt(plugins.failed(self._plugin, what, error)) from error
+
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Send one message; see `plugins.answered`."""
+        if self._error is not None:
+            return Err(self._error)
+        return await plugins.answered(
+            self._plugin, lambda: self._agent.send(request), AgentReply, request.timeout_s
+        )

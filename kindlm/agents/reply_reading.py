@@ -6,15 +6,22 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from kindlm.agents.json_values import ABSENT, compact_json, lookup
-from kindlm.agents.reported_errors import (
+from pydantic import AfterValidator, Field
+
+from kindlm.agents.reply_parts import (
+    ABSENT,
     CALLS_MISSING,
+    PATH,
+    NoTextKnown,
+    UnreadableReply,
     calls_tools,
+    compact_json,
     end_notes,
     end_reasons,
     error_text,
+    lookup,
     tells_failure,
 )
 from kindlm.agents.tool_entries import (
@@ -29,28 +36,37 @@ from kindlm.agents.tool_entries import (
     unread_calls,
     unread_note,
 )
-from kindlm.agents.unreadable import NoTextKnown, UnreadableReply
 from kindlm.ports import AgentReply
+from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Usage
+from kindlm.values import refuse
 from kindlm.wording import shown
 
-__all__ = [
-    "MAX_TOKENS",
-    "QUERY_TEXT_KEYS",
-    "TEXT_KEYS",
-    "AgentFailed",
-    "NoTextKnown",
-    "Reading",
-    "Told",
-    "UnreadableReply",
-    "agent_reply",
-    "bounded",
-    "doubts",
-    "read_cost",
-    "read_model",
-    "read_numbers",
-    "read_reply",
-    "read_usage",
+
+def _path(value: str) -> str:
+    if not PATH.fullmatch(value):
+        raise refuse("is no path", "Write it like data.items[0].text")
+    return value
+
+
+JsonPath = Annotated[Text, AfterValidator(_path)]
+ResponsePath = Annotated[
+    Maybe[JsonPath],
+    Field(
+        examples=["data.reply.text"],
+        description="Where the text is in the answer. By default it is looked for under its usual "
+        "names: message, text, content, response, output, result, answer, or "
+        "choices[0].message.content. Where none of them is there, the answer is an error, unless it"
+        " holds tool calls alone; `$` takes all of it as its text.",
+    ),
+]
+ToolCallsPath = Annotated[
+    Maybe[JsonPath],
+    Field(
+        examples=["data.steps"],
+        description="Where the tool calls are in the answer. By default they are looked for "
+        "likewise.",
+    ),
 ]
 
 _MAX_NUMBERS = 50

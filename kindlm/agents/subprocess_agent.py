@@ -22,29 +22,180 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
 
 from kindlm.agents import failures
 from kindlm.agents.command import REPORTS_HINT, printed_reply
-from kindlm.agents.http_request import last_user_text, make_body, placeholders, request_warnings
-from kindlm.agents.json_values import compact_json
+from kindlm.agents.failures import SHORTEST_HIDDEN, Who
+from kindlm.agents.http_request import (
+    PLACEHOLDERS,
+    last_user_text,
+    make_body,
+    placeholders,
+    request_warnings,
+)
 from kindlm.agents.process_group import TooMuchOutput, how_it_ended
-from kindlm.agents.program_failures import MAX_OUTPUT_BYTES, of_exchange, of_program
-from kindlm.agents.reply_reading import AgentFailed, Told, agent_reply, read_reply
-from kindlm.agents.sandbox import Place, SandboxError, StartedProgram, place
-from kindlm.agents.subprocess_options import ProgramSettings, program_settings
-from kindlm.agents.unreadable import UnreadableReply
+from kindlm.agents.reply_parts import UnreadableReply, compact_json
+from kindlm.agents.reply_reading import (
+    AgentFailed,
+    Reading,
+    ResponsePath,
+    Told,
+    ToolCallsPath,
+    agent_reply,
+    read_reply,
+)
+from kindlm.agents.sandbox import (
+    MAX_OUTPUT_BYTES,
+    Place,
+    ProgramSettings,
+    SandboxError,
+    StartedProgram,
+    of_exchange,
+    of_program,
+    place,
+)
 from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.plugins import Adapter
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
+from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
+from kindlm.section import CommandLine, Maybe, Text
+from kindlm.spelling import Spelling
 from kindlm.strict_json import parse_json, unique_keys
+from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Role
+from kindlm.values import refuse
+
+
+def _check_variables(env: dict[str, str]) -> dict[str, str]:
+    if any(not name or "=" in name or "\0" in name + value for name, value in env.items()):
+        raise refuse("must be a mapping of names to texts")
+    return env
+
+
+class Program(Adapter):
+    """Agents that are programs."""
+
+    takes_headers: ClassVar[bool] = False
+    system_text_hint: ClassVar[str] = (
+        "Put {{system}} into its `command`, or use a prompt without it"
+    )
+
+    command: CommandLine = Field(examples=["python agent.py"])
+    """The program and its arguments (`subprocess`, which requires it). No shell: split as a shell
+    would, or given as a list."""
+    one_shot: bool = Field(default=False, examples=[True])
+    """Whether the program is started anew for each message (`subprocess`): it gets the message
+    where `command` has {{message}}, else as its input, and prints its answer as text. There are
+    {{messages}}, {{system}} and {{conversation_id}}, too. By default one program answers a whole
+    conversation, in lines of JSON."""
+    env: Annotated[dict[str, str], AfterValidator(_check_variables)] = Field(
+        default={}, examples=[{"MODE": "test"}]
+    )
+    """Environment variables for the program (`subprocess`), beside those of the run. In a sandbox
+    they are all it has of them."""
+    cwd: Text = Field(default=".", examples=["agent"])
+    """Folder that the program runs in (`subprocess`), relative to this file; in a sandbox, relative
+    to the folder that its snapshot begins in. The folder of this file by default."""
+    sandbox: Literal["local", "daytona"] = Field(default="local", examples=["daytona"])
+    """Where the program runs (`subprocess`): on this machine, which is the default, or in a sandbox
+    of Daytona (the extra `kindlm[daytona]`), one for each conversation. Where none can be made,
+    there is a warning, and the program runs on this machine."""
+    snapshot: Maybe[Text] = Field(default=None, examples=["shop-agent"])
+    """The snapshot of Daytona that sandboxes are made of (`subprocess` with `sandbox: daytona`);
+    the program has to be in it. That of the account by default."""
+    response_path: ResponsePath = None
+    tool_calls_path: ToolCallsPath = None
+
+    @model_validator(mode="after")
+    def _can_be_filled(self) -> Self:
+        names = [name for name in placeholders(self.words) if not name.startswith(_LATER)]
+        if not self.one_shot:
+            if misplaced := next((name for name in names if name in PLACEHOLDERS), None):
+                message = f"has {{{{{misplaced}}}}}, which is not filled in: it is told in lines"
+                raise refuse(message, "Add `oneShot: true`, or remove it", key="command")
+            return self
+        if any(not name.startswith(_LATER) for name in placeholders(self.words[0])):
+            message = "has a placeholder in its first word: a message cannot name the program"
+            raise refuse(message, "Put it into an argument", key="command")
+        if unknown := next((name for name in names if name not in PLACEHOLDERS), None):
+            hint = hint_for(unknown, PLACEHOLDERS, "Known")
+            message = f"has the unknown placeholder {{{{{unknown}}}}}"
+            raise refuse(message, hint, key="command")
+        return self
+
+    @property
+    def words(self) -> list[str]:
+        """The program and its arguments."""
+        return shlex.split(self.command) if isinstance(self.command, str) else self.command
+
+    @classmethod
+    def check_endpoint(cls, endpoint: str) -> None:
+        """Check nothing: it has none."""
+
+    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> LineAgent | OneShotAgent:
+        """Return the agent for one conversation."""
+        settings = ProgramSettings(
+            Who(target.id, _secrets(self.env)),
+            tuple(self.words),
+            self.env,
+            self.cwd,
+            self.sandbox,
+            self.snapshot,
+            Reading(response_path=self.response_path, tool_calls_path=self.tool_calls_path),
+        )
+        kind = OneShotAgent if self.one_shot else LineAgent
+        home = Path(target.directory or ".")
+        return kind(settings, partial(place, settings, environ, home))
+
+    def prints_calls(self) -> bool:
+        """Tell whether the program prints text for each message, as a command does."""
+        return self.one_shot
+
+    def sends_system_text(self) -> bool:
+        """Tell whether the program gets all that was said, or asks for the system text."""
+        names = {"messages", "system"}
+        return not self.one_shot or not names.isdisjoint(placeholders(self.words))
+
+    def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
+        """Yield an address, paths into what is no JSON, and a snapshot of no sandbox."""
+        for key in ("endpoint", "url"):
+            hint = "Remove it: `command` says what is started"
+            yield key, "for the adapter subprocess", hint
+        for key in ("responsePath", "toolCallsPath") if self.one_shot else ():
+            hint = "Remove it: what such a program prints is its text"
+            yield key, f"with `{spelling.key('oneShot')}`", hint
+        if self.sandbox == "local":
+            hint = f"Add `{spelling.line('sandbox', 'daytona')}`, or remove it"
+            yield "snapshot", "without a sandbox", hint
+
+    def compiled(self) -> Self:
+        """Split the command before variables are put in: a value is one word, whatever is in it."""
+        return self.model_copy(update={"command": self.words})
+
+
+def _secrets(env: Mapping[str, str]) -> frozenset[str]:
+    """Return the values that must not be shown, by the names of their variables."""
+    return frozenset(
+        value
+        for name, value in env.items()
+        if len(value) >= SHORTEST_HIDDEN
+        and (is_credential_name(name) or (may_be_secret_name(name) and not is_ordinary(value)))
+    )
+
+
+_LATER = ("env.", "serve.")
+"""What placeholders begin with that are filled in before the program is started."""
 
 
 class OneShotAgent:
@@ -298,16 +449,3 @@ def _without_answer(code: int | None) -> str:
     if code is None:
         return "closed its output without an answer"
     return f"{how_it_ended(code)} without an answer"
-
-
-def subprocess_agent(
-    target: AgentTarget, environ: Mapping[str, str], root: Path
-) -> Result[LineAgent | OneShotAgent]:
-    """Make an agent for one conversation; see subprocess_options for its options."""
-    checked = program_settings(target)
-    if isinstance(checked, Err):
-        return checked
-    settings = checked.value
-    home = root.resolve() / (target.directory or ".")
-    kind = OneShotAgent if settings.one_shot else LineAgent
-    return Ok(kind(settings, partial(place, settings, environ, home)))

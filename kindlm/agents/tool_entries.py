@@ -14,14 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kindlm.agents.json_values import ABSENT, lookup, parent_of
-from kindlm.agents.repeated_calls import completed, told_before, with_ids
-from kindlm.agents.unreadable import MAX_CALLS, UnreadableReply, refuse_more
+from kindlm.agents.reply_parts import (
+    ABSENT,
+    AGENT_RULE,
+    MAX_CALLS,
+    UnreadableReply,
+    lookup,
+    parent_of,
+    refuse_more,
+)
+from kindlm.agents.told_calls import completed, told_before, with_ids
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wording import count, shown
-
-AGENT_RULE = "agent"
-"""Who answered the calls: the agent ran its tools itself."""
 
 _NAMES = ("tool", "tool_name", "toolName", "name", "action")
 _ARGUMENTS = (

@@ -11,6 +11,7 @@ from kindlm.checks.drift import Drift
 from kindlm.checks.judge import Judge
 from kindlm.config.interpolation import bind, insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.plugins import CRASHES, Adapter, Provider, as_written, is_own, own
 from kindlm.suite import (
     AgentTarget,
     Case,
@@ -27,9 +28,6 @@ from kindlm.values import filled
 MAX_PLACES = 3
 """Places that an error names; a test can have many rows."""
 
-_CAN_EMBED = frozenset({"openai", "ollama"})
-"""Wire formats of providers that turn texts into vectors."""
-
 
 @dataclass(slots=True)
 class _Values:
@@ -40,6 +38,7 @@ class _Values:
     required: bool = True
     missing: dict[str, dict[str, None]] = field(default_factory=dict)
     place: str = ""
+    faults: list[KindlmError] = field(default_factory=list)
 
     def __call__(self, name: str) -> str:
         kind, _, rest = name.partition(".")
@@ -104,6 +103,8 @@ def bind_suite(
     }
     if values.missing:
         return Err(_missing(suite, values.missing))
+    if values.faults:
+        return Err(values.faults[0])
     return Ok(replace(suite, providers=providers, models=models, agents=agents, cases=cases))
 
 
@@ -138,8 +139,13 @@ def _used_providers(
                 used |= set() if judge is None else {judge.provider}
             elif isinstance(check, Drift) and check.method == "embedding":
                 # Which of them embeds is decided later, by their keys.
-                used |= {item.name for item in suite.providers.values() if item.type in _CAN_EMBED}
+                used |= {item.name for item in suite.providers.values() if _embeds(item)}
     return used
+
+
+def _embeds(provider: ProviderSettings) -> bool:
+    kind = own(Provider, provider.type)
+    return kind is not None and kind.embeds
 
 
 def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
@@ -147,8 +153,10 @@ def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSetti
         values.place = f"providers.{provider.name}.baseUrl"
         provider = replace(provider, base_url=insert(provider.base_url, values))
     values.place = f"providers.{provider.name}"
-    options = filled(provider.options, partial(insert, lookup=values))
-    return replace(provider, options=options) if options else provider
+    options = provider.options
+    if options is None or not options.takes_placeholders:
+        return provider
+    return replace(provider, options=_bind_options(options, values))
 
 
 def _bind_case(case: Case, values: _Values) -> Case:
@@ -212,9 +220,30 @@ def _bind_agent(agent: AgentTarget, values: _Values, place: str) -> AgentTarget:
         agent,
         endpoint=insert(agent.endpoint, values),
         headers={name: insert(text, values) for name, text in agent.headers.items()},
-        options=filled(agent.options, partial(insert, lookup=values)),
+        options=None if agent.options is None else _bind_options(agent.options, values),
         model=None if agent.model is None else insert(agent.model, values),
     )
+
+
+def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Adapter:
+    """Fill in all texts of the options; other placeholders in them are the adapter's.
+
+    The model of a package may find that a value does not fit.
+    """
+    fill = partial(insert, lookup=values)
+    if is_own(options):
+        written = {name: getattr(options, name) for name in options.model_fields_set}
+        return options.model_copy(update=filled(written, fill))
+    before = as_written(options)
+    after = filled(before, fill)
+    if after == before:
+        return options
+    try:
+        return options.model_validate(after)
+    except CRASHES as error:
+        message = f"{values.place} does not fit its package with the variables put in: {error}"
+        values.faults.append(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message))
+        return options
 
 
 def _bind_service(service: Service, values: _Values) -> Service:

@@ -13,12 +13,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.schema import KindlmConfig
 from kindlm.secrecy import hide_headers
-from kindlm.section import Open
+from kindlm.section import resolved
 
 HASH_LENGTH = 12
 
@@ -61,24 +59,3 @@ def written_gates(config: KindlmConfig) -> frozenset[str]:
     """Return the names, as in YAML, of the gates that the user wrote."""
     fields = type(config.gates).model_fields
     return frozenset(fields[name].alias or name for name in config.gates.model_fields_set)
-
-
-def resolved(value: Any) -> Any:
-    """Return a configuration as JSON values, with defaults, and without what has no value.
-
-    Not `model_dump`: a written null (`defaultResponse: null` is an answer) must stay, an absent
-    one must not appear.
-    """
-    if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        own = {
-            fields[name].serialization_alias or fields[name].alias or name: resolved(item)
-            for name, item in value.__dict__.items()
-            if item is not None or name in value.model_fields_set
-        }
-        return {**own, **value.added} if isinstance(value, Open) else own
-    if isinstance(value, list):
-        return [resolved(item) for item in value]
-    if isinstance(value, dict):
-        return {key: resolved(item) for key, item in value.items()}
-    return value

@@ -8,24 +8,25 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from kindlm.checks.tools import ToolStrict
-from kindlm.config.canonical import config_hash, config_text, resolved, written_gates
-from kindlm.config.compile_targets import (
-    compile_agent,
-    compile_model,
-    compile_provider,
-    compile_service,
-    compile_words,
-)
+from kindlm.config.canonical import config_hash, config_text, written_gates
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path
 from kindlm.config.expect import compile_expectations
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import render
 from kindlm.config.schema import ComplianceConfig, KindlmConfig, PromptConfig, TestConfig
-from kindlm.config.targets import targets_of
+from kindlm.config.targets import (
+    compile_agent,
+    compile_model,
+    compile_provider,
+    compile_service,
+    compile_words,
+    targets_of,
+)
 from kindlm.config.templates import row_name
 from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig, ToolReplyConfig
 from kindlm.errors import Ok, SourceLocation
+from kindlm.section import resolved
 from kindlm.suite import (
     Case,
     Cassette,

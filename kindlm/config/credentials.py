@@ -13,6 +13,7 @@ from typing import Any
 from kindlm.checks.of_packages import CheckOfPackage
 from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.config.raw import items, section, texts
+from kindlm.plugins import as_written
 from kindlm.secrecy import (
     header_secrets,
     hide_credentials,
@@ -88,10 +89,14 @@ def _given(suite: Suite) -> Iterator[str]:
         yield from agent.headers.values()
         address, _, query = agent.endpoint.partition("?")
         yield from (address.rpartition("://")[2].partition("/")[2], query)
-        for name, value in agent.options.items():
+        for name, value in as_written(agent.options).items():
             if name not in _PLACES:
                 yield from (text for _, text in texts(value, ()))
-    options = [provider.options for provider in suite.providers.values()]
+    options: list[Mapping[str, Any]] = [
+        as_written(provider.options)
+        for provider in suite.providers.values()
+        if provider.options is not None and provider.options.takes_placeholders
+    ]
     options += [
         each.check.options
         for case in suite.cases
@@ -118,7 +123,7 @@ def _authorizing(suite: Suite) -> Iterator[str]:
 
 def _variables(agent: AgentTarget) -> Mapping[str, Any]:
     """Return the environment variables that are written for an agent that is a program."""
-    env: Mapping[str, Any] = agent.options.get("env") or {}
+    env: Mapping[str, Any] = as_written(agent.options).get("env") or {}
     return env
 
 

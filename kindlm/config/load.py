@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kindlm.config.advice import warn
@@ -46,12 +48,15 @@ class LoadedSuite:
     unnamed: frozenset[str] = frozenset()
 
 
-def load_suite(path: Path, *, root: Path | None = None) -> LoadedSuite:
+def load_suite(
+    path: Path, *, root: Path | None = None, environ: Mapping[str, str] = MappingProxyType({})
+) -> LoadedSuite:
     """Load a kindlm.yaml. Never raises for what a user did: see the diagnostics.
 
     Args:
         path: the file.
         root: the project root; a suite's identity is its path relative to it.
+        environ: environment variables, which warnings may depend on.
     """
     data = read_bytes(path)
     if isinstance(data, Err):
@@ -65,14 +70,19 @@ def load_suite(path: Path, *, root: Path | None = None) -> LoadedSuite:
     files = ReferencedFiles(path.parent)
     suite = None
     if document.readable:
-        suite = _load(raw, path, root, files, reporter)
+        suite = _load(raw, path, root, files, reporter, environ)
     tests = _count_tests(raw, files)
     found = tuple(reporter.diagnostics)
     return LoadedSuite(path, suite, _name(raw, path), tests, found, files.asked)
 
 
 def _load(
-    raw: Any, path: Path, root: Path | None, files: ReferencedFiles, reporter: Reporter
+    raw: Any,
+    path: Path,
+    root: Path | None,
+    files: ReferencedFiles,
+    reporter: Reporter,
+    environ: Mapping[str, str],
 ) -> Suite | None:
     start = len(reporter.diagnostics)
     plugged = Plugged(raw, reporter) if isinstance(raw, dict) else None
@@ -85,10 +95,10 @@ def _load(
         check_references(raw, reporter, files)
     reporter.sort_phase(start)
     failed = reporter.has_errors
-    if config is not None and plugged is not None:
+    if config is not None and plugged is not None and plugged.is_whole:
         plugged.put_into(config)
         start = len(reporter.diagnostics)
-        warn(config, raw, reporter, files)
+        warn(config, raw, reporter, files, environ)
         reporter.sort_phase(start)
     if config is None or failed:
         return None

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from kindlm import plugins
 from kindlm.checks import base as checks
-from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
-from kindlm.config.provider_rules import PROVIDER_TYPES
+from kindlm.config.entries import provider_types
 from kindlm.config.schema import KindlmConfig
 from kindlm.errors import KindlmError
+from kindlm.plugins import Adapter, Check, Provider, all_own, own_names
 
-if TYPE_CHECKING:
-    from kindlm.plugins import Adapter, Check, Provider
+_ABOUT = ("description", "examples", "x-kindlm-extension")
+"""What stands before the type of an option."""
 
-
+_ADAPTER_KEYS = ("adapter", "type")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema; `x-kindlm-extension` marks what goes beyond the format's version 1.
 
-    It says less than `load_suite` checks: nothing of what refers to something else.
+    It says less than `load_suite` checks: nothing of what refers to something else. An entry of
+    `providers` or `agents` has the options of all types and adapters.
     """
     from pydantic.json_schema import GenerateJsonSchema  # slow, and only published schemas need it
 
@@ -36,9 +39,55 @@ def json_schema() -> dict[str, Any]:
         def normalize_name(self, name: str) -> str:
             return super().normalize_name(f"{name}Config" if name in sections else name)
 
-    written = KindlmConfig.model_json_schema(by_alias=True, schema_generator=Named)
-    schema = _without_null(written)
-    return {"$schema": _DIALECT, **schema, "title": "kindlm.yaml"}
+    schema = KindlmConfig.model_json_schema(by_alias=True, schema_generator=Named)
+    definitions = schema["$defs"]
+    providers, agents = definitions["ProviderConfig"], definitions["AgentConfig"]
+    _add_options(providers, all_own(Provider).values(), definitions)
+    del providers["properties"]["type"]["anyOf"]
+    providers["properties"]["type"] |= {"enum": provider_types(), "type": "string"}
+    adapters = all_own(Adapter)
+    _add_options(agents, adapters.values(), definitions)
+    _add_other_names(agents, adapters)
+    definitions |= {name: _sorted(definitions[name]) for name in ("ProviderConfig", "AgentConfig")}
+    schema["$defs"] = dict(sorted(definitions.items()))
+    return {"$schema": _DIALECT, **_without_null(schema), "title": "kindlm.yaml"}
+
+
+def _add_options(
+    entry: dict[str, Any], kinds: Iterable[type[Provider | Adapter]], definitions: dict[str, Any]
+) -> None:
+    """Add the options of all kinds to an entry; the default of one is the kind's own matter."""
+    for kind in kinds:
+        own = kind.model_json_schema(by_alias=True)
+        definitions |= own.get("$defs", {})
+        for key, option in own.get("properties", {}).items():
+            option.pop("default", None)
+            about = {name: option.pop(name) for name in _ABOUT if name in option}
+            entry["properties"].setdefault(key, {**about, **option})
+
+
+def _add_other_names(agent: dict[str, Any], adapters: Mapping[str, type[Adapter]]) -> None:
+    """Put the other names of keys last, and say which keys are required."""
+    properties = agent["properties"]
+    for name in ("type", "url"):
+        properties[name] = properties.pop(name)
+    free = [
+        each
+        for name, kind in adapters.items()
+        if not kind.needs_endpoint
+        for each in (name, *kind.other_names)
+    ]
+    without = [{"properties": {key: {"enum": free}}, "required": [key]} for key in _ADAPTER_KEYS]
+    agent["required"] = ["id"]
+    agent["allOf"] = [
+        {"anyOf": [{"required": [key]} for key in _ADAPTER_KEYS]},
+        {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
+    ]
+
+
+def _sorted(definition: dict[str, Any]) -> dict[str, Any]:
+    """Return a definition with its keys in the order in which pydantic writes them."""
+    return dict(sorted(definition.items()))
 
 
 def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
@@ -46,8 +95,6 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
 
     A check is a key of `expect`; a provider and an agent are further forms of an entry.
     """
-    from kindlm import plugins
-
     schema = json_schema()
     definitions = schema["$defs"]
 
@@ -74,8 +121,10 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
         one = defined(check, name)
         keys = definitions["ExpectConfig"]["properties"]
         keys[name] = {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
-    providers, wrong_providers = plugins.all_of(plugins.Provider, PROVIDER_TYPES)
-    adapters, wrong_adapters = plugins.all_of(plugins.Adapter, {*OPTIONS, *OTHER_NAMES})
+    providers, wrong_providers = plugins.all_of(Provider, own_names(Provider))
+    own_adapters = all_own(Adapter)
+    names = (name for kind in own_adapters.values() for name in kind.other_names)
+    adapters, wrong_adapters = plugins.all_of(Adapter, {*own_adapters, *names})
     of_providers = [form(kind, name, "ProviderConfig") for name, kind in providers.items()]
     of_agents = [form(kind, name, "AgentConfig") for name, kind in adapters.items()]
     for section, key, forms in (

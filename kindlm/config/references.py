@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from kindlm.config.agent_rules import check_agents
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, dotted
 from kindlm.config.expect import sections_in
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.interpolation import names_in
-from kindlm.config.provider_rules import PROVIDER_TYPES, check_providers
 from kindlm.config.raw import Raw, expectations, items, section, texts
 from kindlm.config.templates import check_rows, check_templates
 from kindlm.config.tool_rules import check_tools
 from kindlm.errors import ErrorCode, Ok
+from kindlm.plugins import Provider, own_names
 from kindlm.suggestions import hint_for
 
 
 def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report everything that refers to nothing, and every name that is there twice."""
-    check_providers(raw, reporter)
-    check_agents(raw, reporter)
     _check_models(raw, reporter)
     _check_unique(items(raw, "tests"), "name", "test", reporter)
     _check_unique(items(raw, "serve"), "name", "service", reporter)
@@ -78,7 +75,7 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
         provider = model.get("provider")
         if not isinstance(provider, str) or not provider or not providers or provider in providers:
             continue
-        known = provider in PROVIDER_TYPES
+        known = provider in own_names(Provider)
         reporter.error(
             (*path, "provider"),
             f'The model "{model.get("id")}" uses the provider "{provider}", '

@@ -11,10 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, model_validator
 
-from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.expect import ExpectConfig
 from kindlm.config.target_schema import (
-    CommandLine,
+    AgentConfig,
     ModelConfig,
     PriceConfig,
     ProviderConfig,
@@ -24,6 +23,7 @@ from kindlm.config.tool_schema import ToolConfig
 from kindlm.section import (
     EXTENSION,
     WHOLE,
+    CommandLine,
     Concurrency,
     Count,
     Maybe,

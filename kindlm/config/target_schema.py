@@ -4,72 +4,54 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
-
-from kindlm.section import EXTENSION, WHOLE, Maybe, Open, Score, Section, Text, Url
-from kindlm.values import (
-    LIST,
-    MAPPING,
-    TEXT,
-    check_command,
-    check_env_name,
-    form_of,
-    refuse,
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
 )
 
-Command = Annotated[str, Field(min_length=1), BeforeValidator(check_command)]
-Words = Annotated[list[Text], Field(min_length=1)]
-CommandLine = Annotated[
-    Annotated[Command, Tag(TEXT)] | Annotated[Words, Tag(LIST)],
-    Discriminator(
-        form_of,
-        custom_error_type="refused",
-        custom_error_message="must be a text or a list of texts",
-    ),
-]
+from kindlm.plugins import Adapter, Provider, as_written
+from kindlm.section import (
+    EXTENSION,
+    WHOLE,
+    CommandLine,
+    Maybe,
+    Milliseconds,
+    Open,
+    Score,
+    Section,
+    Text,
+    Url,
+)
+from kindlm.values import (
+    MAPPING,
+    TEXT,
+    check_env_name,
+    form_of,
+)
+
 EnvName = Annotated[str, Field(min_length=1), BeforeValidator(check_env_name)]
 
 
-class ScriptedCallConfig(Section):
-    """A tool call that a scripted provider makes."""
+class Chosen(Open):
+    """An entry whose kind one of its keys says; `options` is the model of that kind."""
 
-    name: Text = Field(examples=["lookup_order"])
-    """Name of the tool."""
-    arguments: dict[str, Any] = Field(default={}, examples=[{"order_id": "A1"}])
-    """What it is called with."""
+    _options: Any = PrivateAttr(default=None)
 
-
-class ReplyConfig(Section):
-    """One answer of a scripted provider: a text, tool calls, or an error."""
-
-    text: Maybe[str] = Field(default=None, examples=["You said: {{message}}"])
-    """{{message}} stands for the last message of the user."""
-    tool_calls: Maybe[list[ScriptedCallConfig]] = None
-    """Tools that it calls."""
-    error: Maybe[Literal["rate_limit", "timeout", "auth", "api", "network"]] = Field(
-        default=None, examples=["rate_limit"]
-    )
-    """Fails like this instead of answering."""
-    retry_after: Maybe[Annotated[float, Field(ge=0)]] = Field(default=None, examples=[1])
-    """Seconds to wait, with the error rate_limit."""
-    delay_ms: Maybe[Annotated[float, Field(ge=0)]] = Field(default=None, examples=[200])
-    """Milliseconds that the answer takes."""
-
-    @model_validator(mode="after")
-    def _says_something(self) -> ReplyConfig:
-        if self.error is not None and (self.text is not None or self.tool_calls is not None):
-            raise refuse("is an error and an answer at once", "Remove one of them")
-        if self.error is None and self.text is None and self.tool_calls is None:
-            raise refuse("holds no answer", "Add `text:`, `toolCalls:` or `error:`")
-        return self
+    def choose(self, options: Provider | Adapter) -> None:
+        """Take the options, before anything reads the section."""
+        self._options = options
+        self.add(as_written(options))
 
 
-class ProviderConfig(Open):
+class ProviderConfig(Chosen):
     """How to reach a provider."""
 
-    type: Maybe[Literal["openai", "anthropic", "ollama", "scripted"]] = Field(
-        default=None, examples=["openai"], json_schema_extra=EXTENSION
-    )
+    type: Maybe[Text] = Field(default=None, examples=["openai"], json_schema_extra=EXTENSION)
     """The wire format, for a provider with a name of your own; the name itself by default."""
     api_key_env: Maybe[EnvName] = Field(default=None, examples=["OPENAI_API_KEY"])
     """Name of the environment variable that holds the API key. Never the key itself. Required
@@ -78,10 +60,12 @@ class ProviderConfig(Open):
     """Base URL of a compatible API; may hold {{env.NAME}} and {{serve.NAME.port}}."""
     organization: Maybe[str] = Field(default=None, examples=["org-acme"])
     """Organization id (OpenAI)."""
-    replies: Maybe[Annotated[list[ReplyConfig], Field(min_length=1)]] = Field(
-        default=None, json_schema_extra=EXTENSION
-    )
-    """What a scripted provider answers, in order."""
+
+    @property
+    def options(self) -> Provider | None:
+        """What a provider of this type takes besides; None if that has an error."""
+        options: Provider | None = self._options
+        return options
 
 
 class ParamsConfig(Section):
@@ -116,6 +100,61 @@ class ModelConfig(Section):
         default=None, examples=["judge"], json_schema_extra=EXTENSION
     )
     """`judge`: this model only judges, tests do not run on it."""
+
+
+def _with_other_names(schema: dict[str, Any]) -> None:
+    """Publish `type` and `url`, which mean the same as `adapter` and `endpoint`."""
+    properties = schema["properties"]
+    for name, other in (("type", "adapter"), ("url", "endpoint")):
+        properties[name] = {**properties[other], "description": f"The same as `{other}`."}
+
+
+class AgentConfig(Chosen):
+    """A live agent that is tested."""
+
+    model_config = ConfigDict(json_schema_extra=_with_other_names)
+
+    id: Text = Field(examples=["shop"])
+    """Your name for this agent, used in reports."""
+    adapter: Text = Field(
+        validation_alias=AliasChoices("adapter", "type"),
+        serialization_alias="adapter",
+        examples=["http"],
+    )
+    """How it is talked to: `http`, `langgraph`, `crewai`, `openai-assistants`, `tapescope` or
+    `streaming`, each with a wire format of its own; `subprocess` for a program; or `python` for
+    code that is called directly. That code runs in processes of its own, each for one conversation
+    at a time; what a process has imported is kept for the next one. Code and programs have the
+    environment of the run, `.env` included. `openai-assistant` and `jsonl` are other names of
+    `openai-assistants` and `tapescope`."""
+    endpoint: Maybe[Text] = Field(
+        default=None,
+        validation_alias=AliasChoices("endpoint", "url"),
+        serialization_alias="endpoint",
+        examples=["http://127.0.0.1:8000/chat"],
+    )
+    """Its URL; for `python` its `package.module:name`. Required, except for `openai-assistants`
+    and `subprocess`.
+    Like all texts of an agent, it may hold
+    {{env.NAME}} and {{serve.NAME.port}}. A
+    password or key in it belongs into the environment: it is refused where it is written out."""
+    timeout_ms: Maybe[Milliseconds] = Field(default=None, examples=[120_000])
+    """Milliseconds for one answer; those of `defaults.timeoutMs` by default."""
+    reports_tools: Maybe[bool] = Field(default=None, examples=[True])
+    """It reports every tool call that it makes. Checks of calls that were not made need this where
+    its answers do not show it: see [Agents](agents.md)."""
+    verbose: bool = Field(default=False, examples=[True])
+    """Write what is sent to it and what comes back into the log."""
+    headers: dict[str, str] = Field(
+        default={}, examples=[{"Authorization": "Bearer {{env.SHOP_TOKEN}}"}]
+    )
+    """HTTP headers. Credentials belong into the environment: {{env.NAME}}."""
+
+    @property
+    def options(self) -> Adapter | None:
+        """What the adapter takes besides; None if that has an error."""
+        options: Adapter | None = self._options
+        return options
 
 
 class PriceConfig(Section):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from kindlm.config.agent_rules import OPTION_NAMES
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, dotted
 from kindlm.config.files import SYSTEM_FILE_KEYS, ReferencedFiles, report_file
@@ -13,6 +12,7 @@ from kindlm.config.interpolation import DEFERRED_PREFIXES, counts_in, is_deferre
 from kindlm.config.raw import Raw, items, section, texts
 from kindlm.config.rows import MAX_ROWS, Row, RowFile, RowProblem
 from kindlm.errors import Err, Ok
+from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for
 
 MAX_FILLED_IN = 500_000_000
@@ -121,9 +121,8 @@ def _addresses(raw: Raw) -> Iterator[tuple[Path, str]]:
 
 def _options(raw: Raw) -> Iterator[tuple[Path, str]]:
     for path, agent in items(raw, "agents"):
-        for key in OPTION_NAMES:
-            if key != "headers":
-                yield from texts(agent.get(key), (*path, key))
+        for key in agent.keys() - Adapter.reserved:
+            yield from texts(agent[key], (*path, key))
 
 
 def _own_templates(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -70,11 +70,13 @@ def fit(
     tolerant: bool = False,
     at: Path = (),
     also_known: Collection[str] = (),
+    spelled: Callable[[str], str] = str,
 ) -> M | None:
     """Return a mapping as a model, or None after reporting all that does not fit it.
 
     Unknown keys are errors; where one is `tolerant` they are warnings, and left out. The mapping
-    stands `at` a place of the file, where there may be keys that are `also_known`.
+    stands `at` a place of the file, where there may be keys that are `also_known`. Its keys are
+    `spelled` differently there.
     """
     try:
         return model.model_validate(value)
@@ -83,7 +85,7 @@ def fit(
         found = error.errors(include_url=False)
     found.sort(key=lambda details: details["type"] != "extra_forbidden")
     for details in found:
-        _report(details, model, reporter, at, also_known, tolerant=tolerant)
+        _report(details, model, reporter, at, also_known, spelled, tolerant=tolerant)
     if not tolerant or any(details["type"] != "extra_forbidden" for details in found):
         return None
     # Without these keys there may be something else to report, and no further unknown key.
@@ -114,12 +116,15 @@ def _report(
     reporter: Reporter,
     at: Path,
     also_known: Collection[str],
+    spelled: Callable[[str], str],
     *,
     tolerant: bool,
 ) -> None:
     place = _place(details)
-    path = (*at, *place)
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    if context.get("key") is not None:
+        place = (*place, context["key"])
+    path = (*at, *(spelled(str(key)) for key in place[:1]), *place[1:])
     if kind == "extra_forbidden":
         known = _known_keys(model, place[:-1])
         if len(place) == 1:
@@ -165,7 +170,8 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
     if kind in _EXPECTED:
         return f"must be {_EXPECTED[kind]}, but is {kind_of(given)}", _type_hint(kind, given)
     if kind == "literal_error":
-        return _describe_choice(given, context["expected"])
+        choices = context["expected"].replace(" or ", ", ").split(", ")
+        return describe_choice(given, [choice.strip("'") for choice in choices])
     if kind == "string_too_short":
         return "must not be empty", None
     if kind == "string_pattern_mismatch":
@@ -214,8 +220,8 @@ def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> str:
     return f"must be {words} {_number(bound)}, but is {_shown(given)}"
 
 
-def _describe_choice(given: Any, expected: str) -> tuple[str, str | None]:
-    choices = [part.strip("'") for part in expected.replace(" or ", ", ").split(", ")]
+def describe_choice(given: Any, choices: Sequence[str]) -> tuple[str, str | None]:
+    """Return in what a value is none of some choices, and what to do about it."""
     if not isinstance(given, str) or len(choices) == 1:
         return f"must be {' or '.join(choices)}, but is {kind_of(given)}", None
     hint = hint_for(given, choices, "Allowed")

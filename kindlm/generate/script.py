@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from kindlm.config.canonical import config_hash, resolved
+from kindlm.config.canonical import config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -39,10 +39,12 @@ from kindlm.generate.questions import (
 )
 from kindlm.generate.rendering import RenderedFile, problems_of, profile_text, rendered, write_file
 from kindlm.model_answers import why_unread
+from kindlm.plugins import as_written
 from kindlm.ports import Question, Stage
 from kindlm.scenarios.compile import JUDGE, language_model
 from kindlm.scenarios.configuration import LlmTable
 from kindlm.secrecy import hide_headers, hide_in_urls
+from kindlm.section import resolved
 from kindlm.suite import AgentTarget, Case, Prompt, Script, Suite
 from kindlm.transcript import FinishReason, Step
 from kindlm.wording import count, shown
@@ -108,7 +110,7 @@ def _agent(agent: AgentTarget) -> dict[str, object]:
         "type": agent.adapter,
         "url": hide_in_urls(agent.endpoint),
         "headers": hide_headers(agent.headers),
-        "options": hide_in_options(agent.options),
+        "options": hide_in_options(as_written(agent.options)),
     }
 
 

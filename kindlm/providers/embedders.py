@@ -1,26 +1,144 @@
 """Who turns texts into vectors: the target's own provider if it can, else another of the suite.
 
-A provider that can embed is one module and one line here, as in the registry of clients. The
-extra `kindlm[embeddings]` embeds on this machine, with a model in the format of model2vec from the
-folder that KINDLM_EMBEDDING_MODEL names. Any other name is refused: nothing is ever downloaded.
+The extra `kindlm[embeddings]` embeds on this machine, with a model in the format of model2vec
+from the folder that KINDLM_EMBEDDING_MODEL names. Any other name is refused: kindlm downloads
+nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.plugins import Provider, own_names
 from kindlm.ports import Embedder, Embedding
-from kindlm.providers.registry import check_settings
+from kindlm.providers import failures
+from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, Transport
+from kindlm.providers.failures import Endpoint
+from kindlm.providers.registry import check_settings, options_of
+from kindlm.providers.wire import UnreadableReply, error_message, token_count
+from kindlm.strict_json import parse_json
 from kindlm.suite import ProviderSettings, Suite
 from kindlm.transcript import Usage
+
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingWire:
+    """How an API embeds texts.
+
+    Attributes:
+        path: where requests go, relative to the base URL.
+        vectors: finds the vectors in a reply, in the order of the texts; None if there are none.
+        tokens: the way to the number of tokens in a reply.
+    """
+
+    path: str
+    vectors: Callable[[Mapping[str, Any]], list[Any] | None]
+    tokens: tuple[str, ...]
+
+
+class WireEmbedder:
+    """Implements `ports.Embedder`; connects when it is first used."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        wire: EmbeddingWire,
+        model: str,
+        connect: Callable[[], Transport],
+        *,
+        advise: Callable[[KindlmError], KindlmError] = lambda error: error,
+    ) -> None:
+        self._endpoint = endpoint
+        self._wire = wire
+        self._model = model
+        self._connect = connect
+        self._advise = advise
+        self._transport: Transport | None = None
+
+    @property
+    def provider(self) -> str:
+        """The user's name for the provider."""
+        return self._endpoint.provider
+
+    @property
+    def model(self) -> str:
+        """The embedding model's name."""
+        return self._model
+
+    async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
+        """Return the vectors of some texts; see `ports.Embedder`."""
+        # An empty text is refused by OpenAI, while a model may well answer nothing.
+        body = {"model": self._model, "input": [text or " " for text in texts]}
+        content = json.dumps(body, separators=(",", ":")).encode("ascii")
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._send(content)
+        except TimeoutError:
+            return Err(failures.of_timeout(self._endpoint, timeout_s))
+        except NoAnswer as error:
+            return Err(self._advise(failures.of_network(self._endpoint, error)))
+        except AnswerTooLong:
+            return Err(failures.of_excess(self._endpoint, MAX_BODY_BYTES))
+        latency_ms = (time.perf_counter() - started) * 1000
+        if answer.status != _OK:
+            told = (answer.status, answer.headers, answer.text)
+            return Err(self._advise(failures.of_status(self._endpoint, *told)))
+        try:
+            return Ok(self._read(answer.text, len(texts), latency_ms))
+        except ValueError as error:
+            return Err(failures.of_reply(self._endpoint, answer.status, answer.text, str(error)))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._transport is not None:
+            await self._transport.aclose()
+            self._transport = None
+
+    async def _send(self, content: bytes) -> HttpAnswer:
+        if self._transport is None:
+            self._transport = self._connect()
+        return await self._transport.send(self._wire.path, content)
+
+    def _read(self, text: str, expected: int, latency_ms: float) -> Embedding:
+        """Read a reply; raise `ValueError` if it is none."""
+        body = parse_json(text)
+        found = self._wire.vectors(body) if isinstance(body, dict) else None
+        if found is None:
+            raise UnreadableReply(error_message(body) or "it has no embeddings")
+        vectors = tuple(_vector(values) for values in found)
+        if len(vectors) != expected or len({len(vector) for vector in vectors}) > 1:
+            raise UnreadableReply(f"it has not {expected} vectors of one length")
+        count: Any = body
+        for name in self._wire.tokens:
+            count = count.get(name) if isinstance(count, dict) else None
+        return Embedding(vectors, latency_ms, Usage(token_count(count), None))
+
+
+def _vector(values: Any) -> tuple[float, ...]:
+    if not isinstance(values, list) or not values:
+        raise UnreadableReply("a vector in it is no list of numbers")
+    for value in values:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
+            raise UnreadableReply("a vector in it has something else than numbers")
+    return tuple(map(float, values))
+
 
 LOCAL_MODEL_VARIABLE = "KINDLM_EMBEDDING_MODEL"
 _INSTALL = "Install it: pip install 'kindlm[embeddings]'"
@@ -31,15 +149,17 @@ def local_embedder(folder: str) -> Result[Embedder]:
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
         return Err(
-            _error(f"{LOCAL_MODEL_VARIABLE} names no folder: {folder}", "Write the path of a model")
+            _refused(
+                f"{LOCAL_MODEL_VARIABLE} names no folder: {folder}", "Write the path of a model"
+            )
         )
     try:
         return Ok(LocalEmbedder(path.name, _load(path)))
     except ImportError:
-        return Err(_error("Local embeddings need the package model2vec", _INSTALL))
+        return Err(_refused("Local embeddings need the package model2vec", _INSTALL))
     except (OSError, ValueError, KeyError) as error:
         message = f"{LOCAL_MODEL_VARIABLE} names a folder without a model2vec model: {error}"
-        return Err(_error(message, "Write the path of a model"))
+        return Err(_refused(message, "Write the path of a model"))
 
 
 class LocalEmbedder:
@@ -67,11 +187,11 @@ class LocalEmbedder:
                 rows = await asyncio.to_thread(self._encode, list(texts))
         except TimeoutError:
             message = f"The local embedding took longer than {timeout_s * 1000:.0f} ms"
-            return Err(_error(message, "Raise defaults.timeoutMs", ErrorCode.PROVIDER_TIMEOUT))
+            return Err(_refused(message, "Raise defaults.timeoutMs", ErrorCode.PROVIDER_TIMEOUT))
         latency_ms = (time.perf_counter() - started) * 1000
         if not all(math.isfinite(number) for row in rows for number in row):
             message = f"The local model {self._model} gave a vector that is no direction"
-            return Err(_error(message, None, ErrorCode.PROVIDER_API_ERROR))
+            return Err(_refused(message, None, ErrorCode.PROVIDER_API_ERROR))
         return Ok(Embedding(tuple(map(tuple, rows)), latency_ms, Usage(0, 0)))
 
     async def aclose(self) -> None:
@@ -87,19 +207,11 @@ def _load(path: Path) -> Any:
     return import_module("model2vec").StaticModel.from_pretrained(path)
 
 
-def _error(
+def _refused(
     message: str, hint: str | None, code: ErrorCode = ErrorCode.PROVIDER_NOT_FOUND
 ) -> KindlmError:
     details = {"status": None, "retry_after": None, "retryable": False, "body": None}
     return KindlmError(code, message, hint, details=details)
-
-
-Maker: TypeAlias = Callable[[ProviderSettings, str | None, Mapping[str, str]], Embedder]
-
-_MAKERS = {
-    "openai": "kindlm.providers.openai_client:openai_embedder",
-    "ollama": "kindlm.providers.ollama_client:ollama_embedder",
-}
 
 
 def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> Result[Embedder]:
@@ -111,12 +223,10 @@ def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> R
     """
     first_error: KindlmError | None = None
     for settings in _candidates(suite, target):
-        key = check_settings(settings, environ)
-        if isinstance(key, Ok):
-            module, _, name = _MAKERS[settings.type].partition(":")
-            maker: Maker = getattr(import_module(module), name)
-            return Ok(maker(settings, key.value, environ))
-        first_error = first_error or key.error
+        access = check_settings(settings, environ)
+        if isinstance(access, Ok):
+            return Ok(options_of(settings).embedder(access.value))
+        first_error = first_error or access.error
     folder = environ.get(LOCAL_MODEL_VARIABLE, "").strip()
     if folder:
         return local_embedder(folder)
@@ -126,17 +236,22 @@ def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> R
 def may_embed(suite: Suite, environ: Mapping[str, str]) -> bool:
     """Tell whether a suite names anybody who can embed texts, whatever keys there are."""
     local = environ.get(LOCAL_MODEL_VARIABLE, "").strip()
-    return bool(local) or any(item.type in _MAKERS for item in suite.providers.values())
+    return bool(local) or any(map(can_embed, suite.providers.values()))
+
+
+def can_embed(settings: ProviderSettings) -> bool:
+    """Tell whether a provider is one of kindlm that turns texts into vectors."""
+    return settings.type in own_names(Provider) and options_of(settings).embeds
 
 
 def _candidates(suite: Suite, target: str) -> Iterator[ProviderSettings]:
     """Return the providers that can embed, the target's own first."""
     model = suite.models.get(target)
     own = None if model is None else suite.providers.get(model.provider)
-    if own is not None and own.type in _MAKERS:
+    if own is not None and can_embed(own):
         yield own
     for settings in suite.providers.values():
-        if settings.type in _MAKERS and settings is not own:
+        if settings is not own and can_embed(settings):
             yield settings
 
 

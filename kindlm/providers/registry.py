@@ -1,73 +1,88 @@
-"""Finds the client of a provider by its type. A new provider is one module and one line here.
+"""Makes the client of a provider from its settings, with its key and the environment.
 
-Nothing heavy is imported before a client is made: an SDK costs up to a second.
+`plugins.own_names` finds kindlm's own providers: a new one is one module, `NAME_provider.py`.
+Nothing heavy is imported before a client is made: an SDK costs up to a second. What a client of
+another package raises is an error, and so is what is no reply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import TypeAlias
+import logging
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from kindlm import plugins
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.garbage import put_off
-from kindlm.ports import ModelClient
+from kindlm.plugins import Access, Provider
+from kindlm.ports import ModelClient, ModelReply, ModelRequest
 from kindlm.providers.failures import missing_key, unusable_key
 from kindlm.suite import ProviderSettings
-
-Maker: TypeAlias = Callable[[ProviderSettings, str | None, Mapping[str, str]], ModelClient]
-
-_MAKERS = {
-    "openai": "kindlm.providers.openai_client:openai_client",
-    "anthropic": "kindlm.providers.anthropic_client:anthropic_client",
-    "ollama": "kindlm.providers.ollama_client:ollama_client",
-    "scripted": "kindlm.providers.scripted:scripted_client",
-}
-_DEFAULT_KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
 def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Result[ModelClient]:
     """Make the client of a provider; bind `environ` to get a `ports.ClientFactory`.
 
     Errors: an unknown type (PROVIDER_NOT_FOUND), a key that is missing or that no HTTP header can
-    carry (PROVIDER_AUTH_ERROR), a base URL that is none (CONFIG_VALIDATION_ERROR). `environ` holds
-    what `.env` files say, too.
+    carry (PROVIDER_AUTH_ERROR), a base URL that is none (CONFIG_VALIDATION_ERROR), a package that
+    is faulty (UNKNOWN_ERROR). `environ` holds what `.env` files say, too.
     """
-    where = _MAKERS.get(settings.type)
-    key = check_settings(settings, environ)
-    if isinstance(key, Err):
-        return key
-    if where is None:
-        from kindlm.providers.of_packages import client_of_package
+    access = check_settings(settings, environ)
+    if isinstance(access, Err):
+        return access
+    if settings.type in plugins.own_names(Provider):
+        with put_off():
+            return Ok(options_of(settings).connect(access.value))
+    found = plugins.find(Provider, settings.type)
+    if found is None:
+        return Err(_unknown(settings))
+    if isinstance(found, Err):
+        return found
+    plugin = plugins.installed(Provider.group)[settings.type][0]
+    try:
+        options: Provider = settings.options or found.value()
+        client = options.connect(access.value)
+    except plugins.CRASHES as error:
+        return Err(plugins.crashed(plugin, "cannot connect", error))
+    return Ok(_ClientOfPackage(plugin, client))
 
-        return client_of_package(settings, key.value, environ) or Err(_unknown(settings))
-    module, _, name = where.partition(":")
-    with put_off():
-        maker: Maker = getattr(import_module(module), name)
-        return Ok(maker(settings, key.value, environ))
+
+def options_of(settings: ProviderSettings) -> Provider:
+    """Return the options of a provider, those of an unknown type without any."""
+    if settings.options is not None:
+        options: Provider = settings.options
+        return options
+    kind = plugins.own(Provider, settings.type)
+    return Provider() if kind is None else kind()
 
 
-def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[str | None]:
-    """Return the key of a provider that can be called, None if it does without."""
+def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[Access]:
+    """Return what a provider that can be called is reached with.
+
+    An endpoint of one's own, with no variable named, does without a key.
+    """
     if settings.base_url is not None and not _is_http_url(settings.base_url):
         return Err(_bad_url(settings))
-    return _key(settings, environ)
-
-
-def _key(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[str | None]:
-    """Return the key. An endpoint of one's own, with no variable named, does without."""
-    variable = settings.api_key_env
+    kind = plugins.own(Provider, settings.type) or Provider
+    variable, key = settings.api_key_env, None
     if variable is None and settings.base_url is None:
-        variable = _DEFAULT_KEY_VARIABLES.get(settings.type)
-    if variable is None or settings.type == "scripted":
-        return Ok(None)
-    key = environ.get(variable, "").strip()
-    if not key:
-        return Err(missing_key(settings.name, variable))
-    if not (key.isascii() and key.isprintable()):
-        return Err(unusable_key(settings.name, variable))
-    return Ok(key)
+        variable = kind.usual_key_variable
+    if variable is not None and kind.takes_key:
+        key = environ.get(variable, "").strip()
+        if not key:
+            return Err(missing_key(settings.name, variable))
+        if not (key.isascii() and key.isprintable()):
+            return Err(unusable_key(settings.name, variable))
+    return Ok(
+        Access(
+            settings.base_url,
+            key,
+            environ,
+            settings.name,
+            settings.api_key_env,
+            settings.organization,
+        )
+    )
 
 
 def _is_http_url(url: str) -> bool:
@@ -98,5 +113,29 @@ def _unknown(settings: ProviderSettings) -> KindlmError:
     return KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
         f"Provider {settings.name!r} has the unknown type {settings.type!r}",
-        f"Known types: {', '.join(sorted(_MAKERS))}",
+        f"Known types: {', '.join(plugins.own_names(Provider))}",
     )
+
+
+_log = logging.getLogger(__name__)
+
+
+class _ClientOfPackage:
+    """Implements `ports.ModelClient`."""
+
+    def __init__(self, plugin: plugins.Plugin, client: ModelClient) -> None:
+        self._plugin = plugin
+        self._client = client
+
+    async def complete(self, request: ModelRequest) -> Result[ModelReply]:
+        """Make the call; see `plugins.answered`."""
+        return await plugins.answered(
+            self._plugin, lambda: self._client.complete(request), ModelReply, request.timeout_s
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections; a failure costs no verdict, and is logged."""
+        try:
+            await self._client.aclose()
+        except plugins.CRASHES:
+            _log.warning("%s could not be closed", self._plugin, exc_info=True)

@@ -10,6 +10,12 @@ time, `SdkTransport` sends it itself, with each call's body, and later runs need
 (`request_form.py`). Requests that may go through a proxy, or differ from one another, stay with it.
 
 Redirects are not followed: they would take keys and conversations to where nobody sent them.
+
+Which settings of the environment reach a provider, and which must not.
+
+The SDKs read more of the environment than a key: a base URL, an organization, further headers.
+Users of a gateway count on that, so it holds as long as the configuration leaves `baseUrl` unset.
+A configured `baseUrl` names another server: nothing ambient is sent there.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ import inspect
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -36,7 +42,6 @@ from kindlm.providers.request_form import FormCache, RequestForm, form_of
 
 if TYPE_CHECKING:
     import httpx2
-
 
 _UNREACHABLE = (UnicodeError, aiohttp.ClientError, httpx.DecodingError, OSError)
 """What is raised when no answer comes, beside the errors of the SDKs and their HTTP libraries.
@@ -298,3 +303,11 @@ async def _within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         if size > MAX_BODY_BYTES:
             raise AnswerTooLong
         yield piece
+
+
+def header_names(environ: Mapping[str, str], variable: str) -> Iterator[str]:
+    """Return the names of the headers that an SDK takes from a variable of `name: value` lines."""
+    for line in environ.get(variable, "").split("\n"):
+        name, colon, _ = line.partition(":")
+        if colon:
+            yield name.strip()

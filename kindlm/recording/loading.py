@@ -226,7 +226,7 @@ def _load(
 
     for item in held.found:
         if item.front_end == "kindlm":
-            yield load_suite(item.path, root=root)
+            yield load_suite(item.path, root=root, environ=environ)
         elif item.front_end == "scenario":
             from kindlm.scenarios.load import load_scenarios
 

@@ -16,7 +16,7 @@ from kindlm.engine.stop import Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
 from kindlm.plan import Plan, PlannedSuite, make_plan, plan_repeats
 from kindlm.recording.request import Derived, RunRequest, SkippedSuite
-from kindlm.suite import Service, Suite
+from kindlm.suite import AgentTarget, Service, Suite
 from kindlm.wording import shown
 
 T = TypeVar("T")
@@ -145,10 +145,18 @@ async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
         await asyncio.gather(task, stopping, return_exceptions=True)
 
 
+def _is_in_daytona(agent: AgentTarget) -> bool:
+    if agent.adapter != "subprocess":
+        return False
+    from kindlm.agents.subprocess_agent import Program
+
+    return isinstance(agent.options, Program) and agent.options.sandbox == "daytona"
+
+
 def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator[Diagnostic]:
     """Yield a warning for each agent that will run on this machine, as far as that is known now."""
     agents = (agent for suite in suites for agent in suite.all_agents())
-    names = dict.fromkeys(a.id for a in agents if a.options.get("sandbox") == "daytona")
+    names = dict.fromkeys(agent.id for agent in agents if _is_in_daytona(agent))
     if not names:
         return
     from kindlm.agents.daytona_sandbox import what_is_lacking

@@ -145,11 +145,13 @@ def _words(suite: Suite) -> Iterator[tuple[str, str, Path]]:
     commands += [
         (case.command.words, Path(case.command.directory)) for case in suite.cases if case.command
     ]
-    commands += [
-        (agent.options["command"], Path(agent.directory or ".", agent.options.get("cwd", ".")))
-        for agent in suite.all_agents()
-        if agent.adapter == "subprocess"
-    ]
+    for agent in suite.all_agents():
+        if agent.adapter == "subprocess":
+            from kindlm.agents.subprocess_agent import Program
+
+            assert isinstance(agent.options, Program)
+            folder = Path(agent.directory or ".", agent.options.cwd)
+            commands.append((tuple(agent.options.words), folder))
     yield from dict.fromkeys(
         (word, before, folder)
         for command, folder in commands
@@ -177,9 +179,11 @@ def _made_of(suite: Suite, root: Path) -> Iterator[Path | Tree]:
         if (colon or before == "-m") and _has_module(folder, name):
             yield Tree(folder, ".py")
     for agent in suite.agents.values():
-        path = agent.options.get("path", ".")
-        if agent.adapter != "python" or not isinstance(path, str):
+        if agent.adapter != "python":
             continue
+        from kindlm.agents.python_agent import Python
+
+        path = agent.options.path if isinstance(agent.options, Python) else "."
         here = root / (agent.directory or ".")
         module = agent.endpoint.partition(":")[0]
         places = (Path(os.path.realpath(here / path)), root)

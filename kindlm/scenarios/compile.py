@@ -10,13 +10,14 @@ from inspect import isroutine
 from pathlib import Path
 from typing import Any
 
-from kindlm.config.canonical import config_hash, resolved
-from kindlm.config.compile_targets import compile_agent
+from kindlm.config.canonical import config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document
 from kindlm.config.raw import section
+from kindlm.config.targets import compile_agent
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.plugins import as_written
 from kindlm.scenarios.configuration import (
     AGENT,
     PROVIDERS,
@@ -28,6 +29,7 @@ from kindlm.scenarios.configuration import (
 )
 from kindlm.scenarios.finding import Scenario
 from kindlm.secrecy import header_secrets, hide_headers
+from kindlm.section import resolved
 from kindlm.spelling import PYTHON, SCENARIO_YAML
 from kindlm.suite import AgentTarget, Case, ModelTarget, Prompt, ProviderSettings, Suite
 
@@ -148,7 +150,7 @@ def _recordable(agent: AgentTarget) -> dict[str, Any]:
         "type": agent.adapter,
         "url": agent.endpoint,
         "headers": hide_headers(agent.headers),
-        "options": hide_in_options(agent.options),
+        "options": hide_in_options(as_written(agent.options)),
         **declared,
     }
 

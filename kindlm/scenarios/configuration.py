@@ -11,13 +11,13 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel, to_snake
 
 from kindlm.bounds import MAX_REPEAT
-from kindlm.config.agent_rules import check_agent
-from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document
+from kindlm.config.entries import read_agent
 from kindlm.config.interpolation import insert
 from kindlm.config.load import read_bytes
 from kindlm.config.raw import section, texts
+from kindlm.config.target_schema import AgentConfig
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
@@ -158,14 +158,15 @@ def agent_config(
         table["sandbox"] = sandbox.type
         if sandbox.snapshot is not None:
             table.setdefault("snapshot", sandbox.snapshot)
-    # Unknown keys first: a missing key may be one of them, misspelt.
-    whole = fit(_Whole, {AGENT: table}, reporter)
-    check_agent((AGENT,), table, reporter)
-    if whole is None or reporter.has_errors:
+    rest, options = read_agent((AGENT,), table, reporter)
+    whole = fit(_Whole, {AGENT: rest}, reporter)
+    if whole is None or options is None or reporter.has_errors:
         return None
-    named = {to_camel(key): value for key, value in table.items()}
+    named = {to_camel(key): value for key, value in rest.items()}
     named.setdefault("id", named.pop("name", AGENT))
-    return AgentConfig.model_validate(named)
+    config = AgentConfig.model_validate(named)
+    config.choose(options)
+    return config
 
 
 def own_agent(

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from options import options_of
 from raw_peer import Peer, http_answer, open_peer
 
-from kindlm.agents import local_sandbox, process_group
+from kindlm.agents import process_group, sandbox
 from kindlm.agents.registry import make_agent
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest
@@ -98,7 +99,9 @@ def talk() -> Callable[..., tuple[list[Result[AgentReply]], Peer]]:
     ) -> tuple[list[Result[AgentReply]], Peer]:
         async def run() -> tuple[list[Result[AgentReply]], Peer]:
             async with open_peer(*answers) as server:
-                target = AgentTarget("shop", adapter, server.url + path, headers or {}, options)
+                target = AgentTarget(
+                    "shop", adapter, server.url + path, headers or {}, options_of(adapter, options)
+                )
                 async with _make(target) as agent:
                     results = [await agent.send(request) for request in requests or [_ask()]]
                 return results, server
@@ -128,4 +131,4 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impatient_to_leave(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
     """Wait hardly at all for a program to end by itself: for those that do not."""
-    monkeypatch.setattr(local_sandbox, "_LEAVE_S", 0.1)
+    monkeypatch.setattr(sandbox, "_LEAVE_S", 0.1)

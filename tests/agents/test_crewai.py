@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode
-from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
 
 TOKEN = "tok-planted-0123456789"
@@ -53,11 +50,6 @@ class TestRequests:
         (got,), server = talk(http({"result": "ok"}), requests=[request])
         assert "kind" not in json.dumps(server.received[0].body)
         assert "system prompt" in success(got).warnings[0]
-
-    def test_options_of_others_are_refused(self, failure):
-        target = AgentTarget("shop", "crewai", "http://127.0.0.1:1", options={"mode": "cloud"})
-        error = failure(make_agent(target, environ={}, root=Path()))
-        assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
 
 
 class TestReplies:

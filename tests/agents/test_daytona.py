@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 from daytona_server import daytona_server
+from options import options_of
 
 from kindlm.suite import AgentTarget
 
@@ -35,7 +36,9 @@ def talk(ask, make, tmp_path):
         box.mkdir()
         (box / "agent.py").write_text(textwrap.dedent(program))
         given = {"command": [sys.executable, "agent.py"], "sandbox": "daytona", **(options or {})}
-        target = AgentTarget("prog", "subprocess", "", options=given, directory=str(home))
+        target = AgentTarget(
+            "prog", "subprocess", "", options=options_of("subprocess", given), directory=str(home)
+        )
 
         async def hold():
             async with daytona_server(box) as server:

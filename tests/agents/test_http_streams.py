@@ -7,6 +7,7 @@ import gzip
 import json
 
 import pytest
+from options import options_of
 
 from kindlm.errors import ErrorCode
 from kindlm.suite import AgentTarget
@@ -31,7 +32,10 @@ def talk_and_close(make, ask):
             server = await asyncio.start_server(serve, "127.0.0.1", 0)
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
             known = options if adapter != "http" else {}
-            async with server, make(AgentTarget("shop", adapter, url, {}, known)) as agent:
+            async with (
+                server,
+                make(AgentTarget("shop", adapter, url, {}, options_of(adapter, known))) as agent,
+            ):
                 return await agent.send(ask())
 
         return asyncio.run(run())

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode
-from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
 
 TOKEN = "tok-planted-0123456789"
@@ -124,23 +121,6 @@ class TestRequests:
         _, server = talk(http(THREAD), path=path, **options)
         paths = [request.path for request in server.received]
         assert (paths[-1].endswith("/threads/T1/runs/stream")) is is_cloud
-
-    @pytest.mark.parametrize(
-        ("options", "word"),
-        [
-            ({"mode": "clout"}, "cloud"),
-            ({"streaming": "yes"}, "`streaming`"),
-            ({"assistantId": ""}, "`assistantId`"),
-            ({"inputKey": 5}, "`inputKey`"),
-            ({"graphConfig": []}, "`graphConfig`"),
-            ({"modus": "cloud"}, "modus"),
-        ],
-    )
-    def test_options_that_mean_nothing_are_refused(self, options, word, failure):
-        target = AgentTarget("shop", "langgraph", "http://127.0.0.1:1", options=options)
-        error = failure(make_agent(target, environ={}, root=Path()))
-        assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
-        assert word in f"{error.message} {error.hint}"
 
 
 class TestStates:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from assistants_stand_in import AssistantsApp, ScriptedRun
+from options import options_of
 from processes import time_passes_after
 
 from kindlm.agents.registry import make_agent
@@ -27,8 +28,8 @@ ONE, OK, TWO = Message(Role.USER, "one"), Message(Role.ASSISTANT, "ok"), Message
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
-    monkeypatch.setattr("kindlm.agents.openai_assistants._FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr("kindlm.agents.openai_assistants._LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr("kindlm.agents.openai_assistants_agent._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("kindlm.agents.openai_assistants_agent._LONGEST_PAUSE_S", 0.001)
 
 
 @pytest.fixture
@@ -43,7 +44,11 @@ def talk(make, ask):
                 known |= {"OPENAI_ASSISTANT_ID": "asst_env"} | (environ or {})
                 endpoint = url if configured else ""
                 target = AgentTarget(
-                    "helper", "openai-assistants", endpoint, headers or {}, options
+                    "helper",
+                    "openai-assistants",
+                    endpoint,
+                    headers or {},
+                    options_of("openai-assistants", options),
                 )
                 async with make(target, **known) as agent, time_passes_after(hangs):
                     return [await agent.send(request) for request in requests or [ask()]]
@@ -133,7 +138,7 @@ class TestConversations:
                     "helper",
                     "openai-assistants",
                     f"http://127.0.0.1:{port}/v1",
-                    options={"assistantId": "a"},
+                    options=options_of("openai-assistants", {"assistantId": "a"}),
                 )
                 made = make_agent(target, environ={}, root=Path())
                 async with made.value as agent:

@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from kindlm.agents import worker_process
+from kindlm.agents import python_processes
 from kindlm.agents.python_processes import PythonProcesses
 from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode, Ok
@@ -205,7 +205,7 @@ def test_an_agent_that_took_too_long_runs_on_in_no_process(
     converse, ask, success, failure, name, monkeypatch, impatient
 ):
     # The process itself keeps to the time, unless its event loop is held up.
-    monkeypatch.setattr(worker_process, "GRACE_S", 2.0 if name == "sleep" else 0.1)
+    monkeypatch.setattr(python_processes, "GRACE_S", 2.0 if name == "sleep" else 0.1)
     late, after = converse((name, ask(timeout_s=0.2)), ("count",))
     error = failure(late)
     assert error.code is ErrorCode.PROVIDER_TIMEOUT

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.agents.reported_errors import error_text
+from kindlm.agents.reply_parts import error_text
 
 
 @pytest.mark.parametrize(

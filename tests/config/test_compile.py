@@ -16,6 +16,9 @@ from kindlm.checks.output import Contains, MaxLength, NotContains, Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.checks.tools import ToolStrict
 from kindlm.checks.trajectory import Trajectory, TrajectoryCall
+from kindlm.plugins import as_written
+from kindlm.providers.ollama_provider import Ollama
+from kindlm.providers.openai_provider import OpenAi
 from kindlm.suite import (
     Compliance,
     Gate,
@@ -53,16 +56,16 @@ def test_the_suite_itself(suite: Suite) -> None:
 
 def test_providers_keep_their_placeholders(suite: Suite) -> None:
     assert suite.providers["openai"] == ProviderSettings(
-        "openai", "openai", "OPENAI_API_KEY", None, "org"
+        "openai", "openai", "OPENAI_API_KEY", None, "org", OpenAi()
     )
     assert suite.providers["local"].type == "openai"
     assert suite.providers["local"].base_url == "http://{{env.LOCAL_HOST}}/v1"
-    assert suite.providers["ollama"] == ProviderSettings("ollama", "ollama")
-    assert suite.providers["fake"].replies == (
+    assert suite.providers["ollama"] == ProviderSettings("ollama", "ollama", options=Ollama())
+    assert as_written(suite.providers["fake"].options)["replies"] == [
         {"text": "hello {{message}}", "delayMs": 1.0},
         {"toolCalls": [{"name": "lookup", "arguments": {"id": "A1"}}]},
         {"error": "rate_limit", "retryAfter": 1.0},
-    )
+    ]
 
 
 def test_models_know_which_parameters_were_written(suite: Suite) -> None:

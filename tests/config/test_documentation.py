@@ -11,18 +11,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from kindlm.agents.http_agent import _OPTIONS as HTTP_OPTIONS
-from kindlm.agents.langgraph_agent import _OPTIONS as GRAPH_OPTIONS
-from kindlm.agents.openai_assistants import _OPTIONS as ASSISTANT_OPTIONS
-from kindlm.agents.python_agent import _OPTIONS as PYTHON_OPTIONS
-from kindlm.agents.registry import ADAPTERS
-from kindlm.agents.streaming import _OPTIONS as STREAMING_OPTIONS
-from kindlm.agents.subprocess_options import _OPTIONS as PROGRAM_OPTIONS
 from kindlm.checks.base import ExpectSection
 from kindlm.config import json_schema
-from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
+from kindlm.config.entries import keys_of
 from kindlm.config.schema import KindlmConfig
 from kindlm.engine.simulation import MissingValueError, fill
+from kindlm.plugins import Adapter, Provider, all_own
 from kindlm.suite import TOOL_PLACEHOLDER
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +48,15 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from models_in(argument)
 
 
-SECTIONS = list(sections(KindlmConfig, set()))
+PROVIDERS, ADAPTERS = all_own(Provider), all_own(Adapter)
+OPTIONS = {
+    **dict.fromkeys(PROVIDERS.values(), "ProviderConfig"),
+    **dict.fromkeys(ADAPTERS.values(), "AgentConfig"),
+}
+"""Models of options, with the definition of the schema that their keys are in."""
+
+SEEN: set[type[BaseModel]] = set()
+SECTIONS = [each for model in (KindlmConfig, *OPTIONS) for each in sections(model, SEEN)]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,7 @@ def test_every_key_has_a_meaning_and_an_example_that_is_valid(
     section: type[BaseModel], schema: dict[str, Any], reference: Any
 ) -> None:
     assert section.__doc__
-    own = section.__name__ + "Config" * issubclass(section, ExpectSection)
+    own = OPTIONS.get(section, section.__name__ + "Config" * issubclass(section, ExpectSection))
     published = schema if section is KindlmConfig else schema["$defs"][own]
     for name, field in section.model_fields.items():
         key = published["properties"][field.serialization_alias or field.alias or name]
@@ -114,22 +116,12 @@ def test_every_link_on_the_page_leads_somewhere(reference: Any) -> None:
     assert set(re.findall(r"\]\(#([^)]*)\)", PAGE)) <= set(anchors)
 
 
-def test_adapters_take_the_options_that_the_configuration_knows() -> None:
-    assert set(OPTIONS) == set(ADAPTERS)
-    assert set(OPTIONS["http"]) == {"headers", *HTTP_OPTIONS}
-    assert set(OPTIONS["langgraph"]) == {"headers", *GRAPH_OPTIONS}
-    assert set(OPTIONS["openai-assistants"]) == {"headers", *ASSISTANT_OPTIONS}
-    assert set(OPTIONS["python"]) == set(PYTHON_OPTIONS)
-    assert set(OPTIONS["subprocess"]) == set(PROGRAM_OPTIONS)
-    for name in ("streaming", "tapescope"):
-        assert set(OPTIONS[name]) == {"headers", *STREAMING_OPTIONS}
-
-
-@pytest.mark.parametrize("name", [*OPTIONS, *OTHER_NAMES])
+@pytest.mark.parametrize("name", [*ADAPTERS, "jsonl", "openai-assistant"])
 def test_every_adapter_and_its_options_are_on_the_page_of_agents(name: str) -> None:
     page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
     assert f"`{name}`" in page
-    for option in OPTIONS.get(name, ()):
+    kind = ADAPTERS.get(name)
+    for option in () if kind is None else keys_of(kind):
         assert f"`{option}`" in page
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from options import options_of
 
 from kindlm.config import bind_suite, credential_variables, literal_secrets
 from kindlm.config.credentials import given_variables
 from kindlm.errors import Ok
+from kindlm.plugins import as_written
 from kindlm.secrecy import hide_credentials, hide_headers
 from kindlm.suite import AgentTarget, Command, Prompt
 
@@ -46,17 +48,26 @@ def test_agents_as_values(load: Any, complete: str, tmp_path: Any) -> None:
             "http",
             "http://127.0.0.1:{{serve.agent.port}}/chat",
             {"Authorization": "Bearer {{env.SHOP_TOKEN}}"},
-            {
-                "request": "messages",
-                "body": {
-                    "text": "{{message}}",
-                    "tenant": "{{env.TENANT}}",
-                    "list": ["{{env.TENANT}}", 1],
+            options_of(
+                "http",
+                {
+                    "request": "messages",
+                    "body": {
+                        "text": "{{message}}",
+                        "tenant": "{{env.TENANT}}",
+                        "list": ["{{env.TENANT}}", 1],
+                    },
                 },
-            },
+            ),
             str(tmp_path),
         ),
-        "own": AgentTarget("own", "python", "shop.agent:make", directory=str(tmp_path)),
+        "own": AgentTarget(
+            "own",
+            "python",
+            "shop.agent:make",
+            options=options_of("python", {}),
+            directory=str(tmp_path),
+        ),
     }
 
 
@@ -95,8 +106,8 @@ WORDS = st.text(st.sampled_from(list("ab \"'\\$;|&*\n{}é")), max_size=12)
 
 @given(WORDS, WORDS)
 def test_a_variable_is_one_argument_whatever_is_in_it(first: str, second: str) -> None:
-    from kindlm.config.compile_targets import compile_words
     from kindlm.config.interpolation import bind, render
+    from kindlm.config.targets import compile_words
 
     words = [
         bind(render(word, {"a": first, "b": second}), str)
@@ -112,7 +123,7 @@ def test_agents_and_commands_are_bound(load: Any, complete: str) -> None:
     shop = bound.value.agents["shop"]
     assert shop.endpoint == "http://127.0.0.1:80/chat"
     assert shop.headers == {"Authorization": "Bearer {{env.X}}"}
-    assert shop.options["body"] == {"text": "{{message}}", "tenant": "acme", "list": ["acme", 1]}
+    assert shop.options.body == {"text": "{{message}}", "tenant": "acme", "list": ["acme", 1]}
     command = bound.value.cases[-1].command
     assert command
     assert command.words[4] == "80"
@@ -168,6 +179,22 @@ def test_an_agent_that_is_not_used_needs_no_value(load: Any, minimal: str) -> No
         ("adapter: crewai", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
         ("adapter: openai-assistant, endpoint: h", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
         ("adapter: http, endpoint: 'http://h', timeoutMs: 5", "agents[0].timeoutMs", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', responsePath: a..b", "agents[0].responsePath", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', toolCallsPath: 5", "agents[0].toolCallsPath", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: http, endpoint: 'http://h', body: {x: ['{{mesage}}']}", "agents[0].body", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: langgraph, endpoint: 'http://h', assistantId: ''", "agents[0].assistantId", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: langgraph, endpoint: 'http://h', inputKey: 5", "agents[0].inputKey", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: langgraph, endpoint: 'http://h', graphConfig: []", "agents[0].graphConfig", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: python, endpoint: 'a:b', path: 5", "agents[0].path", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: ''", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: []", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: [1]", "agents[0].command[0]", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: a, env: {A: 1}", "agents[0].env.A", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: a, env: {A=B: x}", "agents[0].env", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: a, cwd: 1", "agents[0].cwd", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: '{{message}}', oneShot: true", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: 'a {{mesage}}', oneShot: true", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
+        ("adapter: subprocess, command: 'a {{message}}'", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
     ],
 )  # fmt: skip
 def test_what_is_no_agent(load: Any, minimal: str, agent: str, path: str, code: str) -> None:
@@ -208,7 +235,7 @@ def test_every_adapter_gets_what_is_written(
     assert errors(loaded) == []
     bound = bind_suite(loaded.suite, environ={"USER_ID": "u7"}, ports={})
     (agent,) = bound.value.agents.values()
-    assert (agent.adapter, agent.options) == (adapter, options)
+    assert (agent.adapter, as_written(agent.options)) == (adapter, options)
     assert (agent.timeout_ms, agent.verbose, agent.headers) == (9000, True, {"X": "u7"})
 
 
@@ -364,12 +391,15 @@ def test_a_program_as_an_agent(load: Any, minimal: str, tmp_path: Any) -> None:
         "prog",
         "subprocess",
         "",
-        options={
-            "command": ["python", "agent.py", "--tenant=a 'b", "{{message}}"],
-            "oneShot": True,
-            "env": {"SHOP_KEY": "abcdefgh12345", "MODE": "testing-mode", "OTHER_TOKEN": "x"},
-            "cwd": "agent",
-        },
+        options=options_of(
+            "subprocess",
+            {
+                "command": ["python", "agent.py", "--tenant=a 'b", "{{message}}"],
+                "oneShot": True,
+                "env": {"SHOP_KEY": "abcdefgh12345", "MODE": "testing-mode", "OTHER_TOKEN": "x"},
+                "cwd": "agent",
+            },
+        ),
         directory=str(tmp_path),
     )
 

@@ -15,7 +15,7 @@ from kindlm.engine.calls import MAX_RESENDS, fingerprint
 from kindlm.errors import ErrorCode
 from kindlm.events import Payload, new_event
 from kindlm.outcome import Status
-from kindlm.providers import openai_wire
+from kindlm.providers import openai_provider
 from kindlm.providers.client import HttpAnswer, WireClient
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.wire import Wire
@@ -149,7 +149,7 @@ class NoTemperature:
 
 
 def test_a_default_that_the_model_refuses_costs_an_attempt_on_record_and_no_retry(bench, make):
-    wire = Wire("/chat/completions", openai_wire.encode, openai_wire.decode)
+    wire = Wire("/chat/completions", openai_provider.encode, openai_provider.decode)
     bench.client = WireClient(Endpoint("p", "http://model.invalid"), wire, NoTemperature())
     finished = bench.execute(make.case(), retries=0)
     assert finished.status is Status.PASSED

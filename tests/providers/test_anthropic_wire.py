@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kindlm.ports import ResponseSchema, ToolDefinition
-from kindlm.providers.anthropic_wire import decode, encode
+from kindlm.providers.anthropic_provider import decode, encode
 from kindlm.providers.wire import UnreadableReply
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage

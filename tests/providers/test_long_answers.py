@@ -9,9 +9,9 @@ import json
 import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.providers.ollama_client import ollama_client, ollama_embedder
-from kindlm.providers.openai_client import openai_embedder
-from kindlm.suite import ProviderSettings
+from kindlm.plugins import Access
+from kindlm.providers.ollama_provider import Ollama
+from kindlm.providers.openai_provider import OpenAi
 
 TOO_LONG = b" " * 12_000_000
 LONG = b" " * 9_000_000
@@ -64,13 +64,13 @@ def test_what_is_below_the_limit_is_read_packed_or_not(api, talking, http, make_
 
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "packed"])
-@pytest.mark.parametrize("make", [ollama_embedder, openai_embedder])
+@pytest.mark.parametrize("make", [Ollama().embedder, OpenAi().embedder])
 def test_vectors_are_read_to_a_limit(peer, http, make, is_packed):
     answer = packed(http, TOO_LONG) if is_packed else http(200, TOO_LONG)
 
     async def run():
         async with peer(answer) as server:
-            embedder = make(ProviderSettings("p", "p", base_url=server.url), None, {})
+            embedder = make(Access(server.url, None, {}, "p"))
             try:
                 return await embedder.embed(["a"], 20)
             finally:
@@ -82,8 +82,7 @@ def test_vectors_are_read_to_a_limit(peer, http, make, is_packed):
 def test_an_answer_of_ollama_is_read_to_a_limit(peer, http, make_request):
     async def run():
         async with peer(packed(http, TOO_LONG)) as server:
-            settings = ProviderSettings("ollama", "ollama", base_url=server.url)
-            client = ollama_client(settings, None, {})
+            client = Ollama().connect(Access(server.url, None, {}, "ollama"))
             try:
                 return await client.complete(make_request())
             finally:

@@ -10,8 +10,9 @@ import pytest
 from processes import time_passes_after
 
 from kindlm.errors import Err, ErrorCode, Ok
+from kindlm.plugins import Access
 from kindlm.ports import ResponseSchema, ToolDefinition
-from kindlm.providers.ollama_client import host_url, ollama_client
+from kindlm.providers.ollama_provider import Ollama, host_url
 from kindlm.providers.registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
@@ -199,8 +200,7 @@ SLOW = b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"
 def test_a_timeout_covers_the_body_and_closes_the_connection(peer, make_request):
     async def run():
         async with peer(SLOW) as server:
-            settings = ProviderSettings("ollama", "ollama", base_url=server.url)
-            client = ollama_client(settings, None, {})
+            client = Ollama().connect(Access(server.url, None, {}, "ollama"))
             async with time_passes_after(server.arrived.is_set):
                 result = await client.complete(make_request(timeout_s=600))
             await asyncio.wait_for(server.left.wait(), 10)
@@ -215,8 +215,7 @@ def test_a_timeout_covers_the_body_and_closes_the_connection(peer, make_request)
 def test_many_calls_at_once_are_all_answered(peer, http, make_request):
     async def run():
         async with peer(http(200, REPLY)) as server:
-            settings = ProviderSettings("ollama", "ollama", base_url=server.url)
-            client = ollama_client(settings, None, {})
+            client = Ollama().connect(Access(server.url, None, {}, "ollama"))
             calls = [client.complete(make_request()) for _ in range(100)]
             results = await asyncio.gather(*calls)
             await client.aclose()

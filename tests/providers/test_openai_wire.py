@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kindlm.ports import ResponseSchema, ToolDefinition
-from kindlm.providers.openai_wire import decode, encode, is_reasoning_model
+from kindlm.providers.openai_provider import decode, encode, is_reasoning_model
 from kindlm.providers.wire import UnreadableReply
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage

@@ -271,8 +271,7 @@ def loads(monkeypatch) -> list[str]:
             loaded.append(module.__name__)
             super().__init__(module, *rest)
 
-    for client in ("openai_client", "anthropic_client"):
-        monkeypatch.setattr(f"kindlm.providers.{client}.Sdk", Counted)
+    monkeypatch.setattr(sdk_transport, "Sdk", Counted)
     return loaded
 
 

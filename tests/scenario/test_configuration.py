@@ -12,6 +12,7 @@ from pytest_project import run_inside
 from scenario_project import Project
 
 from kindlm.cli.app import run
+from kindlm.plugins import as_written
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.load import Surroundings, load_scenarios
 
@@ -361,7 +362,8 @@ def test_programs_run_in_the_sandbox_of_the_project(
     loaded = load_configuration(tmp_path, {})
     assert loaded.diagnostics == ()
     assert loaded.agent is not None
-    assert (loaded.agent.sandbox, loaded.agent.snapshot) == place
+    options = loaded.agent.options
+    assert (as_written(options).get("sandbox"), options.snapshot) == place
 
 
 def test_an_agent_of_a_scenario_runs_in_the_sandbox_of_the_project(project: Project) -> None:
@@ -376,7 +378,7 @@ def test_an_agent_of_a_scenario_runs_in_the_sandbox_of_the_project(project: Proj
     )
     assert loaded.suite is not None
     (agent,) = loaded.suite.all_agents()
-    assert agent.options["sandbox"] == "daytona"
+    assert agent.options.sandbox == "daytona"
 
 
 @pytest.mark.parametrize("table", ['type = "docker"', 'snapshot = "python"'])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from options import options_of
 from raw_peer import http_answer, open_peer
 from vector_cases import Departure
 
@@ -116,7 +117,7 @@ def test_tapescope(vector: Vector) -> None:
 def _answered(adapter: str, body: str, kind: str, options: dict[str, Any]) -> Result[AgentReply]:
     async def run() -> Result[AgentReply]:
         async with open_peer(http_answer(200, body, kind=kind)) as server:
-            target = AgentTarget("agent", adapter, server.url, options=options)
+            target = AgentTarget("agent", adapter, server.url, options=options_of(adapter, options))
             made = make_agent(target, environ={}, root=Path())
             assert isinstance(made, Ok), made
             async with made.value as agent:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from options import options_of
 from scenario_departures import AGENTS
 from vector_cases import known, unknown
 
@@ -117,7 +118,9 @@ async def _ask(messages: list[Message], options: Vector, serve: Serve) -> Result
     """Send one message to a server of its own."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    target = AgentTarget("a", "http", url, {}, {"request": "messages", **options})
+    target = AgentTarget(
+        "a", "http", url, {}, options_of("http", {"request": "messages", **options})
+    )
     made = make_agent(target, environ={}, root=Path())
     assert isinstance(made, Ok)
     async with made.value as agent:

@@ -9,7 +9,7 @@ import pytest
 from vector_cases import Departure, unknown
 
 from kindlm.agents.command import read_output
-from kindlm.agents.json_values import ABSENT
+from kindlm.agents.reply_parts import ABSENT
 from kindlm.transcript import ToolUse
 
 Vector = dict[str, Any]

@@ -15,8 +15,8 @@ from kindlm.cli.commands.init import agent_at, secret_in_url
 from kindlm.cli.console import fail, make_console, note, or_fail, show, warn
 from kindlm.cli.history import open_recorded, project_here
 from kindlm.cli.run_recording import record_run
-from kindlm.config.compile_targets import compile_agent
 from kindlm.config.interpolation import insert
+from kindlm.config.targets import compile_agent
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.events import RunOptions
 from kindlm.generate.plan import Generated, Order, parse_categories, spoken

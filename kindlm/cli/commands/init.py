@@ -17,9 +17,9 @@ import typer
 from kindlm.cli.console import is_interactive, note, or_fail
 from kindlm.cli.options import VerboseOption
 from kindlm.cli.scaffold import create_project, quoted
-from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document
+from kindlm.config.target_schema import AgentConfig
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse
 from kindlm.scenarios.configuration import agent_config
 from kindlm.secrecy import secret_parts

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from kindlm.config.compile_targets import compile_words
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path
 from kindlm.config.interpolation import names_in
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.targets import compile_words
 
 
 @dataclass(frozen=True, slots=True)

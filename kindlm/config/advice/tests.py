@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kindlm.config.agent_rules import OPTIONS, OTHER_NAMES
-from kindlm.config.agent_schema import AgentConfig
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path
 from kindlm.config.expect import expect_sections
-from kindlm.config.raw import texts
 from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.targets import runs_on_models, targets_of
 from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig
 from kindlm.matching import matches
 from kindlm.suggestions import hint_for
 
-_IN_A_BODY = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 # Each answer is compared with so many before it: a file may hold tens of thousands.
 _COMPARED = 100
 _FOR_MODELS = ("tools", "strict_tools", "max_turns")
-# OpenAI's assistants leave it to whoever asks them to run their functions.
-_ANSWERED = frozenset({"openai-assistants"})
 
 
 def warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
@@ -82,7 +75,7 @@ def _has_answered_tools(test: TestConfig, config: KindlmConfig) -> bool:
     """Tell whether a test has an agent among its targets whose functions the test answers."""
     targets = targets_of(test, config)
     return any(
-        agent.id in targets and OTHER_NAMES.get(agent.adapter, agent.adapter) in _ANSWERED
+        agent.id in targets and agent.options is not None and agent.options.asks_for_tools
         for agent in config.agents
     )
 
@@ -97,32 +90,16 @@ def _warn_of_system_text(
     if not prompt.system and prompt.system_file is None:
         return
     for agent in config.agents:
-        if (test.models is None or agent.id in test.models) and not _sends_system_text(agent):
+        options = agent.options
+        if options is None or (test.models is not None and agent.id not in test.models):
+            continue
+        if not options.sends_system_text():
             reporter.warning(
                 (*path, "prompt"),
                 f'The agent "{agent.id}" is not sent the system text of the prompt "{test.prompt}"',
-                "Add `request: messages` to the agent, or use a prompt without it"
-                if agent.adapter == "http"
-                else "Put {{system}} into its `command`, or use a prompt without it"
-                if agent.adapter == "subprocess"
-                else "Use a prompt without it",
+                options.system_text_hint,
                 reason="unused",
             )
-
-
-def _sends_system_text(agent: AgentConfig) -> bool:
-    if agent.adapter == "subprocess" and agent.one_shot:
-        template: Any = agent.command
-    elif agent.adapter != "http":
-        # Code and programs are handed all that was said.
-        adapter = OTHER_NAMES.get(agent.adapter, agent.adapter)
-        return adapter in ("python", "subprocess") or adapter not in OPTIONS
-    elif agent.body is None:
-        return agent.request == "messages"
-    else:
-        template = agent.body
-    names = (name for _, text in texts(template, ()) for name in _IN_A_BODY.findall(text))
-    return not {"messages", "system"}.isdisjoint(names)
 
 
 def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:

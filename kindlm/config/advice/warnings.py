@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kindlm.config.advice.commands import warn_of_commands
 from kindlm.config.advice.limits import warn_of_limits
 from kindlm.config.advice.placeholders import warn_of_placeholders
@@ -16,10 +18,17 @@ from kindlm.config.raw import Raw, items
 from kindlm.config.schema import KindlmConfig
 
 
-def warn(config: KindlmConfig, raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+def warn(
+    config: KindlmConfig,
+    raw: Raw,
+    reporter: Reporter,
+    files: ReferencedFiles,
+    environ: Mapping[str, str],
+) -> None:
     """Report what has no effect, checks nothing, or cannot be meant.
 
-    `raw` is the file that `config` was made of; some of it is easier to find there.
+    `raw` is the file that `config` was made of; some of it is easier to find there. `environ` may
+    say where agents are.
     """
     for path, asked_for, message in _not_served(config):
         if asked_for:
@@ -36,7 +45,7 @@ def warn(config: KindlmConfig, raw: Raw, reporter: Reporter, files: ReferencedFi
                 )
     warn_of_tests(config, reporter)
     warn_of_commands(config, reporter)
-    warn_of_requests(config, reporter)
+    warn_of_requests(config, reporter, environ)
     if not reporter.has_errors:
         # What seems to be unused may be what a wrong reference means.
         warn_of_unused(config, reporter)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from kindlm.config.canonical import config_hash, resolved
+from kindlm.config.canonical import config_hash
 from kindlm.config.document import Path
 from kindlm.config.interpolation import MARK
 from kindlm.errors import SourceLocation
@@ -27,6 +27,7 @@ from kindlm.formats.evalview.targets import (
     told_tools,
 )
 from kindlm.secrecy import hide_headers
+from kindlm.section import resolved
 from kindlm.suite import Case, Price, Prompt, ScoreLimits, Service, Suite
 
 _TIMEOUT_MS = 120_000

@@ -11,6 +11,7 @@ from typing import Any
 from kindlm.config.interpolation import MARK
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
 from kindlm.formats.evalview.schema import AdapterConfig, CaseConfig, ToolDefinitionConfig, ToolMock
+from kindlm.plugins import Adapter, own
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings, SimulatedTool, ToolAnswer
 
 AGENT_ADAPTERS = {
@@ -56,12 +57,16 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def options(adapter: str, config: AdapterConfig) -> dict[str, Any]:
-    """Return the options of an agent, under their names in kindlm.yaml."""
+def options(adapter: str, config: AdapterConfig) -> Adapter:
+    """Return the options of an agent, with those of kindlm.yaml that a case can have."""
+    kind = own(Adapter, adapter)
+    assert kind is not None, "AGENT_ADAPTERS names adapters of kindlm"
     if adapter == "http":
-        return {"request": "query"}
+        return kind.model_validate({"request": "query"})
     written = {name: getattr(config, field) for name, field in _OPTIONS.get(adapter, {}).items()}
-    return {name: value for name, value in written.items() if value is not None}
+    # An empty text says as little as none.
+    told = {name: value for name, value in written.items() if value not in (None, "")}
+    return kind.model_validate(told)
 
 
 _USUAL_ADAPTER = "http"

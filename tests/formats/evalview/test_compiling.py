@@ -12,6 +12,7 @@ from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.tools import SequenceMode, ToolSequence
 from kindlm.config import bind_suite, credential_variables, literal_secrets
 from kindlm.errors import Err, Ok
+from kindlm.plugins import as_written
 from kindlm.recording.secrets import short_secrets
 
 Load = Callable[..., Any]
@@ -125,7 +126,7 @@ def test_a_case_says_how_often_it_runs_and_what_all_runs_keep_to(load: Load) -> 
 def test_a_case_has_an_agent_of_its_own(load: Load) -> None:
     case = load(EVERYTHING, SUBJECT="x", RESEARCH_API_KEY=SECRET).case
     assert case.targets == ("langgraph",)
-    assert case.agent.options == {
+    assert as_written(case.agent.options) == {
         "mode": "cloud",
         "streaming": False,
         "assistantId": "helper",
@@ -218,7 +219,7 @@ def test_adapters_go_by_their_names(
     text = f"{case_text}adapter: {written}\nadapter_config: {{streaming: true}}\n"
     case = load(text).case
     assert (case.agent.adapter, case.agent.id, case.targets) == (adapter, adapter, (adapter,))
-    assert case.agent.options == options
+    assert as_written(case.agent.options) == options
 
 
 def test_a_model_adapter_is_a_model_with_simulated_tools(load: Load, case_text: str) -> None:

@@ -40,7 +40,7 @@ def test_it_is_an_error(
 def test_true_and_false_may_be_texts(load: Callable[..., Any], case_text: str, value: str) -> None:
     adapter = "adapter: streaming\nadapter_config: {streaming: " + value + "}\n"
     case = load(case_text + adapter, ON="TRUE").case
-    assert case.agent.options["streaming"] is ("False" not in value)
+    assert case.agent.options.streaming is ("False" not in value)
 
 
 def test_the_address_and_headers_of_a_project_are_checked(

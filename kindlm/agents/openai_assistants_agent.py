@@ -19,17 +19,16 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from kindlm.agents import failures
-from kindlm.agents.http_exchange import HttpExchange
+from kindlm.agents.http_exchange import HttpExchange, HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
-from kindlm.agents.http_target import HttpTarget, http_target, unknown_option
-from kindlm.agents.json_values import lookup
-from kindlm.agents.reply_reading import UnreadableReply, read_model, read_usage
-from kindlm.agents.tool_entries import AGENT_RULE, call_warnings
+from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, lookup
+from kindlm.agents.reply_reading import read_model, read_usage
+from kindlm.agents.served import AssistantId, Served, http_target
+from kindlm.agents.tool_entries import call_warnings
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
@@ -39,7 +38,6 @@ from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
 _log = logging.getLogger(__name__)
 
 _OPENAI_URL = "https://api.openai.com/v1"
-_OPTIONS = ("assistantId",)
 _KEY = "OPENAI_API_KEY"
 _WORKING = frozenset({"queued", "in_progress", "cancelling"})
 _ENDED = frozenset({"failed", "expired", "cancelled", "incomplete"})
@@ -55,33 +53,48 @@ _PAGE = 100
 Json = Mapping[str, Any]
 
 
-def assistants_agent(
-    target: AgentTarget, environ: Mapping[str, str], root: Path
-) -> Result[AssistantsAgent]:
-    """Make an agent for one conversation."""
-    del root
-    base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
-    checked = http_target(replace(target, endpoint=base_url))
-    if isinstance(checked, Err):
-        return checked
-    reached = checked.value
-    assistant = target.options.get("assistantId")
-    error = unknown_option(target, _OPTIONS)
-    if error is None and not (assistant is None or (isinstance(assistant, str) and assistant)):
-        error = failures.bad_option(reached.who, "`assistantId` is no id of an assistant")
-    authorized = any(name.lower() == "authorization" for name in reached.headers)
-    key = environ.get(_KEY, "").strip() if _is_openai(target.endpoint) and not authorized else None
-    if error is None and key is not None:
-        error = _unusable_key(reached, key)
-    if error is not None:
-        return Err(error)
-    headers = {"OpenAI-Beta": "assistants=v2", **reached.headers}
-    if key is not None:
-        headers["Authorization"] = f"Bearer {key}"
-    secrets = {*reached.who.secrets, key} if key else reached.who.secrets
-    who = replace(reached.who, secrets=frozenset(secrets))
-    server = HttpTarget(who, base_url.rstrip("/"), headers)
-    return Ok(AssistantsAgent(server, assistant or environ.get("OPENAI_ASSISTANT_ID")))
+class Assistants(Served):
+    """Servers that speak OpenAI's Assistants API; `answer_tool` answers their functions."""
+
+    other_names: ClassVar[Mapping[str, str]] = {"openai-assistant": "openai-assistants"}
+    needs_endpoint: ClassVar[bool] = False
+    asks_for_tools: ClassVar[bool] = True
+
+    assistant_id: AssistantId = None
+
+    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> AssistantsAgent | Err:
+        """Return the agent for one conversation, or the error of its address or key."""
+        base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
+        checked = http_target(replace(target, endpoint=base_url))
+        if isinstance(checked, Err):
+            return checked
+        reached = checked.value
+        headers = {"OpenAI-Beta": "assistants=v2", **reached.headers}
+        secrets = {*reached.who.secrets}
+        is_authorized = any(name.lower() == "authorization" for name in reached.headers)
+        if _is_openai(target.endpoint) and not is_authorized:
+            key = environ.get(_KEY, "").strip()
+            if (error := _unusable_key(reached, key)) is not None:
+                return Err(error)
+            headers["Authorization"] = f"Bearer {key}"
+            secrets.add(key)
+        who = replace(reached.who, secrets=frozenset(secrets))
+        server = HttpTarget(who, base_url.rstrip("/"), headers)
+        return AssistantsAgent(server, self.assistant_id or environ.get("OPENAI_ASSISTANT_ID"))
+
+    def advice(self, endpoint: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+        """Yield that OpenAI itself does not serve the API any more, of an agent that is there."""
+        reached = endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
+        try:
+            is_there = urlsplit(reached).hostname == urlsplit(_OPENAI_URL).hostname
+        except ValueError:  # another message says that it is no URL
+            return
+        if is_there:
+            yield (
+                "ended_upstream",
+                "OpenAI ended the Assistants API on 2026-08-26",
+                "Name another server that speaks it as `endpoint`, or in OPENAI_BASE_URL",
+            )
 
 
 class _Failed(Exception):  # noqa: N818 - it carries an error that is returned

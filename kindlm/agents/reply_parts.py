@@ -1,11 +1,94 @@
-"""What agents say of their own failure, and of what ended their answer, wherever they say it."""
+"""What all readers of replies share: paths into JSON, limits, and the failures agents report."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
-from kindlm.agents.json_values import compact_json, lookup
+from kindlm.matching import ABSENT, value_at
+
+__all__ = [
+    "ABSENT",
+    "PATH",
+    "compact_json",
+    "lookup",
+    "parent_of",
+]
+
+WHOLE = "$"
+"""The path of the value itself."""
+
+PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
+"""How a path is written: `choices[0].message.content`, or `choices.0.message.content`."""
+
+_PART = re.compile(r"[^.\[\]]+")
+
+
+def compact_json(value: Any) -> str:
+    """Return JSON without spaces; raise `TypeError` or `ValueError` for what JSON can't hold."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def lookup(value: Any, path: str) -> Any:
+    """Return what is at a path, `ABSENT` if nothing is."""
+    return value if path == WHOLE else value_at(value, _PART.findall(path))
+
+
+def parent_of(value: Any, path: str) -> Any:
+    """Return what holds the last part of a path, `ABSENT` if nothing is there to hold it."""
+    return lookup(value, ".".join(_PART.findall(path)[:-1]))
+
+
+WHERE_THE_TEXT_IS = (
+    "Send the text as `text`, or say where it is: `responsePath: data.answer` (`$` takes all of "
+    "the answer as it is), `toolCallsPath` for the tool calls; or choose the adapter that reads "
+    "this format (docs/agents.md)"
+)
+
+AGENT_RULE = "agent"
+"""Who answered calls of tools: the agent ran its tools itself."""
+
+MAX_EVENTS = 100_000
+"""A stream with more events is none of an answer."""
+
+MAX_MESSAGES = 100_000
+"""An answer is not made of more messages, those that are told again counted again."""
+
+MAX_CALLS = 10_000
+"""Nobody calls more tools for one answer."""
+
+
+class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
+    """A reply that is none: the message says what is wrong with it, `hint` what to do about it.
+
+    Without a `hint` the adapter says where to look.
+    """
+
+    hint: str | None = None
+
+
+class NoTextKnown(UnreadableReply):
+    """JSON in which nothing is known to be the text of an answer."""
+
+    hint = WHERE_THE_TEXT_IS
+
+
+class StreamBrokeOff(UnreadableReply):
+    """A stream that ended before its end."""
+
+    hint = (
+        "Look into the log of the agent for why it stopped, or into its server for the event that "
+        "ends the stream: docs/agents.md#the-end-of-a-stream"
+    )
+
+
+def refuse_more(number: int, most: int, things: str) -> None:
+    """Raise `UnreadableReply` if there are more things than an answer holds."""
+    if number > most:
+        raise UnreadableReply(f"it has more than {most:,} {things}")
+
 
 CALLS_MISSING = "it ends to call tools and holds no tool call"
 _REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason")

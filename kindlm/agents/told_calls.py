@@ -3,15 +3,22 @@
 Many tell the same calls twice, as steps and as OpenAI has them. Others tell some here and others
 there: to read one place alone would miss the call that a test forbids. A call without an id has an
 empty one here: one that was made up says nothing of what is the same.
+
+Which calls are the same where an agent tells of its calls in several places.
+
+Many tell the same calls twice, as steps and as OpenAI has them. Others tell some here and others
+there: to read one place alone would miss the call that a test forbids. A call without an id has an
+empty one here: one that was made up says nothing of what is the same.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
+from kindlm.agents.reply_parts import AGENT_RULE, MAX_CALLS, refuse_more
 from kindlm.matching import canonical
 from kindlm.transcript import ToolCall, ToolUse
 
@@ -143,3 +150,73 @@ _WAYS: tuple[tuple[_Key, _Key], ...] = (
     (_WITHOUT_ID, _BARE),
 )
 """How a known call and a later one are found to be the same, the surest way first."""
+
+
+@dataclass(slots=True)
+class Made:
+    """A tool call, and its answer once there is one."""
+
+    call: ToolCall
+    response: Any = None
+    is_answered: bool = False
+
+    def answer(self, response: Any) -> None:
+        """Take the answer."""
+        self.response, self.is_answered = response, True
+
+
+class Calls:
+    """Calls in their order, found by their ids, or in order while they wait for an answer."""
+
+    def __init__(self) -> None:
+        self.made: list[Made] = []
+        self._by_id: dict[str, Made] = {}
+        self._waiting: deque[Made] = deque()
+        self._waiting_by_name: defaultdict[str, deque[Made]] = defaultdict(deque)
+
+    @property
+    def uses(self) -> tuple[ToolUse, ...]:
+        """All calls with their answers, which the agent gave itself."""
+        return tuple(ToolUse(made.call, made.response, AGENT_RULE) for made in self.made)
+
+    def add(self, name: str, call_id: str | None, arguments: Any) -> Made:
+        """Take a call; one without an id gets one that nothing refers to.
+
+        Raises:
+            UnreadableReply: there are more than `MAX_CALLS`.
+        """
+        refuse_more(len(self.made) + 1, MAX_CALLS, "tool calls")
+        made = Made(ToolCall.told(call_id or f"tool-{len(self.made)}", name, arguments))
+        self.made.append(made)
+        if call_id is not None and self._is_free(call_id):
+            self._by_id[call_id] = made
+        self._waiting.append(made)
+        self._waiting_by_name[name].append(made)
+        return made
+
+    def by_id(self, call_id: str) -> Made | None:
+        """Return the call with an id."""
+        return self._by_id.get(call_id)
+
+    def find(self, call_id: str | None, name: str | None) -> Made | None:
+        """Return the call that an answer belongs to.
+
+        That is the one with its id, else the first unanswered one with its name, else, if it
+        names none, the first unanswered one.
+        """
+        if call_id in self._by_id:
+            return self._by_id[call_id]
+        waiting = self._waiting if name is None else self._waiting_by_name[name]
+        while waiting and waiting[0].is_answered:
+            waiting.popleft()
+        return waiting[0] if waiting else None
+
+    def _is_free(self, call_id: str) -> bool:
+        """Tell whether an id is new, or of a call that is done: some agents use ids again."""
+        earlier = self._by_id.get(call_id)
+        return earlier is None or earlier.is_answered
+
+
+def lost_answers(lost: int) -> tuple[str, ...]:
+    """Return the warning of answers that belong to no call, if there are any."""
+    return (f"results of tools that belong to no call: {lost}",) if lost else ()

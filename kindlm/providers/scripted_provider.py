@@ -16,13 +16,17 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
-from kindlm.suite import ProviderSettings
+from kindlm.section import EXTENSION, Maybe, Section, Text, resolved
 from kindlm.transcript import FinishReason, Role, ToolCall, Usage
+from kindlm.values import refuse
 
 _ERRORS = {
     "rate_limit": (ErrorCode.PROVIDER_RATE_LIMIT, 429, True),
@@ -36,17 +40,59 @@ _CHARACTERS_PER_TOKEN = 4
 """An estimate, as nobody counts tokens here."""
 
 
-def scripted_client(
-    settings: ProviderSettings, _key: str | None, _environ: Mapping[str, str]
-) -> ScriptedClient:
-    """Make a client of the provider's replies."""
-    return ScriptedClient(settings.name, settings.replies)
+class ScriptedCallConfig(Section):
+    """A tool call that a scripted provider makes."""
+
+    name: Text = Field(examples=["lookup_order"])
+    """Name of the tool."""
+    arguments: dict[str, Any] = Field(default={}, examples=[{"order_id": "A1"}])
+    """What it is called with."""
+
+
+class ReplyConfig(Section):
+    """One answer of a scripted provider: a text, tool calls, or an error."""
+
+    text: Maybe[str] = Field(default=None, examples=["You said: {{message}}"])
+    """{{message}} stands for the last message of the user."""
+    tool_calls: Maybe[list[ScriptedCallConfig]] = None
+    """Tools that it calls."""
+    error: Maybe[Literal["rate_limit", "timeout", "auth", "api", "network"]] = Field(
+        default=None, examples=["rate_limit"]
+    )
+    """Fails like this instead of answering."""
+    retry_after: Maybe[Annotated[float, Field(ge=0)]] = Field(default=None, examples=[1])
+    """Seconds to wait, with the error rate_limit."""
+    delay_ms: Maybe[Annotated[float, Field(ge=0)]] = Field(default=None, examples=[200])
+    """Milliseconds that the answer takes."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> ReplyConfig:
+        if self.error is not None and (self.text is not None or self.tool_calls is not None):
+            raise refuse("is an error and an answer at once", "Remove one of them")
+        if self.error is None and self.text is None and self.tool_calls is None:
+            raise refuse("holds no answer", "Add `text:`, `toolCalls:` or `error:`")
+        return self
+
+
+class Scripted(Provider):
+    """Answers that the configuration holds."""
+
+    takes_key: ClassVar[bool] = False
+    takes_prefill: ClassVar[bool] = True  # it reads nothing
+    takes_placeholders: ClassVar[bool] = False
+
+    replies: Annotated[list[ReplyConfig], Field(min_length=1)] = Field(json_schema_extra=EXTENSION)
+    """What a scripted provider answers, in order."""
+
+    def connect(self, access: Access) -> ScriptedClient:
+        """Return a client of the replies."""
+        return ScriptedClient(access.name, [resolved(reply) for reply in self.replies])
 
 
 class ScriptedClient:
     """Implements `ports.ModelClient`."""
 
-    def __init__(self, provider: str, replies: tuple[Mapping[str, Any], ...]) -> None:
+    def __init__(self, provider: str, replies: Sequence[Mapping[str, Any]]) -> None:
         self._provider = provider
         # With the JSON of those that are the same whatever the user says.
         self._replies: list[tuple[Mapping[str, Any], str | None]] = []

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
-import httpx
-
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.http_client import (
-    UNREACHABLE,  # runs without agents do not need it
-    open_client,  # runs without agents do not need it
-)
+from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest, ToolDefinition
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, WireClient
+from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.failures import Endpoint
 from kindlm.providers.wire import (
     Draft,
@@ -33,9 +29,11 @@ from kindlm.providers.wire import (
     token_count,
     tool_parameters,
 )
-from kindlm.providers.wire_embedder import EmbeddingWire, WireEmbedder
-from kindlm.suite import ModelParams, ProviderSettings
+from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, Usage
+
+if TYPE_CHECKING:
+    import httpx
 
 _PORT = 11434
 
@@ -150,26 +148,27 @@ _EMBEDDING_MODEL = "nomic-embed-text"
 _NOT_FOUND = 404
 
 
-def ollama_client(
-    settings: ProviderSettings, key: str | None, environ: Mapping[str, str]
-) -> OllamaClient:
-    """Make a client; a key, where one is configured, is for a gateway or Ollama's own cloud."""
-    endpoint = _endpoint(settings, key, environ)
-    return OllamaClient(endpoint, WireClient(endpoint, WIRE, _Transport(endpoint)))
+class Ollama(Provider):
+    """Calls Ollama; a key, where one is configured, is for a gateway or Ollama's own cloud."""
 
+    takes_prefill: ClassVar[bool] = True
+    embeds: ClassVar[bool] = True
 
-def ollama_embedder(
-    settings: ProviderSettings, key: str | None, environ: Mapping[str, str]
-) -> WireEmbedder:
-    """Make an embedder with the embedding model that most users of Ollama have."""
-    endpoint = _endpoint(settings, key, environ)
-    return WireEmbedder(
-        endpoint,
-        _EMBEDDING_WIRE,
-        _EMBEDDING_MODEL,
-        partial(_Transport, endpoint),
-        advise=partial(_advise, endpoint=endpoint, model=_EMBEDDING_MODEL),
-    )
+    def connect(self, access: Access) -> OllamaClient:
+        """Return the client."""
+        endpoint = _endpoint(access)
+        return OllamaClient(endpoint, WireClient(endpoint, WIRE, _Transport(endpoint)))
+
+    def embedder(self, access: Access) -> WireEmbedder:
+        """Return an embedder with the embedding model that most users of Ollama have."""
+        endpoint = _endpoint(access)
+        return WireEmbedder(
+            endpoint,
+            _EMBEDDING_WIRE,
+            _EMBEDDING_MODEL,
+            partial(_Transport, endpoint),
+            advise=partial(_advise, endpoint=endpoint, model=_EMBEDDING_MODEL),
+        )
 
 
 def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
@@ -180,10 +179,10 @@ def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
 _EMBEDDING_WIRE = EmbeddingWire("/api/embed", _vectors, ("prompt_eval_count",))
 
 
-def _endpoint(settings: ProviderSettings, key: str | None, environ: Mapping[str, str]) -> Endpoint:
+def _endpoint(access: Access) -> Endpoint:
     """Return where Ollama is: `baseUrl`, else OLLAMA_HOST, else the usual port of this machine."""
-    base_url = settings.base_url or host_url(environ.get("OLLAMA_HOST", ""))
-    return Endpoint(settings.name, base_url.rstrip("/"), settings.api_key_env, key or "")
+    base_url = access.base_url or host_url(access.environ.get("OLLAMA_HOST", ""))
+    return Endpoint(access.name, base_url.rstrip("/"), access.key_variable, access.key or "")
 
 
 class OllamaClient:
@@ -209,6 +208,8 @@ class _Transport:
     """Implements `client.Transport` with httpx."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        from kindlm.http_client import open_client  # runs without agents do not need it
+
         self._base_url = endpoint.base_url
         self._headers = {"Content-Type": "application/json"}
         if endpoint.key:
@@ -217,6 +218,8 @@ class _Transport:
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
         """Post a body and return the answer whatever its status; see `client.Transport`."""
+        from kindlm.http_client import UNREACHABLE
+
         url = self._base_url + path
         try:
             sending = self._client.stream("POST", url, content=body, headers=self._headers)

@@ -1,4 +1,6 @@
-"""OpenAI Chat Completions: requests and replies as JSON.
+"""The `openai` provider: OpenAI Chat Completions, and every endpoint that speaks its format.
+
+OpenAI Chat Completions: requests and replies as JSON.
 
 Many servers speak this format, not always to the letter: reading is lenient where a deviation
 has one meaning only (content as a list of parts, arguments as an object), strict elsewhere.
@@ -10,11 +12,18 @@ See https://platform.openai.com/docs/guides/structured-outputs (supported schema
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ResponseSchema, ToolDefinition
+from kindlm.providers.client import WireClient
+from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
+from kindlm.providers.failures import Endpoint
 from kindlm.providers.wire import (
     Draft,
     UnreadableReply,
@@ -29,6 +38,12 @@ from kindlm.providers.wire import (
 )
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+
+if TYPE_CHECKING:
+    import openai
+    from openai._types import Headers
+
+    from kindlm.providers.sdk_transport import SdkTransport
 
 _VALUE_KEYWORDS = frozenset(
     {"$comment", "$schema", "const", "description", "enum", "exclusiveMaximum", "title", "type"}
@@ -256,3 +271,92 @@ def _ending(value: Any, message: Mapping[str, Any]) -> FinishReason | None:
 
 def _finish_reason(value: Any) -> FinishReason | None:
     return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None
+
+
+_BASE_URL = "https://api.openai.com/v1"
+_NO_KEY = "unused"
+_EMBEDDING_MODEL = "text-embedding-3-small"
+
+
+class OpenAi(Provider):
+    """Calls OpenAI, or an endpoint that speaks its format.
+
+    Without a key no `Authorization` is sent, as local servers like it.
+    """
+
+    usual_key_variable: ClassVar[str] = "OPENAI_API_KEY"
+    embeds: ClassVar[bool] = True
+
+    def connect(self, access: Access) -> WireClient:
+        """Return the client."""
+        endpoint = _endpoint(access)
+        return WireClient(endpoint, WIRE, _connect(access, endpoint, WIRE.path))
+
+    def embedder(self, access: Access) -> WireEmbedder:
+        """Return an embedder with the smaller of OpenAI's models, which other servers know, too."""
+        endpoint = _endpoint(access)
+        connect = partial(_connect, access, endpoint, _EMBEDDING_WIRE.path)
+        return WireEmbedder(endpoint, _EMBEDDING_WIRE, _EMBEDDING_MODEL, connect)
+
+
+def _endpoint(access: Access) -> Endpoint:
+    base_url = access.base_url or access.environ.get("OPENAI_BASE_URL") or _BASE_URL
+    return Endpoint(access.name, base_url, access.key_variable, access.key or "")
+
+
+def _connect(access: Access, endpoint: Endpoint, path: str) -> SdkTransport:
+    from kindlm.providers.request_form import form_cache
+    from kindlm.providers.sdk_transport import Sdk, SdkTransport
+
+    def load() -> Sdk:
+        import openai
+
+        def connect(http_client: Any) -> openai.AsyncOpenAI:
+            return openai.AsyncOpenAI(
+                api_key=endpoint.key or _NO_KEY,
+                organization=access.organization,
+                base_url=endpoint.base_url,
+                max_retries=0,
+                timeout=None,
+                http_client=http_client,
+            )
+
+        return Sdk(openai, connect, _headers(access))
+
+    if access.organization is not None:
+        return SdkTransport(path, load)
+    configured = access.base_url is not None
+    cache = form_cache("openai", endpoint.base_url, endpoint.key, configured=configured)
+    return SdkTransport(path, load, cache)
+
+
+def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
+    data = body.get("data")
+    if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
+        return None
+    # They come in order; where an index says otherwise, it is right.
+    places = [item.get("index", place) for place, item in enumerate(data)]
+    if not all(isinstance(place, int) for place in places):
+        return None
+    ordered = sorted(zip(places, data, strict=True), key=itemgetter(0))
+    return [item.get("embedding") for _, item in ordered]
+
+
+_EMBEDDING_WIRE = EmbeddingWire("/embeddings", _vectors, ("usage", "prompt_tokens"))
+
+
+def _headers(access: Access) -> Headers:
+    """Return what each request says so that the environment does not say it: see `header_names`."""
+    import openai
+
+    from kindlm.providers.sdk_transport import header_names
+
+    if access.base_url is None:
+        return {}
+    # The SDK itself reads these variables, and only from the process environment.
+    ambient = header_names(os.environ, "OPENAI_CUSTOM_HEADERS")
+    headers: dict[str, str | openai.Omit] = {name: openai.Omit() for name in ambient}
+    headers["OpenAI-Project"] = openai.Omit()
+    headers["OpenAI-Organization"] = access.organization or openai.Omit()
+    headers["Authorization"] = f"Bearer {access.key}" if access.key else openai.Omit()
+    return headers

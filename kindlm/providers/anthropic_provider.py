@@ -1,12 +1,16 @@
-"""Anthropic Messages: requests and replies as JSON."""
+"""The `anthropic` provider: Anthropic Messages."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ToolDefinition
+from kindlm.providers.client import WireClient
+from kindlm.providers.failures import Endpoint
 from kindlm.providers.wire import (
     Draft,
     UnreadableReply,
@@ -20,6 +24,9 @@ from kindlm.providers.wire import (
 )
 from kindlm.strict_json import parse_json
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+
+if TYPE_CHECKING:
+    import anthropic
 
 _FINISH_REASONS = {
     "end_turn": FinishReason.STOP,
@@ -187,3 +194,71 @@ def _usage(value: Any) -> Usage:
 
 def _finish_reason(value: Any) -> FinishReason | None:
     return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None
+
+
+_BASE_URL = "https://api.anthropic.com"
+_NO_KEY = "unused"
+_API_VERSION = "2023-06-01"
+"""The last version that takes `temperature` and `top_p`, which suites set and judges need.
+
+Later ones refuse them for all models; of what is used here nothing else differs. A model that
+takes no temperature refuses it in this version, too, and is then asked without.
+"""
+
+
+class Anthropic(Provider):
+    """Calls Anthropic; an endpoint of one's own gets a placeholder where it needs no key."""
+
+    usual_key_variable: ClassVar[str] = "ANTHROPIC_API_KEY"
+    takes_seed: ClassVar[bool] = False
+    takes_prefill: ClassVar[bool] = True
+
+    def connect(self, access: Access) -> WireClient:
+        """Return the client."""
+        from kindlm.providers.request_form import form_cache
+        from kindlm.providers.sdk_transport import Sdk, SdkTransport
+
+        base_url = access.base_url or access.environ.get("ANTHROPIC_BASE_URL") or _BASE_URL
+        endpoint = Endpoint(access.name, base_url, access.key_variable, access.key or "")
+
+        def load() -> Sdk:
+            import anthropic
+
+            def connect(http_client: Any) -> anthropic.AsyncAnthropic:
+                return anthropic.AsyncAnthropic(
+                    api_key=access.key or _NO_KEY,
+                    base_url=base_url,
+                    max_retries=0,
+                    timeout=None,
+                    http_client=http_client,
+                )
+
+            return Sdk(anthropic, connect, _headers(access))
+
+        configured = access.base_url is not None
+        cache = form_cache("anthropic", base_url, endpoint.key, configured=configured)
+        return WireClient(endpoint, WIRE, SdkTransport(WIRE.path, load, cache))
+
+
+def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
+    """Return the headers that are ours on each request: see `header_names`.
+
+    The SDK sends the key as `Authorization` alone; gateways made for this API version look for
+    `X-Api-Key`, and the API takes either.
+    """
+    import anthropic
+
+    from kindlm.providers.sdk_transport import header_names
+
+    key = access.key or _NO_KEY
+    # The SDK itself reads this variable, and only from the process environment.
+    ambient = tuple(header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS"))
+    ours: dict[str, str | anthropic.Omit] = {
+        "anthropic-version": _API_VERSION,
+        "X-Api-Key": key,
+    }
+    if access.base_url is None:
+        taken = {name.lower() for name in ambient}
+        return {name: value for name, value in ours.items() if name.lower() not in taken}
+    ours["Authorization"] = f"Bearer {key}"
+    return {name: anthropic.Omit() for name in ambient} | ours
