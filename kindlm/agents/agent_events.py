@@ -1,6 +1,7 @@
 """What the events of a stream mean: text in pieces or whole, tool calls, their results, usage.
 
-An event is an object with a `type`, and what it says under `data` or beside the type:
+In the words of the agents that the `streaming` adapter is for, an event is an object with a
+`type`, and what it says under `data` or beside the type:
 
 | type | what it says | effect |
 |---|---|---|
@@ -18,7 +19,7 @@ An event is an object with a `type`, and what it says under `data` or beside the
 A result belongs to the call with its id, else to the first unanswered one with its name, else, if
 it names none, to the first unanswered one. A narration that begins with "Step" is no call.
 
-What an agent built with Vercel's AI SDK (5 and later) streams: its UI message stream.
+An agent built with Vercel's AI SDK (5 and later) streams UI messages instead:
 
 | event | what it says |
 |---|---|
@@ -36,7 +37,7 @@ What an agent built with Vercel's AI SDK (5 and later) streams: its UI message s
 | any other about a tool | a call without a known name |
 | steps, reasoning, sources, files, `data-…` | nothing about text or tools |
 
-Text parts are told apart by an empty line, as the SDK shows them one below the other.
+An empty line separates text parts, as the SDK shows them one below the other.
 """
 
 from __future__ import annotations

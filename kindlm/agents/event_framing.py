@@ -1,11 +1,11 @@
-"""How the events of a stream are framed: one JSON object in a line, or server-sent events.
+"""How the events of a stream are framed, and how a stream ends.
 
-What is no event is a piece of the text. A line or frame that begins as a JSON object and is none
-was cut off or is broken: it makes the whole stream unreadable, as nobody knows what it said.
+Events are one JSON object in a line, or server-sent events. What is no event is a piece of the
+text. A line or frame that begins as a JSON object and is none was cut off or is broken: it makes
+the whole stream unreadable.
 
-How a stream ends: the tool call that a test forbids may stand in what a cut stream lacks.
-
-A stream of a known format ends as its format says, whatever the connection does:
+The tool call that a test forbids may stand in what a cut stream lacks. A stream of a known format
+ends as its format says, whatever the connection does:
 
 | format | known by | its end |
 |---|---|---|

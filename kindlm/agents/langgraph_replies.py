@@ -12,8 +12,6 @@ it with their `type`:
 | `ai`, `tool` | a message of LangChain |
 | none | `messages`, or objects of nodes that have some: the state, or what changed in it |
 
-The state of a graph as an answer: its messages, the steps that are reported, its text.
-
 Tool calls are the reported `steps`, and what `intermediate_steps` and the messages tell beside
 these. The text is that of the last message that is not the user's, else what stands under a usual
 name.

@@ -3,9 +3,8 @@
 It ends when kindlm closes the connection, or asks it to by SIGTERM; and soon after kindlm is gone,
 whatever the agent is doing then.
 
-What kindlm and the processes of Python agents tell each other: JSON, with its length before it.
-
-JSON and not pickle: nothing that an agent returns is ever executed, or imported, by kindlm itself.
+kindlm and the process exchange JSON, with its length before it. JSON and not pickle: kindlm itself
+never executes or imports anything that an agent returns.
 """
 
 from __future__ import annotations

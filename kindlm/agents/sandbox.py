@@ -1,8 +1,7 @@
-"""Where the program of an agent runs, as far as talking to it needs to know.
+"""Where the program of an agent runs, and what can go wrong with it.
 
-What can go wrong with the program of an agent, in words and codes.
-
-Nothing of it is worth another try: a program that has ended has forgotten the conversation, and
+A program runs on this machine, where nothing keeps it from anything, or in a sandbox of Daytona.
+No failure is worth another try: a program that has ended has forgotten the conversation, and
 what one did once, it may not be meant to do twice.
 """
 

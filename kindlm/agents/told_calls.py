@@ -1,14 +1,11 @@
-"""Which calls are the same where an agent tells of its calls in several places.
+"""Which calls are the same where an agent reports its calls in several places, or piece by piece.
 
-Many tell the same calls twice, as steps and as OpenAI has them. Others tell some here and others
-there: to read one place alone would miss the call that a test forbids. A call without an id has an
-empty one here: one that was made up says nothing of what is the same.
+Many agents report the same calls twice, as steps and as OpenAI has them. Others report some calls
+here and others there: to read one place alone would miss the call that a test forbids. Still others
+report calls and tool results one after another, and a result has to find its call.
 
-Which calls are the same where an agent tells of its calls in several places.
-
-Many tell the same calls twice, as steps and as OpenAI has them. Others tell some here and others
-there: to read one place alone would miss the call that a test forbids. A call without an id has an
-empty one here: one that was made up says nothing of what is the same.
+A call without an id has an empty one while calls are compared: an id that kindlm made up says
+nothing of what is the same.
 """
 
 from __future__ import annotations

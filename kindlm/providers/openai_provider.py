@@ -1,7 +1,5 @@
 """The `openai` provider: OpenAI Chat Completions, and every endpoint that speaks its format.
 
-OpenAI Chat Completions: requests and replies as JSON.
-
 Many servers speak this format, not always to the letter: reading is lenient where a deviation
 has one meaning only (content as a list of parts, arguments as an object), strict elsewhere.
 

@@ -11,8 +11,6 @@ time, `SdkTransport` sends it itself, with each call's body, and later runs need
 
 Redirects are not followed: they would take keys and conversations to where nobody sent them.
 
-Which settings of the environment reach a provider, and which must not.
-
 The SDKs read more of the environment than a key: a base URL, an organization, further headers.
 Users of a gateway count on that, so it holds as long as the configuration leaves `baseUrl` unset.
 A configured `baseUrl` names another server: nothing ambient is sent there.

@@ -248,6 +248,16 @@ def test_the_end_of_the_assistants_api_is_warned_of(
     assert ("ended_upstream" in reasons) == warned
 
 
+@pytest.mark.parametrize(("base_url", "warned"), [("http://h/v1", False), ("", True)])
+def test_an_assistant_is_where_the_environment_says(
+    load: Any, minimal: str, tmp_path: Path, base_url: str, warned: bool
+) -> None:
+    load(minimal.replace("tests:", "agents: [{id: a, adapter: openai-assistants}]\ntests:"))
+    loaded = load_suite(tmp_path / "kindlm.yaml", environ={"OPENAI_BASE_URL": base_url})
+    reasons = [each.error.details["reason"] for each in loaded.diagnostics]
+    assert ("ended_upstream" in reasons) == warned
+
+
 @pytest.mark.parametrize("adapter", ["http", "openai-assistants"])
 def test_an_endpoint_that_cannot_be_taken_apart_is_an_error_of_its_own(
     load: Any, minimal: str, adapter: str
