@@ -74,6 +74,10 @@ class Check:
     """Whether it demands something of the tool calls. It is undecided instead of passed if nothing
     shows that the target reports its calls."""
     asks_judge: ClassVar[bool] = False
+    judge_model: ClassVar[str | None] = None
+    """The id of the model that judges; None for the default of the suite."""
+    embeds: ClassVar[bool] = False
+    """Whether it asks a provider for embeddings."""
     rules: ClassVar[tuple[Rule, ...]] = ()
     """The rules that its kinds are in a SARIF report, if they are guardrails."""
 
@@ -232,6 +236,8 @@ class CheckSection(ExpectSection, Check):
     reads: ClassVar[Reads]
     about_tools: ClassVar[bool]
     asks_judge: ClassVar[bool]
+    judge_model: ClassVar[str | None]
+    embeds: ClassVar[bool]
     rules: ClassVar[tuple[Rule, ...]]
 
     @property

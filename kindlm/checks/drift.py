@@ -112,6 +112,10 @@ class Drift(CheckSection, AskingCheck):
     def asks_judge(self) -> bool:  # type: ignore[override]
         return self.method == "judge"
 
+    @property
+    def embeds(self) -> bool:  # type: ignore[override]
+        return self.method == "embedding"
+
     @classmethod
     def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
         if written.get("method", "judge") == "judge":

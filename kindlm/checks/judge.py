@@ -109,6 +109,10 @@ class Judge(CheckSection, AskingCheck):
     def label(self) -> str:
         return self.criteria
 
+    @property
+    def judge_model(self) -> str | None:  # type: ignore[override]
+        return self.model
+
     def on_scale(self, scale: float) -> Judge:
         """Return it with another highest score than 1 that the judge may give.
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kindlm.checks.base import Check
-from kindlm.checks.drift import Drift
-from kindlm.checks.judge import Judge
 from kindlm.config.interpolation import bind, insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.plugins import CRASHES, Adapter, Provider, as_written, is_own, own
@@ -135,9 +133,9 @@ def _used_providers(
         for expectation in expectations:
             check: Check = expectation.check
             if check.asks_judge:
-                judge = suite.judge(check.model if isinstance(check, Judge) else None)
+                judge = suite.judge(check.judge_model)
                 used |= set() if judge is None else {judge.provider}
-            elif isinstance(check, Drift) and check.method == "embedding":
+            elif check.embeds:
                 # Which of them embeds is decided later, by their keys.
                 used |= {item.name for item in suite.providers.values() if _embeds(item)}
     return used

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.checks.drift import Drift
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.discovery import (
@@ -265,10 +264,7 @@ def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagn
         yield Diagnostic(error, "warning", "", None)
     expectations = (each for case in suite.cases for each in case.expectations)
     # Without a baseline it is skipped.
-    drift = next(
-        (e for e in expectations if isinstance(e.check, Drift) and e.check.method == "embedding"),
-        None,
-    )
+    drift = next((each for each in expectations if each.check.embeds), None)
     if drift is not None:
         from kindlm.providers.embedders import may_embed
 

@@ -122,7 +122,7 @@ def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:
         judge.provider
         for case in suite.cases
         for expectation in case.expectations
-        if (judge := suite.judge(getattr(expectation.check, "model", None))) is not None
+        if (judge := suite.judge(expectation.check.judge_model)) is not None
     }
     urls = [suite.providers[name].base_url or "" for name in judges]
     return tuple(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kindlm.checks.base import CheckSection
-from kindlm.checks.drift import Drift
-from kindlm.checks.judge import Judge
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path
 from kindlm.config.expect import expect_sections
@@ -47,8 +45,7 @@ def _judged(config: KindlmConfig) -> Iterator[tuple[Path, str | None]]:
         for path, expect in expect_sections(("tests", index), test):
             for place, part in expect.written():
                 if isinstance(part, CheckSection) and part.asks_judge:
-                    own = part.model if isinstance(part, Judge) else None
-                    yield (*path, *place), own or default
+                    yield (*path, *place), part.judge_model or default
 
 
 def _warn_of_default_judge(config: KindlmConfig, undecided: list[Path], reporter: Reporter) -> None:
@@ -77,7 +74,7 @@ def _warn_of_providers(config: KindlmConfig, reporter: Reporter) -> None:
 
 def _embeds(config: KindlmConfig) -> bool:
     return any(
-        isinstance(part, Drift) and part.method == "embedding"
+        isinstance(part, CheckSection) and part.embeds
         for index, test in enumerate(config.tests)
         for _, expect in expect_sections(("tests", index), test)
         for _, part in expect.written()
