@@ -166,8 +166,8 @@ class ExpectSection(Section):
     All methods speak of what stands in this section itself. Parts of it speak for themselves.
     """
 
-    key: ClassVar[Key | None] = None
-    """Where it stands, None for a part of another section."""
+    key: ClassVar[Key]
+    """Where it stands; a part of another section has none."""
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         """Yield the checks; `schema` returns the JSON Schema in a file by the name of the file."""
@@ -266,12 +266,8 @@ def sections() -> tuple[type[ExpectSection], ...]:
     Packages within this one have none: they are not loaded.
     """
     found = {each for each in _classes(_modules(deep=False)) if issubclass(each, ExpectSection)}
-    return tuple(sorted((each for each in found if vars(each).get("key")), key=_position))
-
-
-def _position(section: type[ExpectSection]) -> tuple[int, str]:
-    assert section.key is not None
-    return section.key.order, section.key.name
+    keyed = (each for each in found if "key" in vars(each))
+    return tuple(sorted(keyed, key=lambda each: (each.key.order, each.key.name)))
 
 
 @cache

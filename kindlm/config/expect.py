@@ -64,7 +64,6 @@ class Expect(Open):
         return bool(self.added) or not all(part.expects_nothing for _, part in self.written())
 
     def _written(self, section: type[ExpectSection]) -> Iterator[tuple[Place, ExpectSection]]:
-        assert section.key is not None
         name, value = section.key.name, getattr(self, to_snake(section.key.name))
         if section.key.many:
             for index, item in enumerate(value):
@@ -76,7 +75,6 @@ class Expect(Open):
 def _field(section: type[ExpectSection]) -> tuple[str, Any]:
     """Return the field of a section: its name and what pydantic is told of it."""
     key = section.key
-    assert key is not None
     field: Any = Field(
         default=[] if key.many else None,
         description=key.description or section.__doc__,
@@ -89,14 +87,13 @@ def _field(section: type[ExpectSection]) -> tuple[str, Any]:
 
 def _evaluated(section: type[ExpectSection]) -> tuple[int, str]:
     key = section.key
-    assert key is not None
     return key.order if key.evaluated is None else key.evaluated, key.name
 
 
 _SECTIONS = sections()
 _EVALUATED = sorted(_SECTIONS, key=_evaluated)
 
-EXPECT_KEYS = tuple(section.key.name for section in _SECTIONS if section.key is not None)
+EXPECT_KEYS = tuple(section.key.name for section in _SECTIONS)
 """kindlm's own keys of `expect`."""
 
 if TYPE_CHECKING:
@@ -121,9 +118,8 @@ def sections_in(expect: Raw) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
             todo.extend(((*place, index), section, item) for index, item in enumerate(value))
 
     for section in _SECTIONS:
-        assert section.key is not None
-        name = section.key.name
-        found((name,), section, expect.get(name), many=section.key.many)
+        name, many = section.key.name, section.key.many
+        found((name,), section, expect.get(name), many=many)
     for place, section, value in todo:  # which grows
         if isinstance(value, dict):
             yield place, section, value

@@ -205,8 +205,8 @@ def _judged(raw: Raw) -> Path | None:
         for place, expect in expectations(test):
             for inner, part, written in sections_in(expect):
                 if any(part.judges(written)):
-                    is_listed = part.key is not None and part.key.many
-                    return (*path, *place, *(inner[:1] if is_listed else inner))
+                    is_listed = isinstance(inner[-1], int)
+                    return (*path, *place, *(inner[:-1] if is_listed else inner))
     return None
 
 

@@ -125,7 +125,10 @@ _WRITTEN_IN = {
     "pii": "guardrails",
     "drift": "baseline",
 }
-"""Where `expect` holds the checks whose label does not say all that they demand."""
+"""Where `expect` holds the checks whose label does not say all that they demand.
+
+A kind that is not here, such as that of a package, may be the name of its section.
+"""
 
 _TURN = re.compile(r"turn \d+: ")
 _NUMBER = re.compile(r" #\d+$")
@@ -142,10 +145,12 @@ def is_other_demand(
     """
     if check.kind == "drift" and before.baseline != after.baseline:
         return True
-    section = _WRITTEN_IN.get(check.kind)
-    if config is None or section is None:
+    turn, section = _TURN.match(check.label), _WRITTEN_IN.get(check.kind)
+    if config is None or (section is None and turn):
         return False
-    turn = _TURN.match(check.label)
+    if section is None:
+        own = [f"tests[{known}].expect.{check.kind}" for known in (test, _ROW.sub("", test))]
+        return any(_is_in(change.path, place) for change in config.changes for place in own)
     name = _NUMBER.sub("", check.label[turn.end() :] if turn else check.label)
     # Follow-up messages have no names: a conversation is compared as a whole.
     place = "conversation" if turn else f"expect.{section}"
@@ -158,11 +163,12 @@ def is_other_demand(
         places.append(f"files.{name}")
     # A place that changed is one of these, holds it, or is held by it.
     pairs = ((change.path, place) for change in config.changes for place in places)
-    return any(
-        outer == inner or inner.startswith((f"{outer}.", f"{outer}["))
-        for pair in pairs
-        for outer, inner in (pair, pair[::-1])
-    )
+    return any(_is_in(*pair) or _is_in(*pair[::-1]) for pair in pairs)
+
+
+def _is_in(inner: str, outer: str) -> bool:
+    """Return whether a place is another one, or in it."""
+    return outer == inner or inner.startswith((f"{outer}.", f"{outer}["))
 
 
 def _document(text: str) -> Any:

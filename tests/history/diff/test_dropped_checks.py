@@ -131,11 +131,21 @@ def test_another_demand_is_another_check(history: History, other: dict[str, Any]
     assert diff_of(history, before, after).change is Change.UNCHANGED
 
 
-def test_a_demand_that_was_rewritten_is_another_check(history: History) -> None:
+@pytest.mark.parametrize(
+    ("kind", "label", "expect"),
+    [
+        ("tool_called", "lookup", lambda it: {"toolCalls": [{"tool": "lookup", "argsMatch": it}]}),
+        ("polite", "polite", lambda it: {"polite": {"words": it}}),
+        ("polite", "polite", lambda it: {"polite": [it]}),
+    ],
+)
+def test_a_demand_that_was_rewritten_is_another_check(
+    history: History, kind: str, label: str, expect: Callable[[Any], Any]
+) -> None:
     names = "rewritten", "same"
     for order, (run_name, make) in enumerate((("before", Make.passed), ("after", Make.failed))):
         tests = [
-            {"name": name, "expect": {"toolCalls": [{"tool": "lookup", "argsMatch": {"id": id_}}]}}
+            {"name": name, "expect": expect({"id": id_})}
             for name, id_ in zip(names, (order, 0), strict=True)
         ]
         run = history.run(run_name)
@@ -144,7 +154,7 @@ def test_a_demand_that_was_rewritten_is_another_check(history: History) -> None:
             config=json.dumps({"config": {"tests": tests}, "files": {}}),
             config_hash=f"{order}" * 12,
         )
-        found = (Make.failed(label="never"), make("tool_called", "lookup"))
+        found = (Make.failed(label="never"), make(kind, label))
         for name in names:
             for number in range(1, 6):
                 run.execution(name, repeat=number, assertions=found)
