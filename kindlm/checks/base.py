@@ -232,6 +232,7 @@ class CheckSection(ExpectSection, Check):
     Code that has values which no file could hold makes it with `model_construct`.
     """
 
+    # pydantic has to know them as class variables; their values are those of `Check`.
     kind: ClassVar[str]
     reads: ClassVar[Reads]
     about_tools: ClassVar[bool]

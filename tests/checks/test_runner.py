@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from evaluated import awaited, demand, evaluated, nobody
 
-from kindlm.checks.base import AskingCheck, Check, all_checks, kinds, passed
+from kindlm.checks.base import AskingCheck, Check, all_checks, kinds, passed, sections
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -203,6 +203,11 @@ def test_no_two_checks_have_the_same_kind() -> None:
     found = [kind for check in all_checks() for kind in check.kinds()]
     assert len(found) == len(set(found)) > 30
     assert kinds() == {*found}
+
+
+def test_no_two_sections_have_the_same_key() -> None:
+    keys = [section.key.name for section in sections()]
+    assert len(keys) == len({*keys}) > 5
 
 
 class TurnsSeen(Check):
