@@ -51,7 +51,7 @@ async def may_read(datasette: Datasette, actor: dict[str, Any] | None, database:
         resource = TableResource(database=database, table="contents")
         allowed: bool = await datasette.allowed(action="view-table", resource=resource, actor=actor)
         return allowed
-    # Before 1.0: who is told nothing about a table is asked about its database.
+    # Before 1.0: without a rule about a table, the rule about its database counts.
     from datasette.utils.asgi import Forbidden  # type: ignore[import-untyped]
 
     wanted = [("view-table", (database, "contents")), ("view-database", database), "view-instance"]

@@ -266,7 +266,7 @@ def configured(threshold: float | None) -> dict[str, Any]:
 
 
 def regression_threshold(datasette: Datasette, database: str) -> float | None:
-    """Return how far a mean score may fall before that is a regression; None if nobody says so."""
+    """Return how far a mean score may fall before that is a regression; None if it is not set."""
     # Since 1.0 what is said for all databases counts only for those of which nothing is said.
     found = datasette.plugin_config(_PLUGIN, database=database) or datasette.plugin_config(_PLUGIN)
     value = found.get(_THRESHOLD) if isinstance(found, dict) else None
@@ -280,7 +280,7 @@ def metadata_of(datasette: Datasette) -> dict[str, Any]:
     return {"databases": {name: merged(described(), settings()) for name in histories(datasette)}}
 
 
-async def tell(datasette: Datasette) -> None:
+async def describe(datasette: Datasette) -> None:
     """Tell a Datasette since 1.0 of all histories, as it starts."""
     if not hasattr(datasette, "set_resource_metadata"):
         return
@@ -288,9 +288,9 @@ async def tell(datasette: Datasette) -> None:
         _configure(datasette, name)
         for table, found in described()["tables"].items():
             await _describe(datasette, name, table, found)
-        for query, told in QUERIES.items():
+        for query, saved in QUERIES.items():
             if await datasette.get_query(name, query) is None:
-                await datasette.add_query(name, query, told["sql"], title=told["title"])
+                await datasette.add_query(name, query, saved["sql"], title=saved["title"])
 
 
 def _configure(datasette: Datasette, database: str) -> None:

@@ -32,7 +32,7 @@ from markupsafe import Markup, escape
 
 from kindlm.browse import routes
 from kindlm.browse.access import histories, is_about_history, is_history, may_read
-from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, metadata_of, tell
+from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, describe, metadata_of
 from kindlm.browse.routes import PREFIX, Addresses
 from kindlm.reports.untrusted import Escapes, visible
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
 _HANDLERS = ("openColumnChooser()",)
-"""What attributes of templates of Datasette 1.0 call; handlers can not be given a nonce."""
+"""What attributes of templates of Datasette 1.0 call; handlers cannot be given a nonce."""
 
 _SCRIPT = re.compile(r"<script(?=[\s>])", re.IGNORECASE)
 
@@ -49,7 +49,7 @@ _nonce: ContextVar[str | None] = ContextVar("kindlm_nonce", default=None)
 
 @contextmanager
 def page_nonce() -> Iterator[str]:
-    """Give the scripts of the page that is made meanwhile a new nonce, which nobody can guess."""
+    """Give the scripts of the page that is made meanwhile a new nonce, which cannot be guessed."""
     nonce = secrets.token_urlsafe(16)
     # Plugins can ask Datasette for another page while they make one.
     before = _nonce.set(nonce)
@@ -245,10 +245,10 @@ def get_metadata(datasette: Datasette) -> dict[str, Any]:
 
 @hookimpl  # type: ignore[untyped-decorator]
 def startup(datasette: Datasette) -> Any:
-    """Return what tells a Datasette since 1.0 the same."""
+    """Return what describes the tables to a Datasette since 1.0."""
 
     async def started() -> None:
-        await tell(datasette)
+        await describe(datasette)
 
     return started
 

@@ -1,4 +1,4 @@
-"""Serving the history with Datasette, in this process, until it is told to stop.
+"""Serving the history with Datasette, in this process, until it is stopped.
 
 A web site can let its own name point to 127.0.0.1 once its page is open ("DNS rebinding"), and a
 browser then takes what is served here for a part of that site. Requests that browsers send on its
@@ -138,7 +138,7 @@ def make_datasette(database: Path, regression_threshold: float | None = None) ->
 
     from kindlm.browse import plugin
 
-    # Installed, it is found by its entry point; Datasette may have been told not to look.
+    # Installed, it is found by its entry point; Datasette may be configured not to look.
     if not pm.is_registered(plugin):
         pm.register(plugin, name="kindlm")
     # With rich, Datasette prints all variables at each error, also of a question that is no SQL:
@@ -189,8 +189,8 @@ def serve(
 def _can_be_followed(database: Path) -> bool:
     """Tell whether what is appended to the file can be seen: that takes a file beside it.
 
-    In a folder that is read-only there is none, and nobody who appends. There the file is read as
-    one that never changes, which Datasette calls immutable; it looks into no write-ahead log.
+    A folder that is read-only has no such file, and no run is recorded there. So the file is read
+    as one that never changes, which Datasette calls immutable; it looks into no write-ahead log.
     """
     address = f"{database.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(address, uri=True)) as connection:
@@ -217,7 +217,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 def _not_listening(place: str, error: OSError) -> KindlmError:
     hint = "Choose another --port, or leave it out to get a free one."
-    # No other port helps where it is the host that is none, or none of this machine.
+    # No other port helps if the host does not exist, or is not this machine.
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
     return KindlmError(

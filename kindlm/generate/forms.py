@@ -3,8 +3,7 @@
 The statements are always the same ones, whatever was planned. Nothing of the plan stands anywhere
 but inside string literals: also comments are all ours. Only a literal is safe in code; bounding a
 text or making it one line is not enough. Literals of Python are written as its formatters write
-them, so that nobody reformats a generated file: in double quotes unless single ones save escapes,
-and long ones in parts.
+them: in double quotes unless single ones save escapes, and long ones in parts.
 """
 
 from __future__ import annotations
@@ -60,15 +59,6 @@ def keyed(before: str, text: str, indent: str) -> Iterator[str]:
     first, *others = _yaml_parts(text, WIDTH - len(indent) - max(len(before), 4))
     yield f"{indent}{before}{first}"
     yield from (f"{indent}    {line}" for line in others)
-
-
-def docstring_lines(text: str, room: int) -> list[str]:
-    """Return the lines of a text, of one line itself, as they can stand in a docstring.
-
-    It holds no quotes that could end it, and nothing that could be taken for an escape.
-    """
-    harmless = text.replace('"', "'").replace("\\", "/")
-    return [part.strip() for part in _parted(harmless, room, str) if part.strip()]
 
 
 def width_of(text: str) -> int:
@@ -183,7 +173,13 @@ def python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
 
 
 def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
-    lines = docstring_lines(text, WIDTH - len(indent) - len('"""""".'))
+    """Return the lines of a docstring that begins with a text of one line.
+
+    It holds no quotes that could end it, and nothing that could be taken for an escape.
+    """
+    harmless = text.replace('"', "'").replace("\\", "/")
+    room = WIDTH - len(indent) - len('"""""".')
+    lines = [part.strip() for part in _parted(harmless, room, str) if part.strip()]
     if lines[-1][-1] not in ".!?":
         lines[-1] += "."
     lines[0] = f'"""{lines[0]}'

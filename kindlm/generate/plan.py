@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ _FEWEST = 2
 
 
 def parse_categories(text: str | None) -> Result[tuple[str, ...]]:
-    """Return the categories of a list such as `edge,tone`, in our order; all if there is none."""
+    """Return the categories of a list such as `edge,tone`, in our order; all without a list."""
     if text is None:
         return Ok(tuple(CATEGORIES))
     names = [name.strip().lower().replace("_", "-") for name in text.split(",") if name.strip()]
@@ -52,18 +53,14 @@ def parse_categories(text: str | None) -> Result[tuple[str, ...]]:
     return Ok(tuple(name for name in CATEGORIES if name in names))
 
 
-def shares(count: int, categories: Sequence[str]) -> dict[str, int]:
-    """Return how many of `count` scenarios each category gets: one after the other, in turn."""
-    whole, left = divmod(count, len(categories))
-    return {name: whole + (at < left) for at, name in enumerate(categories)}
-
-
 def wanted(count: int, categories: Sequence[str]) -> dict[str, int]:
     """Return how many scenarios are asked for in each category: its share, two at least.
 
-    Categories that get none are not asked for.
+    The `count` scenarios are dealt to the categories in turn. Those that get no scenario are left
+    out.
     """
-    dealt = shares(count, categories)
+    whole, left = divmod(count, len(categories))
+    dealt = {name: whole + (at < left) for at, name in enumerate(categories)}
     return {name: max(_FEWEST, share) for name, share in dealt.items() if share}
 
 
@@ -116,16 +113,9 @@ def in_turn(
     scenarios: Sequence[PlannedScenario], categories: Sequence[str], count: int
 ) -> list[PlannedScenario]:
     """Return `count` scenarios, taken from each category in turn, in the order of categories."""
-    taken = list(_dealt(scenarios, categories))[:count]
-    return sorted(taken, key=lambda each: categories.index(each.category))
-
-
-def _dealt(
-    scenarios: Sequence[PlannedScenario], categories: Sequence[str]
-) -> Iterator[PlannedScenario]:
     piles = [[each for each in scenarios if each.category == name] for name in categories]
-    for row in range(max(map(len, piles), default=0)):
-        yield from (pile[row] for pile in piles if row < len(pile))
+    dealt = (scenario for row in zip_longest(*piles) for scenario in row if scenario is not None)
+    return sorted(islice(dealt, count), key=lambda each: categories.index(each.category))
 
 
 Form = Literal["python", "yaml"]
@@ -136,7 +126,7 @@ class Order:
     """What is to be written.
 
     `agent` is asked what it is for; `written_agent` is its URL as the files name it, if the
-    configuration does not. Files are written into `folder`, whose paths are told from `root`.
+    configuration does not. Files are written into `folder`, and named relative to `root`.
     """
 
     count: int
@@ -179,7 +169,7 @@ _MOST_RULES = 5
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The scenarios of a plan that can be written, and why others can not."""
+    """The scenarios of a plan that can be written, and why others cannot."""
 
     scenarios: tuple[PlannedScenario, ...] = ()
     left_out: tuple[str, ...] = ()

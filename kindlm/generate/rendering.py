@@ -23,8 +23,8 @@ from kindlm.scenarios.load import Surroundings, load_scenarios
 def free_name(stem: str, suffix: str, taken: Collection[str], folder: Path, *, force: bool) -> str:
     """Return the first name that is free: `stem.suffix`, else with a number.
 
-    Names that are `taken` are not; files in the folder are left alone unless `force` is set. Case
-    does not tell names apart, since it does not on all file systems.
+    Names that are `taken` are not; files in the folder are left alone unless `force` is set. Names
+    that differ only in case count as one, as they do on some file systems.
     """
     there: set[str] = set()
     if not force and folder.is_dir():
@@ -38,7 +38,7 @@ def check_folder(folder: Path) -> None:
     """Make sure that files can be written into a folder; nothing of that stays.
 
     Raises:
-        OSError: they can not.
+        OSError: they cannot.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
@@ -55,7 +55,7 @@ def write_file(file: Path, text: str, *, force: bool) -> Path:
     """Write a text into a file and return it; into one with a number if it came up meanwhile.
 
     Raises:
-        OSError: it can not be written.
+        OSError: it cannot be written.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     taken: list[str] = []
@@ -114,7 +114,7 @@ def profile_text(profile: AgentProfile) -> str:
     return "\n".join([*lines, *keyed("tone: ", profile.tone, "")]) + "\n"
 
 
-# A file alone can not be loaded: its tests need an agent, which is not called here.
+# A file alone cannot be loaded: its tests need an agent, which is not called here.
 _CONFIGURATION = '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1"\n'
 
 

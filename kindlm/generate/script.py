@@ -131,9 +131,9 @@ _PROFILE_FILE = "agent-profile.yaml"
 class GenerationScript:
     """Asks the agent and the model, and writes the files; implements `suite.Script`.
 
-    `generated` is what came of it, None unless files were written; `is_unheard` tells that the
-    agent did not answer. `redact` takes secrets out of
-    texts: an agent may repeat the key that it was called with, and files are read by others.
+    `generated` is what came of it, None unless files were written; `is_unheard` says that the
+    agent did not answer. `redact` removes secrets from texts: an agent may repeat the key that it
+    was called with, and files are read by others.
     `model` is the name of the one that plans; `tell` shows what is being done, which may take long.
     """
 
@@ -257,9 +257,11 @@ class GenerationScript:
         left_out = (*plan.left_out, *(f"{name}: {why}" for name, why in problems.items()))
         if not sound:
             return _nothing_planned(left_out)
-        told = write_file(order.folder / _PROFILE_FILE, profile_text(profile), force=order.force)
+        profile_file = write_file(
+            order.folder / _PROFILE_FILE, profile_text(profile), force=order.force
+        )
         written = tuple(self._write_one(stage, file) for file in sound)
-        self.generated = Generated(told, written, left_out)
+        self.generated = Generated(profile_file, written, left_out)
         return None
 
     def _write_one(self, stage: Stage, file: RenderedFile) -> WrittenFile:
@@ -301,7 +303,7 @@ def _nothing_planned(left_out: Sequence[str]) -> KindlmError:
 
 
 def not_written(error: OSError) -> KindlmError:
-    """Return the error of files that can not be written."""
+    """Return the error of files that cannot be written."""
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"The tests can not be written: {error.strerror or error} ({error.filename}).",

@@ -130,7 +130,7 @@ class Called:
 
     @property
     def commanded(self) -> bool:
-        """Whether a program was started, which is told nothing but its command line."""
+        """Whether a program was started: it gets its command line and no message."""
         return self.view.provider == "command"
 
 
@@ -162,7 +162,7 @@ def attempts_of(
 ) -> tuple[Attempt, ...]:
     """Return the attempts of an execution, masked; one without calls has at least its messages.
 
-    `ended` are the numbers of those that ended: in some of them nobody may have been called.
+    `ended` are the numbers of attempts that ended, also of those without any call.
     """
     # A command is sent no message: that of the record is empty.
     said = tuple(

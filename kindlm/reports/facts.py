@@ -160,7 +160,7 @@ def next_command(view: RunView) -> str:
 
 
 def _show_failing(view: RunView) -> str | None:
-    """Return what shows the first execution that did not pass, None if there is none."""
+    """Return the command that shows the first execution that did not pass, None if all did."""
     broken = False
     for test in view.tests():
         broken = broken or bool(test.broken_limits)
@@ -169,7 +169,7 @@ def _show_failing(view: RunView) -> str | None:
         for execution in view.executions(test):
             if execution.status in ("failed", "errored"):
                 return show_command(execution.id)
-    # Every repeat passed, and a test did not: the details tell of all of them.
+    # Every repeat passed, but a test did not: the details show all of them.
     return f"{show_run(view)} --verbose" if broken else None
 
 
@@ -225,8 +225,8 @@ def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
         then_gate = view.gates_then.get((suite.id, gate.name))
         if then_gate is None or then_gate.passed is gate.passed:
             continue
-        told = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
-        was = f"{'passed' if told.passed else 'failed'} then: {comparison(told)}"
+        earlier = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
+        was = f"{'passed' if earlier.passed else 'failed'} then: {comparison(earlier)}"
         yield f"Gate {gate.name} of {one_line(suite.name)} {was}."
 
 
@@ -243,8 +243,8 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
     waiting = max(missing - summary.executions.pending, 0)
     executions = summary.executions + StatusCounts(pending=waiting)
     running = summary.executions.pending if view.status == "running" else 0
-    told = tally(executions, pending, running=running)
-    yield "executions", f"{executions.total:,}: {told}"
+    by_status = tally(executions, pending, running=running)
+    yield "executions", f"{executions.total:,}: {by_status}"
     if executions.pass_rate is not None:
         interval = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
         low, high = map(percent, interval)

@@ -65,7 +65,7 @@ def score(value: float) -> str:
 
 
 def score_of_limit(value: float, least: float) -> str:
-    """Return a score and what it needs, with as many decimals as tell it apart where it is less."""
+    """Return a score and what it needs; a score below it has enough decimals to look so."""
     for decimals in range(2, _MOST_DECIMALS + 1):
         shown, needed = f"{value:.{decimals}f}", f"{least:.{decimals}f}"
         if value >= least or shown != needed:
@@ -138,11 +138,11 @@ def pass_rate_text(found: RepeatStatistics) -> str:
 
 def chances_text(found: RepeatStatistics) -> str:
     """Return the chances of several tries, 2 of them and as many as there were."""
-    told = []
+    parts = []
     for k in dict.fromkeys((2, found.n)):
         at, hat = percent(found.pass_at[k - 1]), percent(found.pass_hat[k - 1])
-        told.append(f"pass@{k} {at}, pass^{k} {hat}")
-    return ", ".join(told)
+        parts.append(f"pass@{k} {at}, pass^{k} {hat}")
+    return ", ".join(parts)
 
 
 def score_text(score: ScoreStatistics, confidence: float) -> str:

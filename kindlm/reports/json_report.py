@@ -53,7 +53,7 @@ def verdicts_json(found: TwoVerdicts | None) -> dict[str, Any] | None:
 
 
 def repeats_json(found: RepeatStatistics | None) -> dict[str, Any] | None:
-    """Return what the repeats of a test tell, None where it was tested once or never."""
+    """Return what the repeats of a test show, None for a test with fewer than two."""
     if found is None:
         return None
     scores = found.score

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
-from kindlm.history.rows import AssertionView, SuiteView, TestView
+from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Outcome, Status
@@ -28,7 +28,6 @@ from kindlm.reports.facts import (
     FailedAssertion,
     FailedExecution,
     Findings,
-    Unsettled,
     assertion_name,
     findings_of,
     retried_findings_of,
@@ -48,7 +47,7 @@ _INVALID = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\uf
 def escaped(text: str) -> str:
     r"""Return a text with the characters that XML 1.0 cannot hold written out, such as `#x1B`.
 
-    So are those that nobody is meant to see, such as marks that change the direction of a text.
+    So are invisible ones, such as marks that change the direction of a text.
     `\r\n` is a line break.
     """
     kept = text.replace("\r\n", "\n")
@@ -142,10 +141,10 @@ class _JunitReport:
         xml = XmlWriter(out)
         broken = [suite for suite in view.suites if suite.error_code is not None]
         groups = [group for suite in view.suites for group in _groups(view, suite)]
-        lacking = len(_lacking(view))
+        lacking = view.group.lacking if view.group is not None else []
         # The shards say more exactly what a group lacks.
         without = None if lacking else unsettled(view)
-        errored = len(broken) + lacking + (without is not None)
+        errored = len(broken) + len(lacking) + (without is not None)
         counts = sum((group.counts for group in groups), StatusCounts(errored=errored))
         seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
         attributes = {
@@ -161,9 +160,11 @@ class _JunitReport:
             for suite in broken:
                 _write_broken(suite, xml)
             if lacking:
-                _write_lacking(view, xml)
+                shards = [(f"shard {shard}", how) for shard, how in lacking]
+                _write_problems(view, _SHARDS, shards, "GROUP_INCOMPLETE", xml)
             if without is not None:
-                _write_unsettled(view, without, xml)
+                ended = [("came to its end", without.message)]
+                _write_problems(view, _RUN, ended, without.code, xml)
             _write_gates(view, xml)
         xml.end()
 
@@ -306,7 +307,8 @@ def _error_attributes(error: FailedExecution) -> dict[str, str]:
 
 def _details(test: TestView, finding: FailedAssertion) -> str:
     assertion = finding.assertion
-    said = (assertion.message or _score_text(assertion))[:_TEXT]
+    score = f"score {assertion.score}, needs {assertion.threshold}"
+    said = (assertion.message or score)[:_TEXT]
     return f"{said}\n{_place(test, assertion.line)}"
 
 
@@ -314,10 +316,6 @@ def _place(test: TestView, line: int | None = None) -> str:
     """Return where something is asked for; the schema of Jenkins has no attribute for it."""
     line = test.line if line is None else line
     return test.file if line is None else f"{test.file}:{line}"
-
-
-def _score_text(assertion: AssertionView) -> str:
-    return f"score {assertion.score}, needs {assertion.threshold}"
 
 
 def _error_details(error: FailedExecution) -> str:
@@ -347,28 +345,19 @@ def _write_broken(suite: SuiteView, xml: XmlWriter) -> None:
             xml.leaf("error", {"message": first, "type": suite.error_code or ""}, message)
 
 
-def _lacking(view: RunView) -> list[tuple[str, str]]:
-    return view.group.lacking if view.group is not None else []
+def _write_problems(
+    view: RunView, name: str, problems: list[tuple[str, str]], kind: str, xml: XmlWriter
+) -> None:
+    """Write what a run or a group lacks as errors, so that readers do not take a part for all.
 
-
-def _write_lacking(view: RunView, xml: XmlWriter) -> None:
-    """Write the shards that are not here or did not finish, as errors: else nobody would see it."""
-    lacking = _lacking(view)
-    counts = StatusCounts(errored=len(lacking))
-    with xml.element("testsuite", _suite_attributes(view, _SHARDS, counts, 0.0)):
-        for shard, how in lacking:
-            testcase = {"name": f"shard {shard}", "classname": _SHARDS, "time": _time(0)}
+    `problems` are names of test cases and messages.
+    """
+    counts = StatusCounts(errored=len(problems))
+    with xml.element("testsuite", _suite_attributes(view, name, counts, 0.0)):
+        for case, message in problems:
+            testcase = {"name": case, "classname": name, "time": _time(0)}
             with xml.element("testcase", testcase):
-                xml.leaf("error", {"message": how, "type": "GROUP_INCOMPLETE"})
-
-
-def _write_unsettled(view: RunView, without: Unsettled, xml: XmlWriter) -> None:
-    """Write as an error that the run has no verdict: else what ran would be taken for all."""
-    counts = StatusCounts(errored=1)
-    with xml.element("testsuite", _suite_attributes(view, _RUN, counts, 0.0)):
-        testcase = {"name": "came to its end", "classname": _RUN, "time": _time(0)}
-        with xml.element("testcase", testcase):
-            xml.leaf("error", {"message": without.message, "type": without.code})
+                xml.leaf("error", {"message": message, "type": kind})
 
 
 def _write_gates(view: RunView, xml: XmlWriter) -> None:

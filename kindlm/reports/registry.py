@@ -31,7 +31,7 @@ _ALIASES = {"pretty": "terminal"}
 class ReportOptions:
     """How a report is to look. `database` is the path of the history as the user knows it.
 
-    `named` tells that the user named it, and has to name it again. `first` is what has to be typed
+    `named` says that the user named it, and has to name it again. `first` is what has to be typed
     before anything else can be done with the run. `folder` is where the project lies inside its
     repository, as a path with slashes, empty at its top. `regression_threshold` is how far a mean
     score may fall before that is a regression, None for the default.

@@ -108,7 +108,7 @@ def _result(
     return {
         "ruleId": rule.id,
         "ruleIndex": list(kinds).index(assertion.kind),
-        # `open`: that nobody could tell. It has no level then (section 3.27.10).
+        # `open`: not decided. Such a result has no level (section 3.27.10).
         "kind": "fail" if decided else "open",
         "level": "error" if decided else "none",
         "message": {"text": _message(test, found)},

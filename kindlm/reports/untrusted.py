@@ -1,7 +1,7 @@
 """Text that models, tools and agents wrote, made safe to print on a terminal, or in JSON.
 
 A reply can hold escape sequences that move the cursor, recolour the screen, retitle the window or
-fill the clipboard, and characters that change the order in which text is read or that nobody sees.
+fill the clipboard, and characters that are invisible or change the order in which text is read.
 All of them are written out before they reach a terminal, and nothing is printed at full length.
 """
 

@@ -156,7 +156,7 @@ def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
 def _config(
     db: sqlite3.Connection, suite: SuiteView
 ) -> tuple[Mapping[str, Any], Literal["erased", "withheld"] | None]:
-    """Return the configuration as it was recorded, {} where there is none; and why it is gone."""
+    """Return the configuration as recorded, {} if it is missing; and why it is gone."""
     row = db.execute(_CONFIG, (suite.id,)).fetchone()
     if row is not None and row[0] is None:
         return {}, "erased" if row[1] is None else "withheld"
@@ -173,7 +173,7 @@ def _stated(value: Any) -> Any:
 
 
 def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return a part of a recorded document, {} where that is none: it may be of any origin."""
+    """Return a part of a recorded document, {} if it is no object: any program may have made it."""
     for name in names:
         part = document.get(name)
         document = part if isinstance(part, dict) else {}
@@ -289,8 +289,8 @@ _FINISHED_RUNS = """
  WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
 """
 
-# Which runs are listed is found first: only of them are the calls read. One more is, to tell what
-# changed in the oldest of them.
+# The listed runs are found first, so that only their calls are read. One more run is read: it shows
+# what changed in the oldest of them.
 _LISTED_RUNS = f"""
 WITH listed AS MATERIALIZED (
   SELECT r.id, s.id AS suite, {RUN_LABEL} AS label, r.shard, r.group_id, r.started_at,

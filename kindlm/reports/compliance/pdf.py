@@ -57,7 +57,7 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
 
     Characters that the font does not have are shown as the replacement character, or as `?` where
     there is a font for Latin letters alone. A document whose
-    tables no page holds has its rows as text. An error tells that the extra is not installed, or
+    tables no page holds has its rows as text. An error says that the extra is not installed, or
     that no PDF can be made of the document.
     """
     required = require_pdf()

@@ -229,6 +229,6 @@ def _when(at: str) -> Markup:
 def _text(value: object) -> str:
     text = "" if value is None else str(value)
     if value is not None and not isinstance(value, int | float | Collection):
-        # Functions and the like: Python tells where in memory they are, another place each time.
+        # Functions and the like: Python shows their address in memory, another one each time.
         raise TypeError(f"a value of type {type(value).__name__} can not be shown")
     return visible(text)

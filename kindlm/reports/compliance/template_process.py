@@ -48,7 +48,7 @@ _NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
 class TemplateFailedError(Exception):
-    """A template can not be rendered; the text says why."""
+    """A template cannot be rendered; the text says why."""
 
 
 def render_apart(source: str, facts: Mapping[str, Any], limits: Limits = LIMITS) -> str:

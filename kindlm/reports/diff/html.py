@@ -90,7 +90,7 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Tests of one kind: some told in full, some only listed, and how many more there are."""
+    """Tests of one kind: some shown in full, some only listed, and how many more there are."""
 
     look: Look
     mood: str

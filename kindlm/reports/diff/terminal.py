@@ -40,7 +40,7 @@ from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
 _TOLD = 20
-"""So many tests are told in full; nobody reads more in a terminal."""
+"""How many tests are shown in full."""
 
 _LISTED = 20
 _CALLS = 20

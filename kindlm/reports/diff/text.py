@@ -41,7 +41,7 @@ class Headline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How tests of a kind are shown; what changed inside them is told unless they are `listed`."""
+    """How tests of a kind are shown; what changed inside them is shown unless they are `listed`."""
 
     title: str
     sign: str
@@ -80,7 +80,7 @@ def headline_of(diff: RunDiff) -> Headline:
         for kind in (Kind.ERASED, Kind.OTHER_CHECKS)
         for test in diff.kinds.get(kind, ())
     ):
-        # Whether it does the same can not be told any more.
+        # Whether the behaviour is the same is no longer known.
         word, good = "SAME RESULTS", None
     if good and (diff.kinds.get(Kind.NEW_FAILING) or diff.not_comparable):
         # Nothing got worse, and not all is well or known.

@@ -27,7 +27,7 @@ _SHAPES = {
     "unsure": "M0,-6l6,10h-12z",
     "soft": "M-3,-3h6v6h-6z",
 }
-"""A dot, a diamond, a triangle, a square around 0,0: told apart without their colours, too."""
+"""A dot, a diamond, a triangle, a square around 0,0: distinct without their colours, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
         yield "Answers", f"{execution.answers:,}"
         if execution.latency_ms:
             yield "Time of answers", duration(execution.latency_ms)
-    # Of one that errored before any answer there is nothing to tell.
+    # An execution that errored before any answer has no tokens to show.
     if execution.input_tokens or execution.output_tokens:
         tokens = f"{execution.input_tokens or 0:,} in, {execution.output_tokens or 0:,} out"
         yield "Tokens", tokens

@@ -34,7 +34,7 @@ _EXPLAINED = 50
 
 
 def run_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> Document | None:
-    """Return the page of a run or a group of shards, None if there is none of that name.
+    """Return the page of a run or a group of shards, None if no run has that name.
 
     Of a group whose shards are not parts of one run it says why.
 

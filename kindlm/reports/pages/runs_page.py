@@ -32,7 +32,7 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
         name: query[name] for name in ("suite", "label", "branch", "status") if query.get(name)
     }
     number = page_number(query.get("page"))
-    # One more tells whether there are older ones.
+    # One more shows whether there are older ones.
     wanted = RunFilter(
         suite=given.get("suite"),
         label=given.get("label"),
@@ -78,7 +78,7 @@ def _before(listed: Sequence[Run]) -> Iterator[tuple[str, str]]:
 
 
 def page_number(written: str | None) -> int:
-    """Return the number of a page as it was asked for, the first one if that is none."""
+    """Return the number of a page as it was asked for, 1 if that is no number."""
     if written is None or not written.isascii() or not written.isdigit() or len(written) > 6:
         return 1
     return max(int(written), 1)

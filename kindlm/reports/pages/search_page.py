@@ -47,7 +47,7 @@ def search_page(db: sqlite3.Connection, index: SearchIndex, query: Mapping[str, 
     Raises:
         sqlite3.DatabaseError: The index is damaged.
     """
-    # What nobody sees is no word, and is not to come back in the page.
+    # Invisible characters are no words, and must not come back in the page.
     written = "".join(char if char.isprintable() else " " for char in query.get("q", "")).strip()
     kind = next((each for each in Kind if each.value == query.get("kind")), None)
     findings, problem = _found(db, index, written, kind, _number(query.get("after")))

@@ -27,7 +27,7 @@ from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
 _DETAILED_TESTS = 100
-"""So many tests are told in detail; nobody reads more in a terminal."""
+"""How many tests are shown in detail."""
 
 _FINDINGS = 12
 _WARNINGS = 5
@@ -121,7 +121,7 @@ def _write_assertion(test: TestView, finding: FailedAssertion, page: Page) -> No
 
 
 _EXECUTIONS = 500
-"""So many are told; the others one by one, with `kindlm show`."""
+"""How many are shown; `kindlm show` shows each of the others."""
 
 _BODY = 20_000
 _FAST_MS = 10

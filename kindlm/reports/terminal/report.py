@@ -261,7 +261,7 @@ def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: boo
         page.unbroken(("All tests  ", "dim"), visible(_typed(all_tests, options)))
     if options.database is not None:
         page.unbroken(("History    ", "dim"), visible(options.database))
-    # What was made of another run tells something beside that one.
+    # A run that was made from another one is compared with that one.
     if (earlier := view.info.source_run or view.run_before) is not None:
         compare = f"kindlm diff {earlier} {view.id}"
         page.unbroken(("Compare    ", "dim"), visible(_typed(compare, options)))
