@@ -7,7 +7,7 @@ run. Whatever texts the run holds, the output is one valid JSON document.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, TextIO
@@ -39,42 +39,6 @@ from kindlm.reports.facts import unsettled
 from kindlm.reports.registry import ReportOptions
 from kindlm.reports.untrusted import printed_json
 
-
-def verdicts_json(found: TwoVerdicts | None) -> dict[str, Any] | None:
-    """Return both verdicts on a test, None where there is one."""
-    if found is None:
-        return None
-    return {
-        "n": found.n,
-        "evalview": found.evalview,
-        "kindlm": found.kindlm,
-        "differ": found.differ,
-    }
-
-
-def repeats_json(found: RepeatStatistics | None) -> dict[str, Any] | None:
-    """Return what the repeats of a test show, None for a test with fewer than two."""
-    if found is None:
-        return None
-    scores = found.score
-    return {
-        "n": found.n,
-        "passed": found.passed,
-        "confidence": found.confidence,
-        "passRateInterval": found.interval,
-        "passAtK": found.pass_at,
-        "passHatK": found.pass_hat,
-        "weightedScore": None
-        if scores is None
-        else {
-            "n": scores.n,
-            "mean": scores.mean,
-            "stdDev": scores.std_dev,
-            "interval": scores.interval,
-        },
-    }
-
-
 SCHEMA_VERSION = 1
 
 
@@ -96,7 +60,11 @@ class _JsonReport:
             f"  {printed_json(name)}: {printed_json(value)},\n" for name, value in _head(view)
         )
         out.write('  "tests": [')
-        _write_items(out, (_test_parts(view, test) for test in view.tests()), "\n    ")
+        separator = "\n    "
+        for test in view.tests():
+            out.write(separator)
+            out.writelines(_test_parts(view, test))
+            separator = ",\n    "
         out.write('\n  ],\n  "errors": ')
         out.write(printed_json(_errors(view)))
         out.write("\n}\n")
@@ -255,8 +223,8 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
         "file": test.file,
         "line": test.line,
         "brokenLimits": test.broken_limits,
-        "repeats": repeats_json(repeat_statistics(view.db, test)),
-        "verdicts": verdicts_json(verdicts_of(view.db, test)),
+        "repeats": _repeats(repeat_statistics(view.db, test)),
+        "verdicts": _verdicts(verdicts_of(view.db, test)),
     }
     yield f'{printed_json(head)[:-1]}, "executions": ['
     separator = "\n      "
@@ -264,6 +232,40 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
         yield separator + printed_json(_execution(view, execution))
         separator = ",\n      "
     yield "]}"
+
+
+def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
+    """Return what the repeats of a test show, None for a test with fewer than two."""
+    if found is None:
+        return None
+    scores = found.score
+    return {
+        "n": found.n,
+        "passed": found.passed,
+        "confidence": found.confidence,
+        "passRateInterval": found.interval,
+        "passAtK": found.pass_at,
+        "passHatK": found.pass_hat,
+        "weightedScore": scores
+        and {
+            "n": scores.n,
+            "mean": scores.mean,
+            "stdDev": scores.std_dev,
+            "interval": scores.interval,
+        },
+    }
+
+
+def _verdicts(found: TwoVerdicts | None) -> dict[str, Any] | None:
+    """Return both verdicts on a test, None where there is one."""
+    if found is None:
+        return None
+    return {
+        "n": found.n,
+        "evalview": found.evalview,
+        "kindlm": found.kindlm,
+        "differ": found.differ,
+    }
 
 
 def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
@@ -359,11 +361,3 @@ def _assertion(assertion: AssertionView) -> dict[str, Any]:
         "durationMs": assertion.duration_ms,
         "advisory": assertion.advisory,
     }
-
-
-def _write_items(out: TextIO, items: Iterable[Iterable[str]], indent: str) -> None:
-    separator = indent
-    for item in items:
-        out.write(separator)
-        out.writelines(item)
-        separator = f",{indent}"
