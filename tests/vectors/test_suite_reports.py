@@ -14,7 +14,7 @@ from vector_cases import Departure, known
 
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.compliance import REPORT as COMPLIANCE
+from kindlm.reports.compliance.report import REPORT as COMPLIANCE
 from kindlm.reports.compliance.report import SEPARATOR
 from kindlm.reports.junit_report import REPORT
 from kindlm.reports.registry import ReportOptions
