@@ -21,14 +21,13 @@ from kindlm.testing.faults import (
     FaultPlan,
     FaultTarget,
     faulty_reply,
-    key_echo_headers,
-    key_echo_message,
+    key_echo,
     retry_after,
     without_limits,
 )
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
 from kindlm.testing.node import Node, ScriptError
-from kindlm.testing.player import Played, play
+from kindlm.testing.player import play
 from kindlm.testing.script import FaultRule, Script, builtin_scripts, fault_rules, load_script
 
 if TYPE_CHECKING:
@@ -250,15 +249,11 @@ class App:
     def _answer(self, call: _Call) -> _Outcome:
         due = self._faults.due(_target(call))
         call = replace(call, allowance=due.allowance)
-        if due.fault is not None:
-            answer = _fault_answer(call, due.fault)
-            outcome = (
-                _Outcome(answer, fault=due.fault.kind)
-                if answer is not None
-                else self._served(call, due.fault)
-            )
+        answer = None if due.fault is None else _fault_answer(call, due.fault)
+        if due.fault is not None and answer is not None:
+            outcome = _Outcome(answer, fault=due.fault.kind)
         else:
-            outcome = self._served(call, None)
+            outcome = self._served(call, due.fault)
         if due.delay_s:
             late = replace(outcome.answer, delay_s=outcome.answer.delay_s + due.delay_s)
             return replace(outcome, answer=late, fault=outcome.fault or "latency")
@@ -266,7 +261,7 @@ class App:
 
     def _served(self, call: _Call, fault: Fault | None) -> _Outcome:
         """The answer of the script, or of a fault that keeps to the request's format."""
-        spec = self._model_spec(call.model)
+        spec = next((spec for spec in self._script.models if spec.name == call.model), None)
         refusal = self._refusal(call, spec)
         if refusal is not None:
             return _Outcome(_error(call, refusal))
@@ -281,9 +276,6 @@ class App:
         if isinstance(read, Refusal):
             return _Outcome(_error(call, read))
         return self._played(call, read, reported, fault)
-
-    def _model_spec(self, name: str) -> ModelSpec | None:
-        return next((spec for spec in self._script.models if spec.name == name), None)
 
     def _refusal(self, call: _Call, spec: ModelSpec | None) -> Refusal | None:
         if not call.accepted:
@@ -313,7 +305,10 @@ class App:
             heard = conversation if reply is None else without_limits(conversation)
             parts = call.wire.write(heard, reply or played.reply, reported)
             answer = _delivered(_ok(call, parts, stream=conversation.stream), fault)
-        return _outcome(answer, played, conversation.asks, fault)
+        if played.delay_s:
+            answer = replace(answer, delay_s=played.delay_s)
+        kind = None if fault is None else fault.kind
+        return _Outcome(answer, conversation.asks, played.rule, kind)
 
     def _control(self, request: HttpRequest) -> HttpAnswer:
         """The routes for those who run the server."""
@@ -347,12 +342,6 @@ class App:
         return _json(200, {"script": self._script.name})
 
 
-def _outcome(answer: HttpAnswer, played: Played, asks: Asks, fault: Fault | None) -> _Outcome:
-    if played.delay_s:
-        answer = replace(answer, delay_s=played.delay_s)
-    return _Outcome(answer, asks, played.rule, None if fault is None else fault.kind)
-
-
 def _target(call: _Call) -> FaultTarget:
     text = call.request.body.decode("utf-8", "replace")
     asks: Asks = "agent"
@@ -365,13 +354,12 @@ def _target(call: _Call) -> FaultTarget:
 
 def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:
     """The answer of a fault that does not care what was asked, else None."""
-    extra = retry_after(fault)
     if fault.status is not None:
-        return _error(call, call.wire.status_refusal(fault.status, call.model), extra)
+        refusal = call.wire.status_refusal(fault.status, call.model)
+        return _error(call, refusal, retry_after(fault))
     if fault.echo_key in ("error", "header", "url"):
-        message = key_echo_message(fault, call.key or "")
-        refusal = Refusal(400, "invalid_request_error", message)
-        return _error(call, refusal, key_echo_headers(fault, call.key or ""))
+        message, headers = key_echo(fault, call.key or "")
+        return _error(call, Refusal(400, "invalid_request_error", message), headers)
     if fault.cut in ("before", "headers"):
         return replace(_ok(call, (b"{}",), stream=False), cut=fault.cut)
     if fault.malformed:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kindlm.testing.conversation import CallOut, Conversation, Reply
@@ -36,22 +36,6 @@ class Allowance:
 
 PLENTY = Allowance(left=9999, limit=10_000, reset_s=0.006)
 """What is told where nothing is limited."""
-
-
-class Limit(Protocol):
-    """Counts requests; times are seconds of one clock, and never go back."""
-
-    def take(self, now: float) -> bool:
-        """Whether one more request is allowed, which counts then."""
-        ...
-
-    def wait_s(self, now: float) -> float:
-        """In how many seconds one more request will be allowed."""
-        ...
-
-    def allowance(self, now: float) -> Allowance:
-        """What is left."""
-        ...
 
 
 class SlidingWindow:
@@ -124,6 +108,10 @@ class TokenBucket:
             gained = (now - self._filled_at) * self._rate
             self._tokens = min(self._burst, self._tokens + gained)
         self._filled_at = now
+
+
+Limit = SlidingWindow | TokenBucket
+"""Counts requests; times are seconds of one clock, and never go back."""
 
 
 HUGE_CHARACTERS = 1_000_000
@@ -285,19 +273,11 @@ def without_limits(conversation: Conversation) -> Conversation:
     return replace(conversation, max_tokens=None, stop=(), prefill="")
 
 
-def key_echo_headers(fault: Fault, key: str) -> tuple[tuple[str, str], ...]:
-    """Headers that repeat the key."""
-    shown = encode_key(key, fault.encoding)
-    if fault.echo_key == "header":
-        return (("x-debug-authorization", shown),)
-    if fault.echo_key == "url":
-        return (("link", f"<http://127.0.0.1/help?key={quote(shown, safe='%')}>; rel=help"),)
-    return ()
-
-
-def key_echo_message(fault: Fault, key: str) -> str:
-    """An error message that repeats the key."""
+def key_echo(fault: Fault, key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """An error message and headers, of which one repeats the key."""
     shown = encode_key(key, fault.encoding)
     if fault.echo_key == "url":
-        return f"See http://127.0.0.1/help?key={quote(shown, safe='%')} for this request."
-    return f"The request with the key {shown} could not be served."
+        url = f"http://127.0.0.1/help?key={quote(shown, safe='%')}"
+        return f"See {url} for this request.", (("link", f"<{url}>; rel=help"),)
+    headers = (("x-debug-authorization", shown),) if fault.echo_key == "header" else ()
+    return f"The request with the key {shown} could not be served.", headers
