@@ -21,7 +21,7 @@ import pytest
 import yaml
 from checked_server import LoopbackServer
 
-FEW, MANY = 25, 100
+FEW, MANY = 15, 60
 CONCURRENCY = 4
 EVENTS_EACH = 7
 """Started, requested, responded, three assertions, finished."""

@@ -236,6 +236,18 @@ def test_options_that_follow_resume_are_not_taken_for_a_run(
     assert report["run"]["id"] == the_run(workspace)
 
 
+@pytest.fixture(scope="module")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Workspace, LoopbackServer]]:
+    """A project with a run that has finished, for commands that leave it as it is."""
+    workspace = new_workspace(tmp_path_factory.mktemp("finished"))
+    with serve_orders() as server:
+        write_orders(workspace, server, 1)
+        assert workspace.run("test").returncode == 0
+        yield workspace, server
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -251,10 +263,9 @@ def test_options_that_follow_resume_are_not_taken_for_a_run(
     ],
 )
 def test_what_can_not_be_resumed_is_told_and_calls_nobody(
-    workspace: Workspace, server: LoopbackServer, arguments: tuple[str, ...], message: str
+    finished: tuple[Workspace, LoopbackServer], arguments: tuple[str, ...], message: str
 ) -> None:
-    write_orders(workspace, server, 1)
-    assert workspace.run("test").returncode == 0
+    workspace, server = finished
     since = len(server.requests)
     done = workspace.run("test", *arguments)
     assert done.returncode == 1
@@ -263,9 +274,8 @@ def test_what_can_not_be_resumed_is_told_and_calls_nobody(
     assert len(server.requests) == since
 
 
-def test_a_finished_run_is_not_resumed(workspace: Workspace, server: LoopbackServer) -> None:
-    write_orders(workspace, server, 1)
-    workspace.report()
+def test_a_finished_run_is_not_resumed(finished: tuple[Workspace, LoopbackServer]) -> None:
+    workspace, _ = finished
     run = the_run(workspace)
     done = workspace.run("test", "--resume", run)
     assert done.returncode == 1
