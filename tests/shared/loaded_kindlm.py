@@ -314,7 +314,61 @@ def _compute() -> None:
         sdk_transport._tls_context(sdk_transport._http_library(openai))
 
 
+_FORKS: socket.socket
+"""Where forks that run pytest ask for workers of pytest-xdist."""
+_FORKED: socket.socket
+"""Where the process that is forked hears that."""
+
+
+class _Worker:
+    """A worker of pytest-xdist that was forked, with what execnet needs of `subprocess.Popen`."""
+
+    def __init__(self) -> None:
+        read, stdin = os.pipe()
+        stdout, write = os.pipe()
+        told, teller = os.pipe()
+        request = {
+            "arguments": [],
+            "cwd": str(Path.cwd()),
+            "env": dict(os.environ),
+            "own_session": False,
+            "grace_polls": None,
+            "module": "execnet",
+        }
+        socket.send_fds(_FORKS, [json.dumps(request).encode()], [teller, write, 2, read])
+        for end in (teller, write, read):
+            os.close(end)
+        self.stdin, self.stdout = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
+        self._told = os.fdopen(told, "rb", buffering=0)
+        self.pid = int(self._told.readline())
+
+    def wait(self) -> int:
+        """Wait for its end."""
+        return int(self._told.readline())
+
+    def kill(self) -> None:
+        """End it."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _fork_workers() -> None:
+    """Let execnet have workers forked instead of starting them."""
+    from execnet import gateway_io
+
+    class Forked(gateway_io.Popen2IOMaster):
+        def __init__(self, _: object, execmodel: Any) -> None:
+            self.popen: Any = _Worker()
+            ends = self.popen.stdin, self.popen.stdout
+            gateway_io.Popen2IO.__init__(self, *ends, execmodel=execmodel)
+
+    gateway_io.Popen2IOMaster = Forked  # type: ignore[misc]
+
+
 def _next_request(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    if requests is _FORKED:
+        whole, streams, _, _ = socket.recv_fds(requests, 1 << 18, 4)
+        return json.loads(whole), streams
     size, streams, _, _ = socket.recv_fds(requests, 4, 3)
     if not size:
         return None
@@ -333,12 +387,12 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        ready, _, _ = select.select([requests, ended], [], [])
+        ready, _, _ = select.select([requests, _FORKED, ended], [], [])
         if ended in ready:
             os.read(ended, 4096)
             _tell_ends(told)
-        if requests in ready:
-            if (following := _next_request(requests)) is None:
+        for source in (each for each in (requests, _FORKED) if each in ready):
+            if (following := _next_request(source)) is None:
                 return None
             request, (teller, *streams) = following
             if (pid := os.fork()) == 0:
@@ -346,6 +400,9 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 requests.close()
+                _FORKED.close()
+                if request["module"] != "pytest":
+                    _FORKS.close()
                 for other in (ended, wake, teller, *told.values()):
                     os.close(other)
                 _write_to(streams)
@@ -367,8 +424,8 @@ def _tell_ends(told: dict[int, int]) -> None:
 
 
 def _write_to(streams: Sequence[int]) -> None:
-    """Make these standard output and standard error, as Python does where it starts with them."""
-    for number, stream in enumerate(streams, start=1):
+    """Make these standard output, error and input, as Python does where it starts with them."""
+    for number, stream in zip((1, 2, 0), streams, strict=False):
         os.dup2(stream, number)
         os.close(stream)
     sys.stdout = sys.__stdout__ = _writing(sys.stdout, 1, line_buffering=os.isatty(1))
@@ -389,7 +446,7 @@ def _become(
     grace_polls: int | None,
     module: str,
 ) -> None:
-    """Be `python -m kindlm`, or pytest."""
+    """Be `python -m kindlm`, pytest, or a worker that execnet gives its work."""
     if own_session:
         os.setsid()
     if grace_polls is not None:
@@ -401,6 +458,11 @@ def _become(
     os.environ.update(env)
     time.tzset()
     sys.path[0] = cwd
+    if module == "execnet":
+        exec(eval(sys.stdin.readline()), {"__name__": "__main__"})  # as execnet has Python do it
+        sys.exit()
+    if module == "pytest":
+        _fork_workers()
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
@@ -419,6 +481,7 @@ def _end(code: int | str | None) -> None:
 
 
 if __name__ == "__main__":
+    _FORKS, _FORKED = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     _load()
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
