@@ -32,6 +32,17 @@ _T = TypeVar("_T")
 
 _VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
+_DAMAGE = {11, 26}
+"""SQLITE_CORRUPT and SQLITE_NOTADB, by their numbers: most commands need no SQLite."""
+
+_READERS = (
+    "kindlm.history.",
+    "kindlm.reports.",
+    "kindlm.cli.commands.runs",
+    "kindlm.cli.commands.run_trends",
+)
+"""Modules that take the tables of a history for what kindlm wrote there."""
+
 
 def set_verbose(verbose: bool) -> None:
     """Say whether errors are shown with their codes, details and traces."""
@@ -221,18 +232,6 @@ def _redacted(parts: _Parts, redact: Callable[[str], str]) -> _Parts:
         trace=redact(error.trace) if error.trace else error.trace,
     )
     return _Parts(clean, parts.warning, line if line is None or redact(line) == line else None)
-
-
-_DAMAGE = {11, 26}
-"""SQLITE_CORRUPT and SQLITE_NOTADB, by their numbers: most commands need no SQLite."""
-
-_READERS = (
-    "kindlm.history.",
-    "kindlm.reports.",
-    "kindlm.cli.commands.runs",
-    "kindlm.cli.commands.run_trends",
-)
-"""Modules that take the tables of a history for what kindlm wrote there."""
 
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:

@@ -43,6 +43,14 @@ VERSION = 1
 
 _PIECE = 500
 
+_STREAM = re.compile(r"(run|journal)/[0-9A-Za-z_.-]{1,100}")
+
+_BITS = 63
+"""Bits of the largest integer that SQLite keeps as one."""
+
+_ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
+"""What an event of an attempt is about: `<number>.<attempt>`."""
+
 
 class _StreamLine(LineModel):
     events: Annotated[int, Field(ge=1, le=2**62)]
@@ -208,15 +216,6 @@ def _write_piece(
 
 def _stored_hash(shown: str) -> bytes:
     return SHA256_TAG + bytes.fromhex(shown.removeprefix("sha256:"))
-
-
-_STREAM = re.compile(r"(run|journal)/[0-9A-Za-z_.-]{1,100}")
-
-_BITS = 63
-"""Bits of the largest integer that SQLite keeps as one."""
-
-_ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
-"""What an event of an attempt is about: `<number>.<attempt>`."""
 
 
 def require_known_form(recorded: RecordedEvent) -> None:

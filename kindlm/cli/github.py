@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 _COMMAND = re.compile(r"(?<![^\r\n])[^\S\r\n]*:(:)|##(\[)")
 
+_SUMMARY = "GITHUB_STEP_SUMMARY"
+
+_MOST_BYTES = 1024 * 1024
+"""So much GitHub takes as the summary of a step; of more it shows nothing."""
+
 
 def on_github(environ: Mapping[str, str]) -> bool:
     """Tell whether this is a step of GitHub Actions, or of a service that works like it."""
@@ -101,11 +106,6 @@ def _open_end(text: str) -> str:
         return line.strip()
     hashes = len(line) - len(line.rstrip("#"))
     return "x" + "#" * min(hashes, 2)
-
-
-_SUMMARY = "GITHUB_STEP_SUMMARY"
-_MOST_BYTES = 1024 * 1024
-"""So much GitHub takes as the summary of a step; of more it shows nothing."""
 
 
 def tell_github(

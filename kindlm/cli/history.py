@@ -43,6 +43,11 @@ _MANY_EVENTS = 2_000
 
 _UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 
+_NEEDED = 128 * 1024
+"""Bytes: with less, SQLite can not make the index of its write-ahead log, which readers need."""
+
+_FOR_WANT_OF_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+
 
 def project_here(database: Path | None) -> Project:
     """Return the project of the working directory, whether it has a history or not."""
@@ -316,12 +321,6 @@ def no_execution(wanted: str, view: RunView) -> KindlmError:
 def misused(message: str, command: str) -> KindlmError:
     """Return the error that a command was given what does not go together."""
     return misuse(message, f"How it is used: kindlm {command} --help")
-
-
-_NEEDED = 128 * 1024
-"""Bytes: with less, SQLite can not make the index of its write-ahead log, which readers need."""
-
-_FOR_WANT_OF_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
 def disk_full(path: Path, error: BaseException | None) -> KindlmError | None:

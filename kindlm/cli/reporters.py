@@ -25,6 +25,12 @@ from kindlm.reports.registry import Report, ReportOptions, find_report
 
 _BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
 
+STDOUT = Path("-")
+"""The name that means standard output."""
+
+_NOT_REPLACED = (Path("/dev"), Path("/proc"))
+"""What is found there stands for something that is open already, even where that is a file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
@@ -179,13 +185,6 @@ def _two_on_stdout(names: list[str]) -> KindlmError:
         f"Only one report can go to standard output, not {' and '.join(names)}.",
         f"Give the others a file: --reporter {names[-1]}=FILE",
     )
-
-
-STDOUT = Path("-")
-"""The name that means standard output."""
-
-_NOT_REPLACED = (Path("/dev"), Path("/proc"))
-"""What is found there stands for something that is open already, even where that is a file."""
 
 
 def replaces(path: Path) -> bool:

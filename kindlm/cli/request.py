@@ -31,6 +31,20 @@ from kindlm.suite import Gate, Suite
 RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != "runner"]
 """The options that are recorded with a run, by names that they have in both."""
 
+_GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
+
+_CI_RUNS = (
+    "GITHUB_RUN_ID",
+    "CI_PIPELINE_ID",
+    "CIRCLE_WORKFLOW_ID",
+    "BUILDKITE_BUILD_ID",
+    "BUILD_TAG",
+    "BUILD_BUILDID",
+)
+"""What names a run of a CI service, the same in all its jobs: GitHub, GitLab, CircleCI, Buildkite,
+Jenkins, Azure Pipelines. Without the number of a retry: who repeats only the jobs that failed
+repeats some of the shards, and all of them are one group still."""
+
 
 def parse_gate(text: str) -> Result[float]:
     """Return the pass rate that `--gate` means: 0 to 1 is a fraction, above that percent."""
@@ -201,9 +215,6 @@ def _unknown_model(suites: Iterable[Suite], models: Iterable[str]) -> KindlmErro
     return misuse(f"No model has the id {model!r}.", f"Models are: {', '.join(sorted(known))}")
 
 
-_GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
-
-
 def no_selection(options: TestOptions) -> KindlmError | None:
     """Return what is wrong with options that would change what the resumed run consists of."""
     given = {
@@ -252,19 +263,6 @@ def _files_gone(run: str, gone: Sequence[Path]) -> KindlmError:
         f"Run {run} can not be resumed here: there is no {names}.",
         "Go to the project that it began in, and resume it there; or put the files back.",
     )
-
-
-_CI_RUNS = (
-    "GITHUB_RUN_ID",
-    "CI_PIPELINE_ID",
-    "CIRCLE_WORKFLOW_ID",
-    "BUILDKITE_BUILD_ID",
-    "BUILD_TAG",
-    "BUILD_BUILDID",
-)
-"""What names a run of a CI service, the same in all its jobs: GitHub, GitLab, CircleCI, Buildkite,
-Jenkins, Azure Pipelines. Without the number of a retry: who repeats only the jobs that failed
-repeats some of the shards, and all of them are one group still."""
 
 
 def parse_shard(text: str) -> Result[tuple[int, int]]:

@@ -32,7 +32,6 @@ from kindlm.engine.field_log import FieldLog
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import KindlmError, misuse
 from kindlm.guard import guard
-from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import Plan
 from kindlm.recording.event_files import (
@@ -55,6 +54,8 @@ _log = FieldLog(__name__)
 
 
 _FAIL_FAST = "stopped at the first failure (--fail-fast)"
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def record_and_report(
@@ -192,32 +193,15 @@ def report_run(
         errors = write_reports(reporters, view, look)
         show(errors, console)
         tell_github(view, look, os.environ, console)
-        errors += _write_compliance(request, view, options, look, console)
+        if options.compliance or has_documents(request.suites):
+            # It takes a template engine, and few runs have it.
+            from kindlm.cli.compliance import write_wanted
+
+            of_all, noted = options.compliance, options.warnings
+            errors += write_wanted(
+                request, view, look, console, of_all=of_all, pdf=options.pdf, noted=noted
+            )
         return 0 if view.passed and not errors else 1
-
-
-def _write_compliance(
-    request: RunRequest,
-    view: RunView,
-    options: TestOptions,
-    look: ReportOptions,
-    console: Console,
-) -> list[KindlmError]:
-    """Write the compliance documents that are wanted; return what could not be written."""
-    if not (options.compliance or has_documents(request.suites)):
-        return []
-    # It takes a template engine, and few runs have it.
-    from kindlm.cli.compliance import write_wanted
-
-    return write_wanted(
-        request,
-        view,
-        look,
-        console,
-        of_all=options.compliance,
-        pdf=options.pdf,
-        noted=options.warnings,
-    )
 
 
 def has_documents(suites: Iterable[Suite]) -> bool:
@@ -262,9 +246,6 @@ def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
         f"Run {run} goes on already: {by} holds it.",
         "Wait until it has ended, or end it; then: kindlm test --resume",
     )
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class HeldSignals:

@@ -31,6 +31,14 @@ _WIDEST_NAME = 60
 _LISTED_TESTS = 1_000
 """So many tests are listed; the sums are of all of them."""
 
+_CHARACTERS_PER_TOKEN = 4
+
+_JUDGE_ANSWER = 512
+"""Tokens of the longest answer that judges of a criterion may give."""
+
+_JUDGE_INSTRUCTIONS = 2_000
+"""Characters that a judge is told besides the transcript, the criterion and the rubric."""
+
 
 def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
     """Write the plan of a run that is not run."""
@@ -124,14 +132,6 @@ def _cost(estimate: Estimate) -> str:
         if estimate.cost_usd
         else "unknown"
     )
-
-
-_CHARACTERS_PER_TOKEN = 4
-_JUDGE_ANSWER = 512
-"""Tokens of the longest answer that judges of a criterion may give."""
-
-_JUDGE_INSTRUCTIONS = 2_000
-"""Characters that a judge is told besides the transcript, the criterion and the rubric."""
 
 
 @dataclass(frozen=True, slots=True)

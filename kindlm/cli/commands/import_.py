@@ -47,6 +47,19 @@ from kindlm_store import (
 )
 from kindlm_store.merge import RefusedError
 
+_STDIN = Path("-")
+"""The name that means standard input."""
+
+_RUNS = "SELECT substr(name, 5) FROM streams WHERE name GLOB 'run/*' ORDER BY id"
+
+_LONGEST_HEADER = 64 * 1024 * 1024
+
+_MAKE_ROOM = "Make room on the disk, then import again."
+
+_ANOTHER = (
+    "Import it into the history that the run was recorded in (--db), before the run is resumed."
+)
+
 
 def import_command(
     file: Annotated[
@@ -83,10 +96,6 @@ def import_command(
         note(f"See it with: kindlm show {run}{db_option(db)}", console)
 
 
-_STDIN = Path("-")
-"""The name that means standard input."""
-
-
 @dataclass(frozen=True, slots=True)
 class Imported:
     """What became of a file of events.
@@ -112,10 +121,6 @@ class Imported:
 
 _Take: TypeAlias = Callable[[BinaryIO, Path, Path], Result[Imported]]
 """Takes the events of an opened file, of that name, into a history."""
-
-_RUNS = "SELECT substr(name, 5) FROM streams WHERE name GLOB 'run/*' ORDER BY id"
-
-_LONGEST_HEADER = 64 * 1024 * 1024
 
 
 def import_file(file: Path, project: Project, suite: str | None = None) -> Result[Imported]:
@@ -243,13 +248,6 @@ def _refused(file: Path, error: RefusedError) -> KindlmError:
         f"Nothing of {file} was imported: {stream.replace('/', ' ', 1)}: {reason}.",
         hints[kind],
     )
-
-
-_MAKE_ROOM = "Make room on the disk, then import again."
-
-_ANOTHER = (
-    "Import it into the history that the run was recorded in (--db), before the run is resumed."
-)
 
 
 def import_unwritten(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:

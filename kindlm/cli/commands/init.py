@@ -25,6 +25,22 @@ from kindlm.scenarios.configuration import agent_config
 from kindlm.secrecy import secret_parts
 from kindlm.spelling import TOML
 
+_MODELS = {
+    "openai": ("gpt-4o-mini", "OPENAI_API_KEY"),
+    "anthropic": ("claude-haiku-4-5", "ANTHROPIC_API_KEY"),
+    "ollama": ("llama3.2", None),
+}
+"""The providers, each with a model to begin with and the variable that usually holds the key."""
+
+_DEFAULT = "openai"
+
+_LIKE_A_KEY = re.compile(
+    r"\A(?:sk|pk|rk|gsk|xai|key|hf)[-_]|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{24}"
+)
+"""How keys begin, and a word that is too long and too mixed for a name."""
+
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+
 
 class Template(StrEnum):
     """What there is to start from: a folder of `kindlm/cli/templates` each."""
@@ -101,22 +117,6 @@ def _there(folder: Path, command: str) -> str:
     if folder.resolve() == Path.cwd():
         return command
     return f"cd {shlex.quote(str(folder))} && {command}"
-
-
-_MODELS = {
-    "openai": ("gpt-4o-mini", "OPENAI_API_KEY"),
-    "anthropic": ("claude-haiku-4-5", "ANTHROPIC_API_KEY"),
-    "ollama": ("llama3.2", None),
-}
-"""The providers, each with a model to begin with and the variable that usually holds the key."""
-
-_DEFAULT = "openai"
-_LIKE_A_KEY = re.compile(
-    r"\A(?:sk|pk|rk|gsk|xai|key|hf)[-_]|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{24}"
-)
-"""How keys begin, and a word that is too long and too mixed for a name."""
-
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)

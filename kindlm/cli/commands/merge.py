@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
-from kindlm.cli.console import make_console, note, or_fail, show, warn
+from kindlm.cli.console import fail, make_console, note, refuse, show, warn
 from kindlm.cli.export_file import require_known_form
 from kindlm.cli.history import RESTORE, db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.events.journal import PURGES, SEALED_HEADS
 from kindlm.recording.log import open_log
 from kindlm.recording.secrets import secret_values
@@ -35,6 +34,10 @@ from kindlm_store import (
 from kindlm_store.merge import Refusal, Taken
 from kindlm_store.salvage import is_damaged, salvage, salvage_file, scratch_log
 
+_LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
+
+_BACKUP = "If there is a backup of it, merge that one, too: kindlm merge BACKUP.db"
+
 
 def merge_command(
     files: Annotated[
@@ -48,7 +51,24 @@ def merge_command(
     project = project_here(db)
     refused: list[KindlmError] = []
     console = make_console()
-    merged = or_fail(merge_histories(files, project.database))
+    with ExitStack() as opened:
+        # All of them are opened before anything is taken.
+        sources: list[_Opened] = []
+        for file in files:
+            if file.exists() and project.database.exists() and file.samefile(project.database):
+                refuse(
+                    f"{file} is the history that the others are merged into.",
+                    "Name the histories of other machines; --db names the one to merge into.",
+                )
+            sources.append(_open(file))
+            opened.enter_context(closing(sources[-1].reader))
+        try:
+            with open_log(project.database, secret_values(os.environ, ())) as log:
+                merged = [_take(log, source) for source in sources]
+        except OpenError as error:
+            if error.path in files:
+                fail([_unreadable(error)])
+            fail_to_open(error)
     if any(one.taken.erased or one.taken.filled for one in merged):
         forget_erased(project.database)
     for one in merged:
@@ -66,11 +86,6 @@ def merge_command(
         show(refused, console)
         raise typer.Exit(1)
     note(f"See them with: kindlm runs{db_option(db)}", console)
-
-
-_LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
-
-_BACKUP = "If there is a backup of it, merge that one, too: kindlm merge BACKUP.db"
 
 
 class Merged(NamedTuple):
@@ -97,49 +112,18 @@ class _Opened(NamedTuple):
     is_salvaged: bool = False
 
 
-def merge_histories(files: Sequence[Path], database: Path) -> Result[list[Merged]]:
-    """Merge histories into one, which is created if it is not there.
-
-    All of them are opened before anything is taken. A history to merge into that cannot be opened
-    ends the command.
-    """
-    with ExitStack() as opened:
-        sources: list[_Opened] = []
-        for file in files:
-            if file.exists() and database.exists() and file.samefile(database):
-                return Err(
-                    misuse(
-                        f"{file} is the history that the others are merged into.",
-                        "Name the histories of other machines; --db names the one to merge into.",
-                    )
-                )
-            source = _open(file)
-            if isinstance(source, Err):
-                return source
-            sources.append(source.value)
-            opened.enter_context(closing(source.value.reader))
-        try:
-            with open_log(database, secret_values(os.environ, ())) as log:
-                return Ok([_take(log, source) for source in sources])
-        except OpenError as error:
-            if error.path in files:
-                return Err(_unreadable(error))
-            fail_to_open(error)
-
-
-def _open(file: Path) -> Result[_Opened]:
+def _open(file: Path) -> _Opened:
     """Open a history; of one that SQLite can not open, what is left of it."""
     try:
-        return Ok(_Opened(file, open_reader(file)))
+        return _Opened(file, open_reader(file))
     except EmptyFileError:
-        return Ok(_Opened(file, scratch_log()))
-    except (CorruptDatabaseError, NotSqliteError) as error:
-        copy = salvage_file(file)
-        if copy is not None:
-            return Ok(_Opened(file, copy, is_salvaged=True))
-        return Err(_unreadable(error))
+        return _Opened(file, scratch_log())
     except OpenError as error:
-        return Err(_unreadable(error))
+        if isinstance(error, (CorruptDatabaseError, NotSqliteError)):
+            copy = salvage_file(file)
+            if copy is not None:
+                return _Opened(file, copy, is_salvaged=True)
+        fail([_unreadable(error)])
 
 
 def _take(log: EventLog, opened: _Opened) -> Merged:

@@ -35,6 +35,9 @@ from kindlm.transcript import Message, Role
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 
+TestKey: TypeAlias = tuple[str, str, str]
+"""Suite, name and target of a test."""
+
 
 def rescore(wanted: str | None, options: TestOptions) -> int:
     """Check one run again, as a new run; report it and return the exit code.
@@ -232,10 +235,6 @@ def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:
         f"It tested {names(source.suites)}; the files hold {names(request.suites)}."
         " Name the file of its suite: kindlm rescore RUN -c FILE",
     )
-
-
-TestKey: TypeAlias = tuple[str, str, str]
-"""Suite, name and target of a test."""
 
 
 def tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:

@@ -23,6 +23,32 @@ from kindlm.wording import count
 _MOST_TESTS = 20
 """Of so many tests the runs are listed; more are rather a name that says too little."""
 
+_HEADER = (
+    "RUN",
+    "LABEL",
+    "WHEN",
+    "STATUS",
+    "PASSED",
+    "JUDGE",
+    "LATENCY",
+    "COST",
+    "MODEL",
+    "GIT",
+    "CHANGED",
+)
+
+_STATUS = _HEADER.index("STATUS")
+
+_COLORS = {"passed": "32", "failed": "31", "errored": "35"}
+
+_COMMIT_LENGTH = 8
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+_ASCII = "_.-:=+*#"
+
+_ABSENT = " "
+
 
 def show_trends(
     db: sqlite3.Connection,
@@ -70,24 +96,6 @@ def _unknown(
         f"No test is recorded whose name holds {name!r}.",
         "The tests of a run: kindlm show RUN",
     )
-
-
-_HEADER = (
-    "RUN",
-    "LABEL",
-    "WHEN",
-    "STATUS",
-    "PASSED",
-    "JUDGE",
-    "LATENCY",
-    "COST",
-    "MODEL",
-    "GIT",
-    "CHANGED",
-)
-_STATUS = _HEADER.index("STATUS")
-_COLORS = {"passed": "32", "failed": "31", "errored": "35"}
-_COMMIT_LENGTH = 8
 
 
 def trends_json(trends: Sequence[Trend]) -> str:
@@ -241,11 +249,6 @@ def _point_json(point: TrendPoint) -> dict[str, Any]:
         "kindlm": point.run.kindlm_version,
         "changes": point.changes,
     }
-
-
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_ASCII = "_.-:=+*#"
-_ABSENT = " "
 
 
 def draws_blocks(environ: Mapping[str, str]) -> bool:

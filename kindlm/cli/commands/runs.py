@@ -20,6 +20,17 @@ from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, 
 from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line, printed_json
 
+_COMMIT_LENGTH = 8
+
+_COLORS = {"passed": "32", "failed": "31", "running": "36"}
+
+_HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
+
+_STATUS = _HEADER.index("STATUS")
+
+_MOST_EXECUTIONS = 20_000
+"""Runs of so many executions together are judged by today's rules in about half a second."""
+
 
 def runs_command(
     test: Annotated[
@@ -65,15 +76,6 @@ def runs_command(
             show_trends(
                 connection, test, suite=suite, target=model, limit=limit, since=start, form=form
             )
-
-
-_COMMIT_LENGTH = 8
-_COLORS = {"passed": "32", "failed": "31", "running": "36"}
-_HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
-_STATUS = _HEADER.index("STATUS")
-
-_MOST_EXECUTIONS = 20_000
-"""Runs of so many executions together are judged by today's rules in about half a second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,16 @@ if TYPE_CHECKING:
 AT_A_TIME = 5
 """Repeats that an open test gets in a round: few enough that little is run in vain."""
 
+# `-P`: a file of that folder must not take the place of a standard module.
+_KINDLM = (sys.executable, "-P", "-m", "kindlm", "settle", "--of-before", "--no-progress")
+
+_SINCE = """
+SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?
+ AND id NOT IN (SELECT value FROM json_each(?))
+"""
+
+_ALL = "SELECT json_group_array(id) FROM runs WHERE mode = 'settled' AND source_run = ?"
+
 
 def wanted_suspects(
     db: sqlite3.Connection, pair: SettledPair, options: SettleOptions
@@ -164,16 +174,6 @@ class Rounds:
 def _is_wanted(key: QualifiedName, wanted: Sequence[str]) -> bool:
     names = (key.suite.casefold(), key.name.casefold())
     return not wanted or any(part.casefold() in name for part in wanted for name in names)
-
-
-# `-P`: a file of that folder must not take the place of a standard module.
-_KINDLM = (sys.executable, "-P", "-m", "kindlm", "settle", "--of-before", "--no-progress")
-
-_SINCE = """
-SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?
- AND id NOT IN (SELECT value FROM json_each(?))
-"""
-_ALL = "SELECT json_group_array(id) FROM runs WHERE mode = 'settled' AND source_run = ?"
 
 
 class RepeatsOfBefore:

@@ -12,14 +12,15 @@ from kindlm.garbage import put_off
 @with_options
 def test_command(options: TestOptions, context: typer.Context) -> int:
     """Run tests, record everything, judge the gates."""
-    with ending_at_once(), put_off():
-        if options.watch or context.info_name == "watch":
+    if options.watch or context.info_name == "watch":
+        with ending_at_once(), put_off():
             from kindlm.cli.commands.watch import watch_tests
-        else:
-            from kindlm.cli.commands.test_run import run_tests
 
-            return run_tests(options)
-    return watch_tests(options, _typed(context))
+        return watch_tests(options, _typed(context))
+    with ending_at_once(), put_off():
+        from kindlm.cli.commands.test_run import run_tests
+
+    return run_tests(options)
 
 
 def _typed(context: typer.Context) -> list[str]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 
@@ -39,7 +40,7 @@ from kindlm.cli.run_recording import (
     run_elsewhere,
     tell_loaded,
 )
-from kindlm.errors import Err, KindlmError, Result, misuse
+from kindlm.errors import Err, Result
 from kindlm.guard import guard
 from kindlm.history.lost_writes import lost_writes
 from kindlm.plan import make_plan
@@ -66,8 +67,7 @@ def run_tests(options: TestOptions) -> int:
     """
     console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
-    if (misused := _misused(options)) is not None:
-        fail([misused], console)
+    _require_sense(options)
     project = project_here(options.database)
     if not (options.reporters or options.output or options.dry_run):
         # What is asked for with options is all that is wanted.
@@ -90,16 +90,13 @@ def run_tests(options: TestOptions) -> int:
     tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console, unfinished))
     if unfinished is not None:
-        return _go_on(request, unfinished, reporters, options, console)
+        guard.goes_on(unfinished.run)
+        if unfinished.is_finished:
+            return report_run(request, unfinished.run, reporters, options, console)
+        request = or_fail(resumed(request, unfinished, force=options.force_resume))
+        return record_and_report(request, unfinished.run, reporters, options, console)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
-        has_tests = any(suite.cases for suite in request.suites)
-        if has_tests:
-            fail([nothing_selected(options.shard)], console)
-        paths = ", ".join(suite.path for suite in request.suites)
-        refuse(
-            f"Nothing was tested: there are no tests in {paths}.",
-            "Write one: a function test_… under @scenario. What skips itself has none.",
-        )
+        _refuse_nothing(request, options.shard)
     if options.dry_run:
         return _show_plan(request, options, console)
     if options.shard and request.group is None and options.warnings:
@@ -109,39 +106,40 @@ def run_tests(options: TestOptions) -> int:
     return record_and_report(request, run, reporters, options, console)
 
 
-def _go_on(
-    request: RunRequest,
-    unfinished: Unfinished,
-    reporters: Sequence[Reporter],
-    options: TestOptions,
-    console: Console,
-) -> int:
-    """Finish a run that was begun, and report it; return the exit code."""
-    guard.goes_on(unfinished.run)
-    if unfinished.is_finished:
-        return report_run(request, unfinished.run, reporters, options, console)
-    request = or_fail(resumed(request, unfinished, force=options.force_resume))
-    return record_and_report(request, unfinished.run, reporters, options, console)
-
-
-def _misused(options: TestOptions) -> KindlmError | None:
-    """Return what is wrong with options that mean nothing together."""
+def _require_sense(options: TestOptions) -> None:
+    """End the command if options mean nothing together."""
     if options.force_resume and options.resume is None:
-        return misuse(
+        refuse(
             "--force-resume resumes nothing by itself.",
             "Write which run: kindlm test --resume RUN --force-resume",
         )
     if options.max_cost_usd == 0 and not (options.cache or options.dry_run):
-        return misuse(
+        refuse(
             "--max-cost 0 allows no call at all.",
             "Write a sum above 0, or leave it out; to see what a run may cost: --dry-run",
         )
     if options.dry_run and (options.reporters or options.output):
-        return misuse(
+        refuse(
             "--dry-run runs nothing that could be reported.",
             "Leave out --reporter and --output, or --dry-run.",
         )
-    return None
+
+
+def _refuse_nothing(request: RunRequest, shard: str | None) -> NoReturn:
+    """End the command because no test is in the suites, the selection or the shard."""
+    if not any(suite.cases for suite in request.suites):
+        paths = ", ".join(suite.path for suite in request.suites)
+        refuse(
+            f"Nothing was tested: there are no tests in {paths}.",
+            "Write one: a function test_… under @scenario. What skips itself has none.",
+        )
+    fits = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
+    fewer = "" if shard is None else "take fewer shards than there are tests; "
+    refuse(
+        f"Nothing was tested: {fits}.",
+        f"Loosen --suite, --test, --tags, --model or --failed; {fewer}"
+        "kindlm validate counts the tests.",
+    )
 
 
 def _check_files(
@@ -211,14 +209,3 @@ def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> i
         for case in suite.cases
     )
     return 1 if request.skipped or has_faults else 0
-
-
-def nothing_selected(shard: str | None) -> KindlmError:
-    """Return the error of a selection, or a shard, that no test is in."""
-    fits = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
-    fewer = "" if shard is None else "take fewer shards than there are tests; "
-    return misuse(
-        f"Nothing was tested: {fits}.",
-        f"Loosen --suite, --test, --tags, --model or --failed; {fewer}"
-        "kindlm validate counts the tests.",
-    )
