@@ -46,7 +46,7 @@ def how_to_report(transcript: Transcript) -> str:
 
 
 def arguments_match(wanted: Any, use: ToolUse) -> bool:
-    """Tell whether a call has the wanted arguments; malformed ones match nothing."""
+    """Return whether a call has the wanted arguments; malformed ones match nothing."""
     return use.call.malformed is None and matches(wanted, use.call.arguments)
 
 
@@ -190,7 +190,7 @@ def undecided_for_a_name(
     arguments: Any = None,
     spelling: Callable[[str], str] = str,
 ) -> CheckResult | None:
-    """Return that nobody knows whether a tool was called, None if the names leave no doubt.
+    """Return that a tool may have been called, None if the names leave no doubt.
 
     The arguments are those of `doubtful_calls`.
     """
@@ -209,13 +209,13 @@ def undecided_for_a_name(
         )
     elif call.id == UNREAD_LINES:
         message = (
-            "A line that was printed is nearly a tool call: nobody knows whether it is one of "
-            f"{shown(tool)}. The warning of this execution says which line it is. Print a call as "
+            f"A printed line is nearly a tool call, so it may be a call to {shown(tool)}. "
+            "The warning of this execution says which line it is. Print a call as "
             f"one line, with nothing before or after it: {_LINE_OF_A_CALL}."
         )
     else:
         message = (
-            f"Call {index} has no name: nobody knows whether it is one of {shown(tool)}. "
+            f"Call {index} has no name, so it may be a call to {shown(tool)}. "
             "The agent has to name the tools it calls. If that is no call, list it elsewhere; or "
             "say where the calls are with `toolCallsPath`, which agents of the adapters http, "
             "subprocess and python can have."

@@ -260,7 +260,7 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> _Me
     """Count the fields that differ among `fields`, or among all leaves of the baseline.
 
     A leaf is a value that holds no others: also an empty object or array. A baseline that is no
-    JSON can't be compared. If it is JSON and the output is none, nothing is left of it.
+    JSON cannot be compared. If it is JSON and the output is none, nothing is left of it.
     """
     try:
         before = json_of(baseline)
@@ -320,7 +320,7 @@ class _Field(NamedTuple):
 
 
 def _parsed(text: str) -> _Path:
-    """Return the parts of a path; a text that is none is one name."""
+    """Return the parts of a path; a text that is no path is one name."""
     if _PATH.fullmatch(text) is None:
         return (text,)
     found = _PARTS.findall(text)

@@ -35,7 +35,7 @@ _MOST_MARKS = 30
 
 
 def is_copy(members: Mapping[str, Any], given: Iterable[str]) -> bool:
-    """Tell whether one of the `readings` holds all of these members of a JSON object.
+    """Return whether one of the `readings` holds all of these members of a JSON object.
 
     A float is found in any form of the number, whether it stands in quotes or not.
     """
@@ -115,7 +115,7 @@ def _written(value: Any) -> str:
 
 
 def _holds(pattern: re.Pattern[str], value: float, plain: str) -> bool:
-    """Tell whether a pattern finds a number in a text that is this one."""
+    """Return whether a pattern finds a number in a text that is this one."""
     for found in pattern.findall(plain):
         try:
             if float(found) == value:

@@ -94,7 +94,7 @@ class Prompt:
         )
 
     def read(self, text: str) -> dict[str, Any]:
-        """Return an answer; raise `ValueError` that says what is wrong with one that is none."""
+        """Return an answer; raise `ValueError` that says what is wrong with another text."""
         answer = object_in(text)
         absent = self.optional - answer.keys()
         _check({name: part for name, part in self.form.items() if name not in absent}, answer)

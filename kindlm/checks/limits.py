@@ -212,7 +212,7 @@ class Metric(Check):
         if actual is None and known is None:
             names = ", ".join(KNOWN_METRICS)
             always = f"Those that are always there: {names}."
-            return undecided(f"Nobody reported a metric {shown(name)}. {always}")
+            return undecided(f"The agent reported no metric {shown(name)}. {always}")
         if actual is None:
             why = ": the target did not report it."
             if known is _tool_calls:

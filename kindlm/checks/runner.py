@@ -81,7 +81,7 @@ class CheckRunner:
     async def aside(self, compute: Callable[[], T]) -> T:
         """Run what can take long in the thread of checks; implements `ports.Aside`.
 
-        When nobody waits for it any more, its validation of JSON ends, and so does the thread.
+        When the wait for it is cancelled, its validation of JSON ends, and so does the thread.
         """
         budget = Budget()
 
@@ -119,8 +119,8 @@ def _without_result(error: Exception) -> CheckResult:
 
 
 _TAKEN_OUT = (
-    "Here the record has [redacted] in the place of a secret: nobody knows what this would have"
-    " found. Run the test again: kindlm test."
+    "The record has [redacted] in place of a secret here, so this cannot be decided."
+    " Run the test again: kindlm test."
 )
 
 

@@ -362,8 +362,8 @@ class ToolCall(CheckSection):
         for index, use in of_tool:
             if use.call.malformed is not None:
                 return undecided(
-                    f"Nobody knows whether call {index} of {shown(tool)} matches: its arguments are"
-                    f" no JSON object: {shown(use.call.malformed)}.",
+                    f"Call {index} of {shown(tool)} may match: its arguments are no JSON object:"
+                    f" {shown(use.call.malformed)}.",
                     actual=described(index, use),
                 )
         return undecided_for_a_name(tool, uses, arguments=wanted) or passed()

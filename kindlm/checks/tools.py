@@ -30,7 +30,7 @@ _DECIMALS = 4
 class ToolCategory(Check):
     """Some tool of a category was called.
 
-    `tools` are the names of its tools; a category that nobody defined has none, and is never
+    `tools` are the names of its tools; an undefined category has none, and is never
     satisfied.
     """
 

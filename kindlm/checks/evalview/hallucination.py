@@ -39,7 +39,7 @@ _WITHOUT_CLAIMS = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim of an answer. `supported` is None as long as nobody gave a verdict on it."""
+    """A claim of an answer. `supported` is None as long as there is no verdict on it."""
 
     text: str
     quote: str

@@ -35,7 +35,7 @@ class _Severity(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> _Severity:
-        """Return the severity of a name, whatever its case; medium for what is none."""
+        """Return the severity of a name, whatever its case; medium for any other text."""
         return cls.__members__.get(name.strip().upper(), cls.MEDIUM)
 
     @property

@@ -170,7 +170,7 @@ class EvalviewVerdict(AskingCheck):
 
 
 def within(value: float, limit: float | None) -> bool:
-    """Tell whether a total keeps to a limit; to be equal to it is well."""
+    """Return whether a total keeps to a limit; it may be equal to it."""
     return limit is None or 0 <= value <= limit
 
 

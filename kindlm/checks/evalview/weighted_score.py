@@ -233,7 +233,7 @@ def _part(met: Sequence[bool]) -> float:
 
 
 def _fits(schema: Any, text: str) -> bool:
-    """Tell whether a text holds JSON that fits a schema; one that cannot decide is not met."""
+    """Return whether a text holds JSON that fits a schema; False if the schema cannot decide."""
     try:
         return not schema_issues(schema, find_json(text))
     except (ValueError, UndecidableSchemaError):
