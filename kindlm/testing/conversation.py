@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kindlm.testing.faults import Allowance
     from kindlm.testing.node import Node
-    from kindlm.testing.script import ModelSpec
+    from kindlm.testing.script import CallOut, ModelSpec
 
 WireName = Literal["openai", "anthropic"]
 Asks = Literal["agent", "judge", "drift"]
@@ -98,22 +98,6 @@ class Conversation:
         if self.structured == JUDGE_QUESTION:
             return "judge"
         return "drift" if self.structured == DRIFT_QUESTION else "agent"
-
-
-@dataclass(frozen=True, slots=True)
-class CallOut:
-    """A tool call to make. `raw_arguments` replaces the arguments by a text that may be no JSON."""
-
-    name: str
-    arguments: Any
-    raw_arguments: str | None = None
-
-    @property
-    def arguments_text(self) -> str:
-        """The arguments as the Chat Completions format carries them."""
-        if self.raw_arguments is not None:
-            return self.raw_arguments
-        return json.dumps(self.arguments)
 
 
 @dataclass(frozen=True, slots=True)

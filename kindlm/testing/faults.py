@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from kindlm.testing.conversation import CallOut, Conversation, Reply
-from kindlm.testing.script import Fault, FaultRule
+from kindlm.testing.conversation import Conversation, Reply
+from kindlm.testing.script import CallOut, Fault, FaultRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Self
 
-from kindlm.testing.conversation import CallOut, Conversation, Reply
+from kindlm.matching import ABSENT, equal, value_at
+from kindlm.testing.conversation import Conversation, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         When,
     )
 
-MISSING = object()
 # `{{path}}`, or `{{path|default}}` where the path may be absent. Values are put in once and never
 # expanded again. A text that is one placeholder keeps the value's type.
 _PLACEHOLDER = re.compile(r"\{\{([^{}|]+)(?:\|([^{}]*))?\}\}")
@@ -39,18 +39,8 @@ class MissingValue(Exception):  # noqa: N818 - it says what happened to a placeh
 
 
 def look_up(path: str, scope: Any) -> Any:
-    """The value at a dotted path (list positions are numbers), or `MISSING`."""
-    value = scope
-    for part in path.split("."):
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif (
-            isinstance(value, list) and part.isascii() and part.isdigit() and int(part) < len(value)
-        ):
-            value = value[int(part)]
-        else:
-            return MISSING
-    return value
+    """The value at a dotted path (list positions are numbers), or `ABSENT`."""
+    return value_at(scope, path.split("."))
 
 
 def fill(template: Any, scope: Mapping[str, Any]) -> Any:
@@ -90,22 +80,11 @@ def _fill_text(template: str, scope: Mapping[str, Any]) -> Any:
 def _value(match: re.Match[str], scope: Mapping[str, Any]) -> Any:
     path, default = match.group(1).strip(), match.group(2)
     value = look_up(path, scope)
-    if value is not MISSING:
+    if value is not ABSENT:
         return value
     if default is None:
         raise MissingValue(path)
     return default
-
-
-def json_equal(left: Any, right: Any) -> bool:
-    """Whether two JSON values are the same: numbers by value, booleans are no numbers."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(json_equal(left[k], right[k]) for k in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(json_equal, left, right))
-    return bool(left == right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +164,12 @@ def _tools_match(when: When, situation: Situation) -> bool:
 
 
 def _value_matches(test: ValueTest, value: Any) -> bool:
-    if test.exists is not None and test.exists != (value is not MISSING):
+    if test.exists is not None and test.exists != (value is not ABSENT):
         return False
-    if test.equals and not (value is not MISSING and json_equal(test.equals[0], value)):
+    if test.equals and not (value is not ABSENT and equal(test.equals[0], value)):
         return False
     if test.contains is not None and (
-        value is MISSING or test.contains.casefold() not in as_text(value).casefold()
+        value is ABSENT or test.contains.casefold() not in as_text(value).casefold()
     ):
         return False
     return _within(test, value)
@@ -317,7 +296,7 @@ def _is_call(check: JudgeCheck, call: dict[str, Any]) -> bool:
     arguments = call.get("arguments")
     held = arguments if isinstance(arguments, dict) else {}
     return call.get("name") == check.called and all(
-        name in held and json_equal(value, held[name]) for name, value in check.arguments
+        name in held and equal(value, held[name]) for name, value in check.arguments
     )
 
 
@@ -373,8 +352,7 @@ def _play_rule(rule: Rule, conversation: Conversation, captures: dict[str, str])
             text=None if template.text is None else fill_text(template.text, scope),
             structured=None if template.json is None else fill(template.json, scope),
             calls=tuple(
-                CallOut(call.name, fill(call.arguments, scope), call.raw_arguments)
-                for call in template.calls
+                replace(call, arguments=fill(call.arguments, scope)) for call in template.calls
             ),
             finish=template.finish,
             usage=template.usage,

@@ -9,6 +9,7 @@ A script is a file, the name of one that comes with the package (`support`), or 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import resources
@@ -279,18 +280,26 @@ def fault_rules(node: Node) -> tuple[FaultRule, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class CallTemplate:
-    """A tool call to make; the arguments may hold placeholders."""
+class CallOut:
+    """A tool call to make; in a script its arguments may hold placeholders.
+
+    `raw_arguments` replaces the arguments by a text that may be no JSON.
+    """
 
     name: str = _entry("name", Node.text)
     arguments: Any = _entry("arguments", _plain_mapping)
     raw_arguments: str | None = _entry("rawArguments", Node.text)
 
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as the Chat Completions format carries them."""
+        return json.dumps(self.arguments) if self.raw_arguments is None else self.raw_arguments
+
 
 def _call(node: Node) -> Any:
-    node.mapping(*_keys(CallTemplate))
+    node.mapping(*_keys(CallOut))
     node.entry("name")
-    call = _fields(CallTemplate, node)
+    call = _fields(CallOut, node)
     return call if "arguments" in node.value else replace(call, arguments={})
 
 
@@ -314,7 +323,7 @@ class ReplyTemplate:
 
     text: str | None = _entry("text", Node.text)
     json: dict[str, Any] | None = _entry("json", _plain_mapping)
-    calls: tuple[CallTemplate, ...] = _entry("toolCalls", _each(_call), ())
+    calls: tuple[CallOut, ...] = _entry("toolCalls", _each(_call), ())
     finish: Finish | None = _entry("finish", _one_of(Finish))
     usage: Usage | None = _entry("usage", _usage)
     fault: Fault | None = _entry("fault", _reply_fault)
