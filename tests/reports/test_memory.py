@@ -6,14 +6,15 @@ import gc
 import io
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from recorded_history import History, Make
 from rich.cells import cached_cell_len
 
 from kindlm.errors import Ok
-from kindlm.history.run_view import RunView
 from kindlm.reports.registry import ReportOptions, find_report
+
+TESTS = (30, 150)
 
 
 class Sink(io.TextIOBase):
@@ -27,22 +28,23 @@ class Sink(io.TextIOBase):
         return len(text)
 
 
-@pytest.fixture
-def runs(history: Any, make: Any) -> list[RunView]:
-    """A run of 30 tests and one of 300, both with texts, tools and failures in each test."""
-    views = []
-    for tests in (30, 300):
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """A short run and a long one, with texts, tools and failures in each test."""
+    history = History(tmp_path_factory.mktemp("runs") / "kindlm.db")
+    for tests in TESTS:
         run = history.run(f"run{tests}")
-        run.suite(tests=[make.planned(f"test {i}") for i in range(tests)])
+        run.suite(tests=[Make.planned(f"test {i}") for i in range(tests)])
         for i in range(tests):
             run.execution(
                 f"test {i}",
                 output=f"{i} " + "words " * 100,
                 tools=(("lookup", {"id": i}, {"text": "answer " * 50}),),
-                assertions=(make.passed(), make.failed(message=f"Not {i}.", actual="x" * 500)),
+                assertions=(Make.passed(), Make.failed(message=f"Not {i}.", actual="x" * 500)),
             )
-        views.append(run.finish())
-    return views
+        run.finish()
+    yield history
+    history.close()
 
 
 @pytest.fixture(autouse=True)
@@ -55,14 +57,15 @@ def _only_new_objects_count() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["terminal", "json", "junit"])
-def test_memory_is_flat(history: Any, runs: list[RunView], name: str) -> None:
+def test_memory_is_flat(recorded: History, name: str) -> None:
     report = find_report(name)
     assert isinstance(report, Ok)
     options = ReportOptions(verbose=True)
-    report.value.write(runs[0], Sink(), options)  # what is imported and cached once
+    few, many = (f"run{tests}" for tests in TESTS)
+    report.value.write(recorded.view(few), Sink(), options)  # what is imported and cached once
     peaks = []
-    for run in runs:
-        view, sink = history.view(run.id), Sink()
+    for run in (few, many):
+        view, sink = recorded.view(run), Sink()
         tracemalloc.start()
         report.value.write(view, sink, options)
         peaks.append(tracemalloc.get_traced_memory()[1])
