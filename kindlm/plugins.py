@@ -1,4 +1,4 @@
-"""Checks, providers, agent adapters and reports that other packages add.
+"""What other packages may import to add checks, providers, agent adapters and reports to kindlm.
 
 A package registers a class in an entry point, whose name is what users write:
 
@@ -7,31 +7,16 @@ A package registers a class in an entry point, whose name is what users write:
 
 The class is a subclass of `Check`, `Provider`, `Adapter` or `Report`. All but a report are pydantic
 models: their fields are the options that users write in kindlm.yaml, and one method does the work.
-What other packages may import is this module, and what it exports.
-
-Entry points are read only when a name is used that is not one of kindlm's own, and a class is
-loaded only when it is used. So a faulty package fails the commands that need it and no others.
+kindlm's own providers and adapters are subclasses of the same classes.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import json
-import pkgutil
-import traceback
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Awaitable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-
-from kindlm.bounds import MAX_TIMEOUT_S
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import (
     Agent,
@@ -43,14 +28,13 @@ from kindlm.ports import (
     ModelReply,
     ModelRequest,
 )
-from kindlm.section import Section, resolved
+from kindlm.section import Section
 from kindlm.spelling import Spelling
 from kindlm.suite import AgentTarget
 from kindlm.transcript import ToolCall, ToolUse, Transcript, Usage
 from kindlm.values import check_url
 
 __all__ = [
-    "CRASHES",
     "Access",
     "Adapter",
     "Agent",
@@ -68,7 +52,6 @@ __all__ = [
     "ModelReply",
     "ModelRequest",
     "Ok",
-    "Plugin",
     "Provider",
     "Report",
     "Result",
@@ -76,19 +59,7 @@ __all__ = [
     "ToolUse",
     "Transcript",
     "Usage",
-    "all_of",
-    "answered",
-    "crashed",
-    "failed",
-    "find",
-    "installed",
-    "is_cancelled",
-    "taken",
-    "wrong_with",
 ]
-
-CRASHES = (Exception, SystemExit)
-"""What code of a package may raise by mistake; `sys.exit()` in it must not end a run."""
 
 
 class Check(Section):
@@ -280,299 +251,3 @@ class Report:
         Texts in it are what models, agents and users wrote: escape them for the format.
         """
         raise NotImplementedError
-
-
-K = TypeVar("K", Provider, Adapter)
-P = TypeVar("P", Check, Provider, Adapter, Report)
-R = TypeVar("R", ModelReply, AgentReply)
-
-_MOST = 2**53 - 1
-"""The most tokens, and the most dollars, that an answer can have taken."""
-
-_KINDS: dict[str, tuple[type[Any], str, str]] = {
-    Check.group: (Check, "evaluate", "check"),
-    Provider.group: (Provider, "connect", "provider type"),
-    Adapter.group: (Adapter, "open", "agent adapter"),
-    Report.group: (Report, "render", "report"),
-}
-"""Of each group, the base class, the method that a subclass defines, and what a user calls it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """An entry point of a package; `package` is the name to install or uninstall it by."""
-
-    group: str
-    name: str
-    package: str
-    entry: EntryPoint
-
-    def __str__(self) -> str:
-        """Return what it is, for the beginning of a message."""
-        return f'The {_KINDS[self.group][2]} "{self.name}" of the package {self.package}'
-
-
-@cache
-def installed(group: str) -> Mapping[str, tuple[Plugin, ...]]:
-    """Return what the installed packages register in a group, by name; nothing is imported."""
-    found: dict[str, dict[str, Plugin]] = {}
-    for entry in entry_points(group=group):
-        package = "(unknown)" if entry.dist is None else entry.dist.name
-        # A package may be found twice, in two folders of packages.
-        found.setdefault(entry.name, {}).setdefault(
-            package, Plugin(group, entry.name, package, entry)
-        )
-    return {name: tuple(packages.values()) for name, packages in sorted(found.items())}
-
-
-@cache
-def own_names(base: type[Provider | Adapter]) -> Mapping[str, str]:
-    """Return kindlm's own providers or adapters by name, with their modules; none is imported.
-
-    The file says the name: `openai_provider.py` is the provider `openai`.
-    """
-    package = import_module(base.group)
-    files = (file.name for file in pkgutil.iter_modules(package.__path__))
-    return {
-        file.removesuffix(base.file_ending).replace("_", "-"): f"{base.group}.{file}"
-        for file in sorted(files)
-        if file.endswith(base.file_ending)
-    }
-
-
-def own(base: type[K], name: str) -> type[K] | None:
-    """Return the provider or adapter of kindlm with a name, None if there is none.
-
-    Its module is imported; one that has the name as another name is looked for in all of them.
-    """
-    module = own_names(base).get(name)
-    if module is not None:
-        return _defined_in(module, base)
-    if base is Provider:
-        return None
-    return next((kind for kind in all_own(base).values() if name in _other_names(kind)), None)
-
-
-def all_own(base: type[K]) -> dict[str, type[K]]:
-    """Return all providers or adapters of kindlm by the names that are recorded; imports them."""
-    found: dict[str, type[K]] = {}
-    for name, module in own_names(base).items():
-        kind: type[K] = _defined_in(module, base)
-        for each in (name, *_other_names(kind).values()):
-            found[each] = kind
-    return dict(sorted(found.items()))
-
-
-def _defined_in(module: str, base: type[K]) -> type[K]:
-    for found in vars(import_module(module)).values():
-        if inspect.isclass(found) and issubclass(found, base) and found.__module__ == module:
-            return found
-    raise TypeError(f"{module} defines no {base.__name__}")
-
-
-def _other_names(kind: type[Any]) -> Mapping[str, str]:
-    return kind.other_names if issubclass(kind, Adapter) else {}
-
-
-def is_own(options: Section) -> bool:
-    """Tell whether options are those of a provider or an adapter of kindlm."""
-    return type(options).__module__.startswith("kindlm.")
-
-
-def as_written(options: Section | None) -> dict[str, Any]:
-    """Return the options of a provider or an adapter as JSON values, by their keys in the file.
-
-    Those of packages come with their defaults, for the defaults of another version may differ.
-    """
-    if options is None:
-        return {}
-    if not is_own(options):
-        return options.model_dump(mode="json", by_alias=True)
-    fields = type(options).model_fields
-    return {
-        fields[name].alias or name: resolved(getattr(options, name))
-        for name in fields
-        if name in options.model_fields_set
-    }
-
-
-def find(base: type[P], name: str) -> Result[type[P]] | None:
-    """Return the class that a package registers by a name, None if no package has that name.
-
-    Errors: two packages register the name, or the package is faulty.
-    """
-    plugins = installed(base.group).get(name, ())
-    if not plugins:
-        return None
-    if len(plugins) > 1:
-        packages = " and ".join(sorted(plugin.package for plugin in plugins))
-        message = f'The {_KINDS[base.group][2]} "{name}" is in more than one package: {packages}'
-        return Err(_error(message, "Keep one, and uninstall the others: pip uninstall NAME"))
-    return _load(plugins[0])
-
-
-def all_of(base: type[P], own: Collection[str]) -> tuple[dict[str, type[P]], list[KindlmError]]:
-    """Return the classes that packages register in a group, and what is wrong with the others.
-
-    It loads all of them, for what lists them. Those with one of kindlm's `own` names are not used.
-    """
-    found: dict[str, Result[type[P]] | None] = {}
-    for name, plugins in installed(base.group).items():
-        found[name] = Err(taken(plugins[0])) if name in own else find(base, name)
-    usable = {name: each.value for name, each in found.items() if isinstance(each, Ok)}
-    return usable, [each.error for each in found.values() if isinstance(each, Err)]
-
-
-def taken(plugin: Plugin) -> KindlmError:
-    """Return that a package registers a name that is kindlm's own."""
-    hint = f"Its authors have to rename it; until then, uninstall {plugin.package}"
-    return _error(f"{plugin} has a name that is kindlm's own", hint)
-
-
-@cache
-def _load(plugin: Plugin) -> Result[Any]:
-    guard.enter()  # code of a package must not end the run
-    guard.has_packages = True
-    try:
-        found = plugin.entry.load()
-        wrong = _wrong_with(found, plugin.group)
-    except CRASHES as error:
-        return Err(crashed(plugin, "cannot be loaded", error))
-    if wrong is not None:
-        hint = f"Install a version of {plugin.package} that fits this kindlm, or uninstall it"
-        return Err(_error(f"{plugin} {wrong}", hint))
-    return Ok(found)
-
-
-def _wrong_with(found: Any, group: str) -> str | None:
-    """Return in what a loaded object is no plugin of a group; raise what pydantic does."""
-    base, work, _ = _KINDS[group]
-    if not (inspect.isclass(found) and issubclass(found, base)):
-        return f"is not a subclass of kindlm.plugins.{base.__name__}"
-    if getattr(found, work) is getattr(base, work):
-        return f"has no method `{work}`"
-    if not issubclass(found, Section):
-        return None
-    # A field without a JSON Schema is one that YAML cannot hold.
-    keys = found.model_json_schema(by_alias=True).get("properties", {})
-    taken = sorted(found.reserved & keys.keys()) if issubclass(found, Provider | Adapter) else []
-    return f"has a field for `{taken[0]}`, which is a key of kindlm" if taken else None
-
-
-def wrong_with(value: Any, kind: Any) -> str | None:
-    """Return why a value that code of a package returned is no whole value of a dataclass.
-
-    Its fields are examined as deep as they go: nothing else has checked their types.
-    """
-    if not isinstance(value, kind):
-        return f"it is of the type {type(value).__name__}, not {kind.__name__}"
-    try:
-        _form_of(kind).model_validate({"value": value})
-        # What is `Any` has to be JSON, too.
-        json.dumps(value, default=_fields, allow_nan=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"`{'.'.join(map(str, first['loc'][1:]))}` is wrong: {first['msg']}"
-    except (TypeError, ValueError, RecursionError) as error:
-        return f"it holds what JSON does not: {error}"
-    return None
-
-
-@cache
-def _form_of(kind: Any) -> type[BaseModel]:
-    strict = ConfigDict(strict=True, revalidate_instances="always", allow_inf_nan=False)
-    return create_model(f"Returned{kind.__name__}", __config__=strict, value=(kind, ...))
-
-
-def _fields(value: Any) -> Any:
-    if not is_dataclass(value):
-        raise TypeError(f"an object of the type {type(value).__name__}")
-    return {field.name: getattr(value, field.name) for field in fields(value)}
-
-
-async def answered(
-    plugin: Plugin, call: Callable[[], Awaitable[Any]], kind: type[R], timeout_s: float
-) -> Result[R]:
-    """Return what a call of a package's client or agent returns.
-
-    What it raises, what is no answer, and what takes too long is an error of a provider.
-    """
-    try:
-        async with asyncio.timeout(timeout_s) as limit:
-            outcome: Any = await call()
-    except (*CRASHES, asyncio.CancelledError) as error:
-        if is_cancelled(error):
-            raise
-        if limit.expired():
-            message = f"{plugin} did not answer within {timeout_s:g} s"
-            return Err(_unanswered(message, ErrorCode.PROVIDER_TIMEOUT, retryable=True))
-        return Err(failed(plugin, "crashed", error))
-    if isinstance(outcome, Err) and isinstance(outcome.error, KindlmError):
-        return outcome
-    wrong = "it is neither Ok nor Err" if not isinstance(outcome, Ok) else None
-    if wrong is None:
-        wrong = wrong_with(outcome.value, kind) or _impossible(outcome.value)
-    if wrong is None:
-        return Ok(outcome.value)
-    hint = f"Update {plugin.package}, or report this to its authors"
-    return Err(_unanswered(f"{plugin} returned no valid answer: {wrong}", hint=hint))
-
-
-def _impossible(reply: ModelReply | AgentReply) -> str | None:
-    """Return which number of a reply none can have: a negative cost would make up for others."""
-    recorded = reply.recorded
-    numbers: list[tuple[str, float | None, float]] = [
-        ("latency_ms", reply.latency_ms, MAX_TIMEOUT_S * 1000),
-        ("usage.input_tokens", reply.usage.input_tokens, _MOST),
-        ("usage.output_tokens", reply.usage.output_tokens, _MOST),
-        ("reported_cost_usd", reply.reported_cost_usd, _MOST),
-        ("recorded.cost.usd", None if recorded is None else recorded.cost.usd, _MOST),
-    ]
-    if isinstance(reply, ModelReply):
-        for number, quota in enumerate(reply.quotas):
-            said = {"left": quota.left, "limit": quota.limit, "reset_s": quota.reset_s}
-            numbers += [(f"quotas.{number}.{name}", each, _MOST) for name, each in said.items()]
-    for name, value, most in numbers:
-        if value is not None and not 0 <= value <= most:
-            return f"`{name}` is wrong: it is not from 0 to {most}"
-    return None
-
-
-def is_cancelled(error: BaseException) -> bool:
-    """Tell whether a task was cancelled from outside: code of a package may raise that, too."""
-    task = asyncio.current_task()
-    was_cancelled = task is not None and task.cancelling() > 0
-    return isinstance(error, asyncio.CancelledError) and was_cancelled
-
-
-def _unanswered(
-    message: str,
-    code: ErrorCode = ErrorCode.PROVIDER_API_ERROR,
-    *,
-    retryable: bool = False,
-    hint: str | None = None,
-    trace: str | None = None,
-) -> KindlmError:
-    details = {"status": None, "retry_after": None, "retryable": retryable, "body": None}
-    return KindlmError(code, message, hint, details=details, trace=trace)
-
-
-def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
-    """Return that code of a package raised something; `what` says what it could not do."""
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"{plugin} {what}: {type(error).__name__}: {error}",
-        f"Update {plugin.package}, report this to its authors, or uninstall it;"
-        " --verbose shows the traceback",
-        trace="".join(traceback.format_exception(error)),
-    )
-
-
-def failed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
-    """Return what code of a package raised as an error of the provider or agent that it is."""
-    crash = crashed(plugin, what, error)
-    return _unanswered(crash.message, hint=crash.hint, trace=crash.trace)
-
-
-def _error(message: str, hint: str) -> KindlmError:
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)

@@ -1,10 +1,13 @@
-"""Why no answer came over the network, in plain words."""
+"""Why no answer came over the network, in plain words, and when to come back."""
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 
 def unreachable_reason(error: BaseException) -> str:
@@ -33,3 +36,33 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while current is not None:
         yield current
         current = current.__cause__ or current.__context__
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return the seconds to wait, None if the headers do not say so.
+
+    `retry-after-ms` is the finer one and wins. `Retry-After` is a number of seconds or an HTTP
+    date (RFC 9110, 10.2.3); a moment in the past is 0.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _number(value)
+    if seconds is not None or value is None:
+        return seconds
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value) if value is not None else math.nan
+    except ValueError:
+        return None
+    return max(0.0, number) if math.isfinite(number) else None

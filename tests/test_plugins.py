@@ -19,7 +19,7 @@ def test_entry_points_are_read_only_for_names_of_packages(suite: str, reads: boo
         "import sys, pathlib\n"
         "from kindlm.config import load_suite\n"
         "load_suite(pathlib.Path(sys.argv[1]))\n"
-        "from kindlm.plugins import installed\n"
+        "from kindlm.packages import installed\n"
         "print(installed.cache_info().currsize > 0)\n"
     )
     file = EXAMPLES / suite / "kindlm.yaml"

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, lookup
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.retry_after import retry_after
 from kindlm.strict_json import parse_json
-from kindlm.unreachable import unreachable_reason
+from kindlm.unreachable import retry_after, unreachable_reason
 
 SHORTEST_HIDDEN = 6
 """Characters of the shortest credential that is kept out of messages.

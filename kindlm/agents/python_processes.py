@@ -34,7 +34,7 @@ from kindlm.agents.python_worker import (
     unpack_answer,
 )
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.plugins import as_written
+from kindlm.packages import as_written
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 

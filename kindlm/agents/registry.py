@@ -1,6 +1,6 @@
 """Makes the agent of one conversation from its target.
 
-`plugins.own_names` finds kindlm's own adapters: a new one is one module, `NAME_agent.py`. What an
+`packages.own_names` finds kindlm's own adapters: a new one is one module, `NAME_agent.py`. What an
 agent of another package raises is an error, and so is what is no reply.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kindlm import plugins
+from kindlm import packages
 from kindlm.agents.failures import Who
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Adapter
@@ -47,7 +47,7 @@ def make_agent(
         from kindlm.agents.command import CommandAgent
 
         return Ok(CommandAgent(target, environ))
-    kind = plugins.own(Adapter, target.adapter)
+    kind = packages.own(Adapter, target.adapter)
     if kind is None:
         return _agent_of_package(target, environ)
     options: Adapter = kind() if target.options is None else target.options
@@ -65,27 +65,27 @@ def make_agent(
 
 
 def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result[Agent]:
-    found = plugins.find(Adapter, target.adapter)
+    found = packages.find(Adapter, target.adapter)
     if isinstance(found, Err):
         return found
     if found is None:
-        known = (*plugins.all_own(Adapter), *plugins.installed(Adapter.group))
+        known = (*packages.all_own(Adapter), *packages.installed(Adapter.group))
         message = f"{Who(target.id).title} has the unknown adapter {target.adapter!r}"
         hint = hint_for(target.adapter, known, "Known")
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
-    plugin = plugins.installed(Adapter.group)[target.adapter][0]
+    plugin = packages.installed(Adapter.group)[target.adapter][0]
     try:
         options: Adapter = found.value() if target.options is None else target.options
         agent = options.open(target, environ)
-    except plugins.CRASHES as error:
-        return Err(plugins.crashed(plugin, "cannot open a conversation", error))
+    except packages.CRASHES as error:
+        return Err(packages.crashed(plugin, "cannot open a conversation", error))
     return agent if isinstance(agent, Err) else Ok(_AgentOfPackage(plugin, agent))
 
 
 class _AgentOfPackage:
     """Implements `ports.Agent`."""
 
-    def __init__(self, plugin: plugins.Plugin, agent: Agent) -> None:
+    def __init__(self, plugin: packages.Plugin, agent: Agent) -> None:
         self._plugin = plugin
         self._agent = agent
         self._is_open = False
@@ -96,10 +96,10 @@ class _AgentOfPackage:
         try:
             await self._agent.__aenter__()
             self._is_open = True
-        except (*plugins.CRASHES, asyncio.CancelledError) as error:
-            if plugins.is_cancelled(error):
+        except (*packages.CRASHES, asyncio.CancelledError) as error:
+            if packages.is_cancelled(error):
                 raise
-            self._error = plugins.crashed(self._plugin, "cannot open a conversation", error)
+            self._error = packages.crashed(self._plugin, "cannot open a conversation", error)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -110,16 +110,16 @@ class _AgentOfPackage:
             await self._agent.__aexit__(*exception)
         except ConversationSpoilt:
             raise
-        except (*plugins.CRASHES, asyncio.CancelledError) as error:
-            if plugins.is_cancelled(error):
+        except (*packages.CRASHES, asyncio.CancelledError) as error:
+            if packages.is_cancelled(error):
                 raise
             what = "cannot close a conversation"
-            raise ConversationSpoilt(plugins.failed(self._plugin, what, error)) from error
+            raise ConversationSpoilt(packages.failed(self._plugin, what, error)) from error
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Send one message; see `plugins.answered`."""
+        """Send one message; see `packages.answered`."""
         if self._error is not None:
             return Err(self._error)
-        return await plugins.answered(
+        return await packages.answered(
             self._plugin, lambda: self._agent.send(request), AgentReply, request.timeout_s
         )

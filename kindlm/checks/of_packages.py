@@ -38,23 +38,23 @@ class CheckOfPackage(AskingCheck):
 
     @property
     def about_tools(self) -> bool:  # type: ignore[override]
-        from kindlm import plugins  # only once a suite has such a check
+        from kindlm import packages, plugins  # only once a suite has such a check
 
-        found = plugins.find(plugins.Check, self.name)
+        found = packages.find(plugins.Check, self.name)
         return found is not None and not isinstance(found, Err) and found.value.about_tools
 
     def filled(self, bind: Fill, insert: Fill) -> CheckOfPackage:
         return replace(self, options=filled(self.options, insert))
 
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        from kindlm import plugins
+        from kindlm import packages, plugins
 
-        found = plugins.find(plugins.Check, self.name)
+        found = packages.find(plugins.Check, self.name)
         if found is None:
             return undecided(f"No check is named {shown(self.name)}.")
         if isinstance(found, Err):
             return undecided(found.error.message, trace=found.error.trace)
-        plugin = plugins.installed(plugins.Check.group)[self.name][0]
+        plugin = packages.installed(plugins.Check.group)[self.name][0]
         try:
             configured = found.value.model_validate(dict(self.options))
             work: Callable[[], Any] = partial(configured.evaluate, transcript, context)
@@ -63,10 +63,10 @@ class CheckOfPackage(AskingCheck):
             else:
                 returned = await _in_a_thread(work)
             wrong = _wrong_with(returned)
-        except (*plugins.CRASHES, asyncio.CancelledError) as error:
-            if plugins.is_cancelled(error):
+        except (*packages.CRASHES, asyncio.CancelledError) as error:
+            if packages.is_cancelled(error):
                 raise
-            crash = plugins.crashed(plugin, "crashed", error)
+            crash = packages.crashed(plugin, "crashed", error)
             return undecided(crash.message, trace=crash.trace)
         if wrong is not None:
             return undecided(f"{plugin} returned no valid result: {wrong}")
@@ -106,9 +106,9 @@ def _wrong_with(returned: Any) -> str | None:
     """Return why something is no result of a check."""
     if inspect.isawaitable(returned):
         return "it is awaitable, but `evaluate` is not `async`"
-    from kindlm import plugins
+    from kindlm import packages
 
-    wrong = plugins.wrong_with(returned, CheckResult)
+    wrong = packages.wrong_with(returned, CheckResult)
     if wrong is not None:
         return wrong
     result: CheckResult = returned

@@ -9,7 +9,8 @@ from functools import partial
 from kindlm.checks.base import Check
 from kindlm.config.interpolation import bind, insert
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.plugins import CRASHES, Adapter, Provider, as_written, is_own, own
+from kindlm.packages import CRASHES, as_written, is_own, own
+from kindlm.plugins import Adapter, Provider
 from kindlm.suite import (
     AgentTarget,
     Case,

@@ -13,7 +13,7 @@ from typing import Any
 from kindlm.checks.of_packages import CheckOfPackage
 from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.config.raw import items, section, texts
-from kindlm.plugins import as_written
+from kindlm.packages import as_written
 from kindlm.secrecy import (
     header_secrets,
     hide_credentials,

@@ -18,17 +18,8 @@ from kindlm.config.raw import Raw, texts
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.validation import describe_choice, fit
 from kindlm.errors import Err, ErrorCode, KindlmError
-from kindlm.plugins import (
-    CRASHES,
-    Adapter,
-    Provider,
-    all_own,
-    crashed,
-    find,
-    installed,
-    own,
-    own_names,
-)
+from kindlm.packages import CRASHES, all_own, crashed, find, installed, own, own_names
+from kindlm.plugins import Adapter, Provider
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_option
 from kindlm.section import Section
 from kindlm.suggestions import hint_for

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from kindlm import plugins
+from kindlm import packages, plugins
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, dotted
 from kindlm.config.entries import fit_of_package, read_agent, read_provider, report_faulty
@@ -68,7 +68,7 @@ class Plugged:
 
     def _take_check(self, name: str, path: Path, written: Any) -> None:
         """Take a check, or a list of them, if it is one of a package."""
-        known = plugins.installed(plugins.Check.group)
+        known = packages.installed(plugins.Check.group)
         if not known:
             return
         self._in_rest(path).pop(name, None)
@@ -92,15 +92,15 @@ class Plugged:
         """Return options as JSON values with their defaults, None after reporting an error."""
         from kindlm.checks.base import kinds
 
-        plugin = plugins.installed(base.group)[name][0]
-        if name in kinds() and isinstance(plugins.find(base, name), Ok):
-            report_faulty(path, plugins.taken(plugin), self._reporter)
+        plugin = packages.installed(base.group)[name][0]
+        if name in kinds() and isinstance(packages.find(base, name), Ok):
+            report_faulty(path, packages.taken(plugin), self._reporter)
             return None
         options = fit_of_package(base, name, path, written, self._reporter)
         try:
             return None if options is None else options.model_dump(mode="json", by_alias=True)
-        except plugins.CRASHES as error:
-            fault = plugins.crashed(plugin, "cannot read its options", error)
+        except packages.CRASHES as error:
+            fault = packages.crashed(plugin, "cannot read its options", error)
             report_faulty(path, fault, self._reporter)
             return None
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kindlm import plugins
+from kindlm import packages, plugins
 from kindlm.checks import base as checks
 from kindlm.config.entries import provider_types
 from kindlm.config.schema import KindlmConfig
 from kindlm.errors import KindlmError
-from kindlm.plugins import Adapter, Check, Provider, all_own, own_names
+from kindlm.packages import all_own, own_names
+from kindlm.plugins import Adapter, Check, Provider
 
 _ABOUT = ("description", "examples", "x-kindlm-extension")
 """What stands before the type of an option."""
@@ -114,17 +115,17 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
         return {**own, "properties": {**common, **own["properties"]}}
 
     of_kindlm = {*definitions["ExpectConfig"]["properties"]}
-    if plugins.installed(plugins.Check.group):
+    if packages.installed(plugins.Check.group):
         of_kindlm |= checks.kinds()
-    added, wrong_checks = plugins.all_of(plugins.Check, of_kindlm)
+    added, wrong_checks = packages.all_of(plugins.Check, of_kindlm)
     for name, check in added.items():
         one = defined(check, name)
         keys = definitions["ExpectConfig"]["properties"]
         keys[name] = {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
-    providers, wrong_providers = plugins.all_of(Provider, own_names(Provider))
+    providers, wrong_providers = packages.all_of(Provider, own_names(Provider))
     own_adapters = all_own(Adapter)
     names = (name for kind in own_adapters.values() for name in kind.other_names)
-    adapters, wrong_adapters = plugins.all_of(Adapter, {*own_adapters, *names})
+    adapters, wrong_adapters = packages.all_of(Adapter, {*own_adapters, *names})
     of_providers = [form(kind, name, "ProviderConfig") for name, kind in providers.items()]
     of_agents = [form(kind, name, "AgentConfig") for name, kind in adapters.items()]
     for section, key, forms in (

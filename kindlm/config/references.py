@@ -19,7 +19,8 @@ from kindlm.config.raw import Raw, expectations, items, section, texts
 from kindlm.config.templates import check_rows, check_templates
 from kindlm.config.tool_rules import check_tools
 from kindlm.errors import ErrorCode, Ok
-from kindlm.plugins import Provider, own_names
+from kindlm.packages import own_names
+from kindlm.plugins import Provider
 from kindlm.suggestions import hint_for
 
 

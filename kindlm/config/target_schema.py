@@ -14,7 +14,8 @@ from pydantic import (
     Tag,
 )
 
-from kindlm.plugins import Adapter, Provider, as_written
+from kindlm.packages import as_written
+from kindlm.plugins import Adapter, Provider
 from kindlm.section import (
     EXTENSION,
     WHOLE,

@@ -39,7 +39,7 @@ from kindlm.generate.questions import (
 )
 from kindlm.generate.rendering import RenderedFile, problems_of, profile_text, rendered, write_file
 from kindlm.model_answers import why_unread
-from kindlm.plugins import as_written
+from kindlm.packages import as_written
 from kindlm.ports import Question, Stage
 from kindlm.scenarios.compile import JUDGE, language_model
 from kindlm.scenarios.configuration import LlmTable

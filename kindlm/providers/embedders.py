@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.plugins import Provider, own_names
+from kindlm.packages import own_names
+from kindlm.plugins import Provider
 from kindlm.ports import Embedder, Embedding
 from kindlm.providers import failures
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, Transport

@@ -1,6 +1,6 @@
 """Makes the client of a provider from its settings, with its key and the environment.
 
-`plugins.own_names` finds kindlm's own providers: a new one is one module, `NAME_provider.py`.
+`packages.own_names` finds kindlm's own providers: a new one is one module, `NAME_provider.py`.
 Nothing heavy is imported before a client is made: an SDK costs up to a second. What a client of
 another package raises is an error, and so is what is no reply.
 """
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from kindlm import plugins
+from kindlm import packages
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.garbage import put_off
 from kindlm.plugins import Access, Provider
@@ -30,20 +30,20 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     access = check_settings(settings, environ)
     if isinstance(access, Err):
         return access
-    if settings.type in plugins.own_names(Provider):
+    if settings.type in packages.own_names(Provider):
         with put_off():
             return Ok(options_of(settings).connect(access.value))
-    found = plugins.find(Provider, settings.type)
+    found = packages.find(Provider, settings.type)
     if found is None:
         return Err(_unknown(settings))
     if isinstance(found, Err):
         return found
-    plugin = plugins.installed(Provider.group)[settings.type][0]
+    plugin = packages.installed(Provider.group)[settings.type][0]
     try:
         options: Provider = settings.options or found.value()
         client = options.connect(access.value)
-    except plugins.CRASHES as error:
-        return Err(plugins.crashed(plugin, "cannot connect", error))
+    except packages.CRASHES as error:
+        return Err(packages.crashed(plugin, "cannot connect", error))
     return Ok(_ClientOfPackage(plugin, client))
 
 
@@ -52,7 +52,7 @@ def options_of(settings: ProviderSettings) -> Provider:
     if settings.options is not None:
         options: Provider = settings.options
         return options
-    kind = plugins.own(Provider, settings.type)
+    kind = packages.own(Provider, settings.type)
     return Provider() if kind is None else kind()
 
 
@@ -63,7 +63,7 @@ def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Re
     """
     if settings.base_url is not None and not _is_http_url(settings.base_url):
         return Err(_bad_url(settings))
-    kind = plugins.own(Provider, settings.type) or Provider
+    kind = packages.own(Provider, settings.type) or Provider
     variable, key = settings.api_key_env, None
     if variable is None and settings.base_url is None:
         variable = kind.usual_key_variable
@@ -113,7 +113,7 @@ def _unknown(settings: ProviderSettings) -> KindlmError:
     return KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
         f"Provider {settings.name!r} has the unknown type {settings.type!r}",
-        f"Known types: {', '.join(plugins.own_names(Provider))}",
+        f"Known types: {', '.join(packages.own_names(Provider))}",
     )
 
 
@@ -123,13 +123,13 @@ _log = logging.getLogger(__name__)
 class _ClientOfPackage:
     """Implements `ports.ModelClient`."""
 
-    def __init__(self, plugin: plugins.Plugin, client: ModelClient) -> None:
+    def __init__(self, plugin: packages.Plugin, client: ModelClient) -> None:
         self._plugin = plugin
         self._client = client
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
-        """Make the call; see `plugins.answered`."""
-        return await plugins.answered(
+        """Make the call; see `packages.answered`."""
+        return await packages.answered(
             self._plugin, lambda: self._client.complete(request), ModelReply, request.timeout_s
         )
 
@@ -137,5 +137,5 @@ class _ClientOfPackage:
         """Close all connections; a failure costs no verdict, and is logged."""
         try:
             await self._client.aclose()
-        except plugins.CRASHES:
+        except packages.CRASHES:
             _log.warning("%s could not be closed", self._plugin, exc_info=True)

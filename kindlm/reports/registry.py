@@ -22,7 +22,7 @@ from kindlm.reports.untrusted import visible
 from kindlm.suggestions import suggest
 
 if TYPE_CHECKING:
-    from kindlm import plugins
+    from kindlm import packages, plugins
 
 _ALIASES = {"pretty": "terminal"}
 
@@ -65,24 +65,24 @@ class Report(Protocol):
 
 def find_report(name: str) -> Result[Report]:
     """Return the report of that name, or an error that says which there are."""
-    from kindlm import plugins
+    from kindlm import packages, plugins
 
     module = _own_reports().get(_ALIASES.get(name, name))
     if module is not None:
         return Ok(import_module(module).REPORT)
-    found = plugins.find(plugins.Report, name)
+    found = packages.find(plugins.Report, name)
     if found is None:
         return Err(_unknown(name))
     if isinstance(found, Err):
         return found
-    return Ok(_ReportOfPackage(plugins.installed(plugins.Report.group)[name][0], found.value))
+    return Ok(_ReportOfPackage(packages.installed(plugins.Report.group)[name][0], found.value))
 
 
 def report_names() -> list[str]:
     """Return the names of all reports, those of other packages included."""
-    from kindlm import plugins
+    from kindlm import packages, plugins
 
-    return sorted(_own_reports().keys() | plugins.installed(plugins.Report.group).keys())
+    return sorted(_own_reports().keys() | packages.installed(plugins.Report.group).keys())
 
 
 def _own_reports() -> dict[str, str]:
@@ -104,7 +104,7 @@ class _ReportOfPackage:
     Unlike kindlm's own reports, it holds the whole run in memory.
     """
 
-    plugin: plugins.Plugin
+    plugin: packages.Plugin
     made_by: type[plugins.Report]
 
     @property
@@ -113,15 +113,15 @@ class _ReportOfPackage:
 
     def write(self, view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
         """Write what the package makes of the run."""
-        from kindlm import plugins
+        from kindlm import packages
         from kindlm.reports.json_report import REPORT
 
         document = io.StringIO()
         REPORT.write(view, document, options)
         try:
             rendered: Any = self.made_by().render(json.loads(document.getvalue()))
-        except plugins.CRASHES as error:
-            return plugins.crashed(self.plugin, "crashed", error)
+        except packages.CRASHES as error:
+            return packages.crashed(self.plugin, "crashed", error)
         if isinstance(rendered, str):
             # A lone surrogate has no UTF-8, and escape sequences belong into no terminal.
             text = rendered.encode("utf-8", "backslashreplace").decode()

@@ -17,15 +17,15 @@ from kindlm.config.document import Document
 from kindlm.config.raw import section
 from kindlm.config.targets import compile_agent
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.plugins import as_written
+from kindlm.packages import as_written
 from kindlm.scenarios.configuration import (
     AGENT,
-    PROVIDERS,
     LlmTable,
     LoadedConfiguration,
     ProjectConfiguration,
     SandboxTable,
     own_agent,
+    provider_by_name,
 )
 from kindlm.scenarios.finding import Scenario
 from kindlm.secrecy import header_secrets, hide_headers
@@ -98,19 +98,15 @@ def language_model(
     """Return the provider and the model of `[llm]` as the engine takes them, by their names."""
     if llm is None:
         return {}, {}
-    known = llm.provider.lower() in PROVIDERS
-    kind = llm.provider.lower() if known else "openai"
+    kind = provider_by_name(llm.provider)
     provider = ProviderSettings(
         name=llm.provider,
-        type=kind,
-        api_key_env=llm.api_key_env or (_KEYS.get(kind) if known else None),
+        type="openai" if kind is None else llm.provider.lower(),
+        api_key_env=llm.api_key_env or (None if kind is None else kind.usual_key_variable),
         base_url=llm.base_url,
     )
     model = ModelTarget(JUDGE, llm.provider, llm.model, judge_only=True)
     return {llm.provider: provider}, {JUDGE: model}
-
-
-_KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
 def _config_text(

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel, to_snake
 from kindlm.bounds import MAX_REPEAT
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document
-from kindlm.config.entries import read_agent
+from kindlm.config.entries import provider_types, read_agent
 from kindlm.config.interpolation import insert
 from kindlm.config.load import read_bytes
 from kindlm.config.raw import section, texts
@@ -21,6 +21,8 @@ from kindlm.config.target_schema import AgentConfig
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
+from kindlm.packages import own
+from kindlm.plugins import Provider
 from kindlm.scenarios.environment import deferred, names_kindlm, put_in, unset_in
 from kindlm.secrecy import header_secrets
 from kindlm.section import Maybe, Score, Seconds, Text, Url
@@ -31,8 +33,12 @@ from kindlm.values import is_url
 AGENT = "agent"
 """What the agent under test is called where it has no name."""
 
-PROVIDERS = ("openai", "anthropic", "ollama")
-"""The providers that are known by their names; any other one is known by its address."""
+
+def provider_by_name(name: str) -> type[Provider] | None:
+    """Return the provider of kindlm with a name, None for one that needs options or an address."""
+    kind = own(Provider, name.lower())
+    fields = {} if kind is None else kind.model_fields
+    return None if any(field.is_required() for field in fields.values()) else kind
 
 
 class Table(BaseModel):
@@ -132,11 +138,12 @@ class LoadedConfiguration:
 
 def provider_fault(llm: LlmTable) -> tuple[str, str] | None:
     """Return the error and the hint for a provider without a known address; None if it has one."""
-    if llm.base_url is not None or llm.provider.lower() in PROVIDERS:
+    if llm.base_url is not None or provider_by_name(llm.provider) is not None:
         return None
-    meant = suggest(llm.provider, PROVIDERS)
+    known = [name for name in provider_types() if provider_by_name(name) is not None]
+    meant = suggest(llm.provider, known)
     hint = (
-        f"It is one of {', '.join(PROVIDERS)}; or any name, with a base_url in [llm] of kindlm.toml"
+        f"It is one of {', '.join(known)}; or any name, with a base_url in [llm] of kindlm.toml"
         " that speaks OpenAI's API"
     )
     message = f'Unknown provider "{llm.provider}", and there is no base_url'

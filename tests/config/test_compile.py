@@ -16,7 +16,7 @@ from kindlm.checks.output import Contains, MaxLength, NotContains, Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.checks.tools import ToolStrict
 from kindlm.checks.trajectory import Trajectory, TrajectoryCall
-from kindlm.plugins import as_written
+from kindlm.packages import as_written
 from kindlm.providers.ollama_provider import Ollama
 from kindlm.providers.openai_provider import OpenAi
 from kindlm.suite import (

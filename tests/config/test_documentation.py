@@ -16,7 +16,8 @@ from kindlm.config import json_schema
 from kindlm.config.entries import keys_of
 from kindlm.config.schema import KindlmConfig
 from kindlm.engine.simulation import MissingValueError, fill
-from kindlm.plugins import Adapter, Provider, all_own
+from kindlm.packages import all_own
+from kindlm.plugins import Adapter, Provider
 from kindlm.suite import TOOL_PLACEHOLDER
 
 ROOT = Path(__file__).parents[2]

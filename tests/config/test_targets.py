@@ -13,7 +13,7 @@ from options import options_of
 from kindlm.config import bind_suite, credential_variables, literal_secrets
 from kindlm.config.credentials import given_variables
 from kindlm.errors import Ok
-from kindlm.plugins import as_written
+from kindlm.packages import as_written
 from kindlm.secrecy import hide_credentials, hide_headers
 from kindlm.suite import AgentTarget, Command, Prompt
 

@@ -9,7 +9,7 @@ import pytest
 
 from kindlm.providers.client import refused_parameters
 from kindlm.providers.openai_provider import allows_strict
-from kindlm.retry_after import retry_after
+from kindlm.unreachable import retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

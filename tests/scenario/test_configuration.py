@@ -12,7 +12,7 @@ from pytest_project import run_inside
 from scenario_project import Project
 
 from kindlm.cli.app import run
-from kindlm.plugins import as_written
+from kindlm.packages import as_written
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.load import Surroundings, load_scenarios
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pytest_project import as_it_was
 
-from kindlm import plugins
+from kindlm import packages, plugins
 from kindlm.cli.app import run
 from kindlm.guard import guard
 
@@ -48,5 +48,5 @@ def _in(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
             yield
     finally:
         guard.has_packages = False
-        plugins.installed.cache_clear()
+        packages.installed.cache_clear()
         plugins._load.cache_clear()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindlm.plugins import Adapter, own
+from kindlm.packages import own
+from kindlm.plugins import Adapter
 
 
 def options_of(adapter: str, options: Mapping[str, Any]) -> Adapter:

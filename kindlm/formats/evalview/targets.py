@@ -11,7 +11,8 @@ from typing import Any
 from kindlm.config.interpolation import MARK
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
 from kindlm.formats.evalview.schema import AdapterConfig, CaseConfig, ToolDefinitionConfig, ToolMock
-from kindlm.plugins import Adapter, own
+from kindlm.packages import own
+from kindlm.plugins import Adapter
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings, SimulatedTool, ToolAnswer
 
 AGENT_ADAPTERS = {

@@ -12,7 +12,7 @@ from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.tools import SequenceMode, ToolSequence
 from kindlm.config import bind_suite, credential_variables, literal_secrets
 from kindlm.errors import Err, Ok
-from kindlm.plugins import as_written
+from kindlm.packages import as_written
 from kindlm.recording.secrets import short_secrets
 
 Load = Callable[..., Any]
