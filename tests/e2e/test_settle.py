@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from checked_server import LoopbackServer
-from workspace import until
+from workspace import new_workspace, until
 
 AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was delivered."}}]}
 
 
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[LoopbackServer]:
     with LoopbackServer(AGENT) as server:
         yield server
+
+
+@pytest.fixture
+def server(one_server: LoopbackServer) -> LoopbackServer:
+    one_server.use_faults([])
+    return one_server
 
 
 def wrong(order: str, every: int) -> list[dict[str, Any]]:
@@ -42,12 +50,30 @@ def record(workspace: Any, *arguments: str) -> str:
     return str(newest[0])
 
 
-def suspicion(workspace: Any, server: LoopbackServer) -> tuple[str, str]:
-    """Record two runs: all is well at first, then every other answer about A1 is wrong."""
-    workspace.suite(server.url, tests=[asks("A1"), asks("B2")])
+class Suspicion(NamedTuple):
+    """Two recorded runs: all is well at first, then every other answer about A1 is wrong."""
+
+    before: str
+    after: str
+    root: Path
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, one_server: LoopbackServer) -> Suspicion:
+    workspace = new_workspace(tmp_path_factory.mktemp("suspicion"))
+    workspace.suite(one_server.url, tests=[asks("A1"), asks("B2")])
+    one_server.use_faults([])
     before = record(workspace, "--runs", "10")
+    one_server.use_faults(wrong("A1", 2))
+    return Suspicion(before, record(workspace, "--runs", "3"), workspace.root)
+
+
+@pytest.fixture
+def suspicion(workspace: Any, server: LoopbackServer, recorded: Suspicion) -> Suspicion:
+    """The two runs in the workspace, and the agent as it was in the later one."""
+    shutil.copytree(recorded.root, workspace.root, dirs_exist_ok=True)
     server.use_faults(wrong("A1", 2))
-    return before, record(workspace, "--runs", "3")
+    return recorded
 
 
 def settled_runs(workspace: Any) -> list[tuple[Any, ...]]:
@@ -67,8 +93,10 @@ def repeats(workspace: Any) -> list[int]:
     ]
 
 
-def test_a_real_drop_is_confirmed(workspace: Any, server: LoopbackServer) -> None:
-    before, after = suspicion(workspace, server)
+def test_a_real_drop_is_confirmed(
+    workspace: Any, server: LoopbackServer, suspicion: Suspicion
+) -> None:
+    before, after, _ = suspicion
     assert workspace.run("diff").returncode == 0
     asked = len(server.requests)
 
@@ -122,8 +150,10 @@ def test_the_same_flaky_agent_is_cleared(workspace: Any, server: LoopbackServer)
     assert "SUSPECTED" not in compared.stdout
 
 
-def test_a_budget_ends_it_and_the_next_one_goes_on(workspace: Any, server: LoopbackServer) -> None:
-    before, after = suspicion(workspace, server)
+def test_a_budget_ends_it_and_the_next_one_goes_on(
+    workspace: Any, server: LoopbackServer, suspicion: Suspicion
+) -> None:
+    before, after, _ = suspicion
     asked = len(server.requests)
 
     done = workspace.run("settle", "--max-runs", "3")
@@ -155,8 +185,8 @@ def test_a_budget_ends_it_and_the_next_one_goes_on(workspace: Any, server: Loopb
     assert repeats(workspace) == list(range(4, 4 + len(server.requests) - asked))
 
 
+@pytest.mark.usefixtures("suspicion")
 def test_what_was_done_until_ctrl_c_counts(workspace: Any, server: LoopbackServer) -> None:
-    suspicion(workspace, server)
     asked = len(server.requests)
     server.use_faults([{"latencyMs": 1_000}])
     process = workspace.start("settle", "-j", "1")
@@ -177,8 +207,10 @@ def test_what_was_done_until_ctrl_c_counts(workspace: Any, server: LoopbackServe
     assert len(added) == len(set(added)) > len(kept)
 
 
-def test_only_what_after_ran_is_repeated(workspace: Any, server: LoopbackServer) -> None:
-    before, after = suspicion(workspace, server)
+def test_only_what_after_ran_is_repeated(
+    workspace: Any, server: LoopbackServer, suspicion: Suspicion
+) -> None:
+    before, after, _ = suspicion
     asked = len(server.requests)
     planned = workspace.run("settle", "--dry-run")
     assert planned.returncode == 0
@@ -207,10 +239,10 @@ def test_only_what_after_ran_is_repeated(workspace: Any, server: LoopbackServer)
     assert settled_runs(workspace) == []
 
 
+@pytest.mark.usefixtures("suspicion")
 def test_a_target_out_of_reach_is_not_asked_for_long(
     workspace: Any, server: LoopbackServer
 ) -> None:
-    suspicion(workspace, server)
     asked = len(server.requests)
     server.use_faults([{"status": 400}])
     done = workspace.run("settle")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from checked_server import LoopbackServer
+from workspace import new_workspace
 
 AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was delivered."}}]}
 
@@ -19,6 +20,7 @@ class Situation(NamedTuple):
 
     before: str
     after: str
+    root: Path
     old: Path
     old_server: LoopbackServer
     new_server: LoopbackServer
@@ -43,20 +45,29 @@ def record(workspace: Any, *arguments: str) -> str:
     return str(newest[0])
 
 
-@pytest.fixture
-def situation(workspace: Any, tmp_path: Path) -> Iterator[Situation]:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Situation]:
     """BEFORE has one repeat: repeats of AFTER alone would never decide."""
+    workspace = new_workspace(tmp_path_factory.mktemp("new"))
     with LoopbackServer(AGENT) as old_server, LoopbackServer(AGENT) as new_server:
         tests = [asks("A1"), asks("B2")]
         config = workspace.suite(old_server.url, tests=tests)
         before = record(workspace)
-        old = tmp_path / "old"
-        old.mkdir()
+        old = tmp_path_factory.mktemp("old")
         shutil.copy(config, old)
         workspace.suite(new_server.url, tests=tests)
         new_server.use_faults(wrong(2))
         after = record(workspace, "--runs", "2")
-        yield Situation(before, after, old, old_server, new_server)
+        yield Situation(before, after, workspace.root, old, old_server, new_server)
+
+
+@pytest.fixture
+def situation(workspace: Any, recorded: Situation) -> Situation:
+    """The two runs in the workspace, and the agents as they were."""
+    shutil.copytree(recorded.root, workspace.root, dirs_exist_ok=True)
+    recorded.old_server.use_faults([])
+    recorded.new_server.use_faults(wrong(2))
+    return recorded
 
 
 def settled_runs(workspace: Any) -> list[tuple[str, str]]:
