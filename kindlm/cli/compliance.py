@@ -34,7 +34,7 @@ def check_pdf(
     suites: Iterable[Path] = (),
     referenced: Iterable[Path] = (),
 ) -> Result[None]:
-    """Return an error if a PDF can not be made, or would take the place of something else.
+    """Return an error if a PDF cannot be made, or would take the place of something else.
 
     That is told before tests are run and before other reports are written.
     """
@@ -72,7 +72,7 @@ def write_wanted(
             note(f"Compliance report: {shown_path(written)}", console)
     if pdf is not None:
         error = write_pdf(view, pdf, options, wanted)
-        # What is wrong with a document need not be told of each of its forms.
+        # What is wrong with a document is reported once, not for each of its forms.
         errors += [] if error is None or error in errors else [error]
     show(errors, console)
     return errors

@@ -45,12 +45,12 @@ _READERS = (
 
 
 def set_verbose(verbose: bool) -> None:
-    """Say whether errors are shown with their codes, details and traces."""
+    """Set whether errors are shown with their codes, details and traces."""
     _VERBOSE.set(verbose)
 
 
 def is_verbose(environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether errors are shown with their codes, details and traces.
+    """Return whether errors are shown with their codes, details and traces.
 
     `--verbose` asks for it, and so do `DEBUG=kindlm*` and `KINDLM_LOG=debug`.
     """
@@ -78,12 +78,12 @@ def _nothing() -> TextIO:
 
 
 def discard_output() -> None:
-    """Let what is still to be written to standard output vanish: nobody reads it any more."""
+    """Drop what is still to be written to standard output, since its reader is gone."""
     _discard(sys.stdout)
 
 
 def finish_errors() -> None:
-    """Write out what is left for standard error, or let it vanish if nobody reads it any more.
+    """Write out what is left for standard error, or drop it if its reader is gone.
 
     Python would end with an exit code of its own otherwise.
     """
@@ -101,7 +101,7 @@ def _discard(stream: TextIO) -> None:
 
 
 def wants_color(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether what is written to a stream is to be coloured."""
+    """Return whether what is written to a stream is to be coloured."""
     if environ.get("NO_COLOR"):
         return False
     if environ.get("FORCE_COLOR"):
@@ -110,7 +110,7 @@ def wants_color(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool
 
 
 def is_interactive(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether somebody watches a stream, so that lines may be drawn over."""
+    """Return whether a person watches a stream, so that lines may be drawn over."""
     in_ci = environ.get("CI", "") not in ("", "0", "false")
     return stream.isatty() and environ.get("TERM") != "dumb" and not in_ci
 
@@ -120,7 +120,7 @@ def make_console() -> Console:
     from rich.console import Console
 
     class Raising(Console):
-        """Rich would end the process, and a run with it, when nobody reads what is shown."""
+        """Rich would end the process, and a run with it, once the reader is gone."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
@@ -235,7 +235,7 @@ def _redacted(parts: _Parts, redact: Callable[[str], str]) -> _Parts:
 
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
-    """Tell the user that kindlm itself failed; no secret of the environment is shown.
+    """Report that kindlm itself failed; no secret of the environment is shown.
 
     Where a history is damaged, SQLite may find that at any moment: that is no fault of kindlm. Nor
     is a value in a table that kindlm never writes there; what reads it fails in any way.
@@ -283,6 +283,6 @@ def _was_reading(error: BaseException) -> bool:
 
 
 def report_ended(message: str) -> None:
-    """Tell the user that code of theirs has ended the process of kindlm."""
+    """Report that the user's code has ended the process of kindlm."""
     hint = "Look for os._exit, signals, and crashes of extension modules in test files and packs."
     show([KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint)])

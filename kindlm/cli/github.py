@@ -38,7 +38,7 @@ _MOST_BYTES = 1024 * 1024
 
 
 def on_github(environ: Mapping[str, str]) -> bool:
-    """Tell whether this is a step of GitHub Actions, or of a service that works like it."""
+    """Return whether this is a step of GitHub Actions, or of a service that works like it."""
     return environ.get("GITHUB_ACTIONS") == "true"
 
 
@@ -137,7 +137,7 @@ def _annotate(view: RunView, options: ReportOptions) -> None:
 
 
 def _append_summary(summary: Path, view: RunView, options: ReportOptions) -> str | None:
-    """Append the report; return why that can not be done."""
+    """Append the report; return why that cannot be done."""
     from kindlm.reports.markdown_report import REPORT
 
     report = io.StringIO()

@@ -44,7 +44,7 @@ _MANY_EVENTS = 2_000
 _UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 
 _NEEDED = 128 * 1024
-"""Bytes: with less, SQLite can not make the index of its write-ahead log, which readers need."""
+"""Bytes: with less, SQLite cannot make the index of its write-ahead log, which readers need."""
 
 _FOR_WANT_OF_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
@@ -82,7 +82,7 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
                 raise
             fail([_damaged(project.database, str(error))])
         except UnicodeDecodeError:
-            # SQLite quotes what is damaged, and Python can not decode that.
+            # SQLite quotes what is damaged, and Python cannot decode that.
             fail([_damaged(project.database, "a name or a text in it is no UTF-8")])
 
 
@@ -116,7 +116,7 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
     from kindlm_store import EventLog, OpenError
 
     if lost := lost_writes(path):
-        # Writing begins the log anew: nobody could see any more that something is lost.
+        # Writing begins the log anew: after that, the loss cannot be seen any more.
         fail([writes_lost(lost, path)])
     if (reader.execute("SELECT max(seq) FROM events").fetchone()[0] or 0) > _MANY_EVENTS:
         note("Updating the tables of this history for this version of kindlm …")
@@ -250,7 +250,7 @@ def _nothing_recorded(path: Path) -> KindlmError:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Tell whether the file is at fault: it cannot be read, or something is gone from it."""
+    """Return whether the file is at fault: it cannot be read, or something is gone from it."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     missing = code == sqlite3.SQLITE_ERROR and str(error).startswith("no such ")
     return code in _UNREADABLE or missing

@@ -110,7 +110,7 @@ class _Handler(logging.Handler):
         try:
             form = _plain if is_interactive(sys.stderr) else _json
             values = {
-                # Before it is escaped: what is told in pieces is found in its lines.
+                # Before it is escaped: a secret over several lines is found in them.
                 name: self._redact(value) if isinstance(value, str) else value
                 for name, value in _values(record, self.run_id).items()
             }

@@ -38,7 +38,7 @@ class ProgressView:
         """Take down what was drawn."""
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        """Say what there is to do, and which executions have ended already."""
+        """Show what there is to do, and which executions have ended already."""
 
     def finished(self, finished: Finished) -> None:
         """Show that an execution ended; called once its end is on disk."""

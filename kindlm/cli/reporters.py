@@ -134,7 +134,7 @@ def spare(
 
 
 def is_history(file: Path, database: Path) -> bool:
-    """Tell whether a file is the history, or one of those that SQLite keeps beside it."""
+    """Return whether a file is the history, or one of those that SQLite keeps beside it."""
     kept = (os.path.realpath(f"{database}{end}") for end in _BESIDE_A_DATABASE)
     return os.path.realpath(file) in kept
 
@@ -145,7 +145,7 @@ def of_project(options: ReportOptions, root: Path) -> ReportOptions:
     return replace(
         options,
         folder=folder_in_repository(root),
-        # A setting that can not be read is told by the command that is asked to compare.
+        # The command that compares reports a setting that it cannot read.
         regression_threshold=threshold.value if isinstance(threshold, Ok) else None,
     )
 
@@ -188,7 +188,7 @@ def _two_on_stdout(names: list[str]) -> KindlmError:
 
 
 def replaces(path: Path) -> bool:
-    """Tell whether there is a file that another one would take the place of."""
+    """Return whether there is a file that another one would take the place of."""
     return path.is_file() and not _is_written_through(path)
 
 

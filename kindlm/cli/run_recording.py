@@ -92,7 +92,7 @@ def record_run(
     fail_fast: bool = False,
     held: HeldSignals | None = None,
 ) -> None:
-    """Run what is requested and record it; tell what could not be recorded.
+    """Run what is requested and record it; report what could not be recorded.
 
     With `fail_fast`, nothing new starts after the first execution that failed or errored. The run
     is interrupted then, not finished: it has no verdict on what it did not run, stands for nothing
@@ -188,7 +188,7 @@ def report_run(
         unwritten = find_unwritten(request.database, run, view.db)
         if unwritten is not None:
             look = replace(look, first=import_command(unwritten, shown_path(request.database)))
-            # So says the file; the history itself can not until that is imported.
+            # The file shows this; the history does not until the file is imported.
             view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
         errors = write_reports(reporters, view, look)
         show(errors, console)

@@ -97,7 +97,7 @@ def remove_abandoned(folder: Path) -> None:
 
 def _hold(part: Path) -> int:
     """Create the file and hold it for as long as it is written; return what to close then."""
-    # 0600: recorded conversations are nobody else's business.
+    # 0600: recorded conversations are for their owner alone.
     flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
     descriptor = os.open(part, flags, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -105,7 +105,7 @@ def _hold(part: Path) -> int:
 
 
 def _copy(reader: sqlite3.Connection, part: Path) -> None:
-    """Copy one snapshot; whoever writes the history meanwhile goes on."""
+    """Copy one snapshot; processes that write the history go on."""
     with closing(sqlite3.connect(part)) as target:
         reader.backup(target)
 

@@ -185,7 +185,7 @@ def remove_command(
 
 
 def _holds_results(wanted: str | None) -> bool:
-    """Tell whether a file is named in which another program recorded something to begin with."""
+    """Return whether the name is that of a file with results of another program."""
     file = Path(wanted or "")
     return file.is_file() and isinstance(read_results(file), Ok)
 
@@ -253,7 +253,7 @@ def _tell_set(run: str, suite: str, label: str, before: Baseline | None) -> None
 
 
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:
-    """Say what a baseline does not hold: tests that were not run, did not pass, or not answer."""
+    """Warn of what a baseline lacks: tests that did not run, pass, or answer."""
     taken = view.summary.calls_from_history
     if taken and view.info.mode == "live":
         warn(
@@ -284,7 +284,7 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
 def _say_what_it_can_show(
     db: sqlite3.Connection, view: RunView, suites: set[tuple[str, str]]
 ) -> None:
-    """Say which drops a comparison with this baseline can confirm, with as many repeats again."""
+    """Report which drops a comparison with this baseline can confirm, with as many repeats."""
     pairs = RunDiff(db, view, view, DiffOptions()).pairs
     tests = [test for key, test in pairs.items() if (key.project, key.suite) in suites]
     shown = power_of_baseline(tests)

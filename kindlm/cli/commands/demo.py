@@ -110,7 +110,7 @@ def _has_finished(folder: Path, run: str) -> bool:
 
 
 def _cut_short(out: Console) -> NoReturn:
-    """Say that the story ends here, and end the command."""
+    """Report that the story ends here, and end the command."""
     out.print(Text("\nThe run did not finish, and the story ends here: kindlm demo tells it anew."))
     raise typer.Exit(1)
 

@@ -104,7 +104,7 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
 
 
 def _say_what_it_can_show(diff: RunDiff) -> None:
-    """Say on standard error, whatever the form, which drops these repeats can confirm at all."""
+    """Report on standard error, whatever the form, which drops these repeats can confirm at all."""
     shown = power_of_pairs(diff.pairs)
     if shown is not None:
         typer.echo(power_text(shown), err=True)

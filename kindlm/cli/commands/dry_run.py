@@ -37,7 +37,7 @@ _JUDGE_ANSWER = 512
 """Tokens of the longest answer that judges of a criterion may give."""
 
 _JUDGE_INSTRUCTIONS = 2_000
-"""Characters that a judge is told besides the transcript, the criterion and the rubric."""
+"""Characters that a judge gets besides the transcript, the criterion and the rubric."""
 
 
 def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
@@ -187,7 +187,7 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
     users = (case.prompt.user, *case.follow_ups)
     model = None if case.command else suite.models.get(target)
     if model is None:
-        # What an agent or a program spends itself, nobody knows beforehand, unless it is free.
+        # What an agent or a program spends is not known beforehand, unless it is free.
         free = prices.cost("", target, Usage()).usd is not None
         estimate = Estimate(
             calls=len(users), unforeseen=frozenset() if free else frozenset({target})

@@ -1,4 +1,4 @@
-"""What `kindlm gen` does with its options: ask, write, and tell what was written."""
+"""What `kindlm gen` does with its options: ask, write, and report what was written."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _told(
     *,
     by_url: bool,
 ) -> int:
-    """Tell what was written, and return the exit code.
+    """Report what was written, and return the exit code.
 
     `by_url` tells that nothing but its URL is known of how the agent is asked.
     """
@@ -236,7 +236,7 @@ def _tell_next(
     llm: LlmTable,
     console: Console,
 ) -> None:
-    """Tell how the files are run, and what they need for that."""
+    """Show how the files are run, and what they need for that."""
     if order.agent is None:
         note("They need an agent: name it in kindlm.toml, [agent].", console)
     configured = loaded.config.llm if loaded.config else None

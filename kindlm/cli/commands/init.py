@@ -107,7 +107,7 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
 
 
 def _tell(folder: Path, written: list[Path]) -> None:
-    """Tell what was written, and what to type next."""
+    """Show what was written, and what to type next."""
     note(f"Wrote {', '.join(str(path) for path in written)}.")
     note(f"Next: {_there(folder, 'kindlm test')}")
 
@@ -183,7 +183,7 @@ def offer_tests(setup: Setup, folder: Path) -> bool:
 
 
 def _is_asked() -> bool:
-    """Tell whether somebody sits there who could answer."""
+    """Return whether a person is there to answer."""
     return sys.stdin.isatty() and is_interactive(sys.stderr)
 
 

@@ -56,7 +56,7 @@ def label_command(
 
 
 def _tell_meaning(db: sqlite3.Connection, run: str, label: str) -> None:
-    """Tell which run a label names now, where other runs have to do with it, too."""
+    """Report which run a label names now, if other runs have it or begin like it."""
     query = "SELECT id FROM runs WHERE substr(id, 1, length(:label)) = :label ORDER BY id LIMIT 1"
     if meant := db.execute(query, {"label": label}).fetchone():
         warn(

@@ -113,7 +113,7 @@ class _Opened(NamedTuple):
 
 
 def _open(file: Path) -> _Opened:
-    """Open a history; of one that SQLite can not open, what is left of it."""
+    """Open a history; or what is left of one that SQLite cannot open."""
     try:
         return _Opened(file, open_reader(file))
     except EmptyFileError:
@@ -180,7 +180,7 @@ def still_going_on(merged: Merged) -> list[KindlmError]:
 
 
 def _explained(merged: Merged, refusal: Refusal) -> KindlmError:
-    """Return the error that a stream could not be taken, in words for whoever merges."""
+    """Return the error that a stream could not be taken."""
     file = merged.file
     name = refusal.stream.replace("/", " ", 1)
     hints = {

@@ -161,7 +161,7 @@ def purge_command(
 
 
 def _ask(question: str) -> bool:
-    """Ask whether to go on; end the command if nobody is there to be asked."""
+    """Ask whether to go on; end the command if no person can answer."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         refuse(
             f"Nothing was erased: there is nobody to ask. {question}",
@@ -251,7 +251,7 @@ def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
 
 
 def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
-    """Say where events hold what matches in names, labels and warnings: there it stays."""
+    """Warn where names, labels and warnings in events match: there it stays."""
     if not found:
         return
     places = [

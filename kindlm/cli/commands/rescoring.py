@@ -71,7 +71,7 @@ def as_judged(options: TestOptions, source: SourceRun) -> TestOptions:
 
 
 def load_again(source: SourceRun, project: Project, options: TestOptions) -> Result[Loaded]:
-    """Load the suites of a run again, or those that the options name; nobody is called."""
+    """Load the suites of a run again, or those that the options name; no target is called."""
     paths = options.paths or files_of(source, project.root)
     return load_paths(paths, project.root, compat=options.by_evalview, is_run=False)
 
@@ -183,7 +183,7 @@ def rescoring_of(
 
 
 def _is_reworded(case: Case, then: SourceSuite) -> bool:
-    """Tell whether a test asks something else now than was asked in the run."""
+    """Return whether a test asks something else now than was asked in the run."""
     prompt = case.prompt
     now = {Role.USER: prompt.user, Role.SYSTEM: prompt.system or ""}
     return any(

@@ -252,7 +252,7 @@ def _point_json(point: TrendPoint) -> dict[str, Any]:
 
 
 def draws_blocks(environ: Mapping[str, str]) -> bool:
-    """Tell whether the terminal shows block characters: whether its locale is one of UTF-8.
+    """Return whether the terminal shows block characters: whether its locale uses UTF-8.
 
     As in POSIX, the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set decides. Where none is,
     nothing is known against it.

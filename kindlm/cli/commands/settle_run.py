@@ -144,7 +144,7 @@ def _settle(
     rounds = Rounds(run, pair, options, console, repeat_before)
     settling = Settling(pair.repeated, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
-    # Lines are told of each round; only a bar shows what goes on inside one.
+    # Each round prints lines; only a bar shows what goes on inside one.
     progress = not options.no_progress and console.is_terminal
     with HeldSignals() as held:
         try:
@@ -199,7 +199,7 @@ def _tell(settled: Settled, options: SettleOptions) -> int:
 
 
 def _tell_plan(settled: Settled, options: SettleOptions) -> int:
-    """Say what would be run; return 0."""
+    """Show what would be run; return 0."""
     most = sum(test.room for test in settled.suspects)
     if options.grows_both:
         most += sum(test.room_before for test in settled.suspects)
@@ -219,7 +219,7 @@ def _nothing_suspected(pair: SettledPair, wanted: Sequence[str]) -> str:
 
 
 def _require_live(view: RunView) -> None:
-    """End the command if repeats can not be added to a run."""
+    """End the command if repeats cannot be added to a run."""
     info = view.info
     if info.mode == "settled":
         hint = f"Name the run that it adds to: kindlm settle BEFORE {info.source_run}"
@@ -335,7 +335,7 @@ def _as_recorded(suite: Suite, recorded: Sequence[SuiteStarted]) -> Suite:
 
 
 def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmError | None:
-    """Return why a target can not be called: repeats that only err would count as failed ones."""
+    """Return why a target cannot be called: repeats that only err would count as failed."""
     for suite in request.suites:
         for target in sorted({key.target for key in tests if key.suite == suite.name}):
             model = suite.models.get(target)

@@ -1,4 +1,4 @@
-"""`kindlm show`: a recorded run, or its shards, as it was told when it ended, or an execution."""
+"""`kindlm show`: a recorded run or its shards, as reported when it ended, or one execution."""
 
 from __future__ import annotations
 

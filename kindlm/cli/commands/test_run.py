@@ -145,7 +145,7 @@ def _refuse_nothing(request: RunRequest, shard: str | None) -> NoReturn:
 def _check_files(
     reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
 ) -> Result[None]:
-    """Return an error if a report can not be made, or would be written over what has to stay."""
+    """Return an error if a report cannot be made, or would be written over what has to stay."""
     if options.compliance or has_documents(loaded.suites):
         from kindlm.cli.compliance import check_folders
 
@@ -159,7 +159,7 @@ def _check_files(
 
 
 def _unfinished(options: TestOptions) -> Unfinished:
-    """Return the run that is to be resumed; end the command if that can not be done."""
+    """Return the run that is to be resumed; end the command if that is not possible."""
     assert options.resume is not None
     wrong = no_selection(options)
     if wrong:

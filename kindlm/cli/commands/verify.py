@@ -144,7 +144,7 @@ def _tell(
 
 
 def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
-    """Tell what is wrong with the file itself; return whether nothing is.
+    """Report what is wrong with the file itself; return whether nothing is.
 
     That is damaged pages, and tables, triggers, views or indexes that are not as kindlm makes them.
     """
@@ -189,7 +189,7 @@ def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
 
 
 def _tell_tables(path: Path, stream: str | None, out: TextIO) -> bool:
-    """Tell whether the tables of one run are what its events give; return whether they are not."""
+    """Report whether the tables of one run match its events; return whether they do not."""
     if stream is None:
         return False
     run = stream.removeprefix("run/")

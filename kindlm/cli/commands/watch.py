@@ -66,7 +66,7 @@ def watch_tests(options: TestOptions, arguments: Sequence[str]) -> int:
 
 
 def look(options: TestOptions) -> tuple[WatchedFiles, tuple[Problem, ...]]:
-    """Return what matters to the tests now, and the errors for which they can not be run."""
+    """Return what matters to the tests now, and the errors for which they cannot be run."""
     project = find_project(Path.cwd(), database=options.database, environ=os.environ)
     if isinstance(project, Err):
         return WatchedFiles(), (project.error,)
@@ -182,12 +182,12 @@ class Watch:
             found, self._errors = self.look()
             if self._files.stamps() == before:
                 break
-        # What mattered once matters on: it may come back, or what is wrong is mended there.
+        # What mattered once matters on: it may come back, or what is wrong is fixed there.
         self._files = self._files.joined(found)
         self._stamps = self._files.stamps()
 
     def _is_sound(self) -> bool:
-        """Tell whether everything can be tested; show what is wrong, if not."""
+        """Return whether everything can be tested; show what is wrong, if not."""
         if not self._errors:
             return True
         self._repeated_for = frozenset()
