@@ -346,45 +346,37 @@ def _rescore_one(
     options: TestOptions,
     console: Console,
 ) -> _Ended:
-    """Check one of many runs again, and say in a line what came out."""
+    """Check one of many runs again, and report the result in a line."""
+    rescoring: Result[Rescoring]
     if isinstance(source, Err):
-        show([source.error], console)
-        return _Ended(run)
-    rescoring = _rescoring_of_one(source.value, project, options, console)
+        rescoring = source
+    else:
+        options = as_judged(options, source.value)
+        loaded = load_again(source.value, project, options)
+        if isinstance(loaded, Err):
+            rescoring = loaded
+        else:
+            rescoring = rescoring_of(source.value, loaded.value, project, options, console)
     if isinstance(rescoring, Err):
         show([rescoring.error], console)
         return _Ended(run)
     new = new_run_id()
     record_run(rescoring.value.request, new, console, progress=options.progress)
-    return _tell_result(rescoring.value, new, project.database)
-
-
-def _rescoring_of_one(
-    source: SourceRun, project: Project, options: TestOptions, console: Console
-) -> Result[Rescoring]:
-    options = as_judged(options, source)
-    loaded = load_again(source, project, options)
-    if isinstance(loaded, Err):
-        return loaded
-    return rescoring_of(source, loaded.value, project, options, console)
-
-
-def _tell_result(rescoring: Rescoring, new: str, database: Path) -> _Ended:
     try:
-        reader = open_reader(database)
+        reader = open_reader(project.database)
     except OpenError as error:
         fail_to_open(error)
     with closing(reader):
         view = RunView(reader, new)
         if not view.is_recorded:
-            return _Ended(rescoring.source.id, stopped=True)
+            return _Ended(run, stopped=True)
         counts = view.summary.executions
-        before = "passed" if rescoring.source.passed else "failed"
+        before = "passed" if rescoring.value.source.passed else "failed"
         sys.stdout.write(
-            f"{rescoring.source.id} → {new}  {before} → {view.status}  "
+            f"{run} → {new}  {before} → {view.status}  "
             f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
         )
         sys.stdout.flush()
         stopped = view.info.ended != "finished"
         spent = view.summary.judge_cost_usd or 0.0
-        return _Ended(rescoring.source.id, new, view.passed, stopped, spent)
+        return _Ended(run, new, view.passed, stopped, spent)
