@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
-from kindlm.history.run_names import find_run, find_run_or_group, latest_finished
-from kindlm.history.run_view import RunView
 from kindlm.recording.project import Project, find_project
-from kindlm.reports.registry import ReportOptions
 from kindlm.wording import shown_path
 
+# Runs are imported where they are read: `kindlm backup`, `verify` and `rebuild` read none.
 if TYPE_CHECKING:
+    from kindlm.history.run_view import RunView
+    from kindlm.reports.registry import ReportOptions
     from kindlm_store import ForeignSchemaError, SchemaProblem
 
 _REPORT_LIMIT = 256 * 1024 * 1024
@@ -270,6 +270,9 @@ def _damaged(path: Path, why: str) -> KindlmError:
 @contextmanager
 def open_view(database: Path | None, wanted: str) -> Iterator[RunView]:
     """Open the run or the group of shards that a user names; end the command if there is none."""
+    from kindlm.history.run_names import find_run_or_group
+    from kindlm.history.run_view import RunView
+
     with open_history(database) as connection:
         yield RunView(connection, or_fail(find_run_or_group(connection, wanted)))
 
@@ -285,6 +288,8 @@ def exit_code(view: RunView) -> int:
 
 def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
     """Return how reports on standard output are to look."""
+    from kindlm.reports.registry import ReportOptions
+
     path = existing_history(database).database
     here = Path.cwd()
     return ReportOptions(
@@ -374,6 +379,8 @@ def named_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> 
     Without a name, or as `latest`, it is the newest one that finished, of those that hold the
     suite: a run that was stopped is neither a baseline nor one to compare with it.
     """
+    from kindlm.history.run_names import find_run, latest_finished
+
     if wanted is None or wanted == "latest":
         return latest_finished(db, suite)
     found = find_run(db, wanted)

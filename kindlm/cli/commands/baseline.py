@@ -13,7 +13,6 @@ import typer
 
 from kindlm.cli.commands.runs import aligned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import named_run, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
@@ -27,8 +26,6 @@ from kindlm.history.baselines import (
     list_baselines,
     no_baseline,
 )
-from kindlm.history.diff.power import power_of_baseline
-from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.log import new_journal
@@ -186,6 +183,8 @@ def remove_command(
 
 def _holds_results(wanted: str | None) -> bool:
     """Return whether the name is that of a file with results of another program."""
+    from kindlm.cli.foreign_import import read_results
+
     file = Path(wanted or "")
     return file.is_file() and isinstance(read_results(file), Ok)
 
@@ -194,6 +193,8 @@ def _chosen_run(
     log: EventLog, db: sqlite3.Connection, wanted: str | None, suite: str | None
 ) -> Result[str]:
     """Return the run that a user names, also by a file in which another program recorded one."""
+    from kindlm.cli.foreign_import import import_results, read_results
+
     found = named_run(db, wanted, suite)
     if isinstance(found, Ok) or wanted is None or not Path(wanted).is_file():
         return found
@@ -285,6 +286,9 @@ def _say_what_it_can_show(
     db: sqlite3.Connection, view: RunView, suites: set[tuple[str, str]]
 ) -> None:
     """Report which drops a comparison with this baseline can confirm, with as many repeats."""
+    from kindlm.history.diff.power import power_of_baseline
+    from kindlm.history.diff.run_diff import DiffOptions, RunDiff
+
     pairs = RunDiff(db, view, view, DiffOptions()).pairs
     tests = [test for key, test in pairs.items() if (key.project, key.suite) in suites]
     shown = power_of_baseline(tests)
