@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,9 +22,7 @@ from kindlm.checks.judging import (
     answered,
     conversation,
     data_is,
-    last_query,
     prompt,
-    tool_call,
 )
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
@@ -38,7 +35,6 @@ CODES = {
     "SENTIMENT_MISSED": "the answer does not have the tone that was asked for",
     "GUARDRAIL_BROKEN": "the answer breaks a rule of a guardrail",
     "FACTS_WRONG": "the answer contradicts the facts that were given",
-    "UNCERTAINTY_MISSING": "the output does not say that something is not known or not certain",
 }
 
 _DECIMALS = 12
@@ -217,7 +213,7 @@ def _deciding(name: str, member: str, task: str, members: str, how: str) -> Prom
     return prompt(task, asked, how, _DECIDED, name, form)
 
 
-class _Decision(AskingCheck):
+class Decision(AskingCheck):
     """A check that a judge decides by yes or no: the first member of its answer is to be true."""
 
     __slots__ = ()
@@ -245,7 +241,7 @@ class _Decision(AskingCheck):
 
 
 @dataclass(frozen=True, slots=True)
-class Sentiment(_Decision):
+class Sentiment(Decision):
     """The last answer has the tone `tone`, as a judge reads it."""
 
     kind = "sentiment"
@@ -271,7 +267,7 @@ it says it. A phrase that names the tone is not enough where the rest of the ans
 
 
 @dataclass(frozen=True, slots=True)
-class Guardrail(_Decision):
+class Guardrail(Decision):
     """The last answer keeps to one rule: it does what it must, or not what it must not."""
 
     kind = "guardrail"
@@ -305,7 +301,7 @@ does not show did not happen.""",
 
 
 @dataclass(frozen=True, slots=True)
-class Factuality(_Decision):
+class Factuality(Decision):
     """Nothing in the last answer contradicts `ground_truth`, or `context` beside it."""
 
     kind = "factuality"
@@ -331,67 +327,3 @@ user is made up. What it leaves out, and other words for the same thing, do not 
 
     def message(self, transcript: Transcript) -> str:
         return f"The answer does not agree with what is true: {shown(self.ground_truth)}"
-
-
-UNCERTAIN_PHRASES = (
-    *("don't know", "do not know", "not sure", "not certain", "uncertain", "unclear", "unsure"),
-    *("can't confirm", "cannot confirm", "can't verify", "cannot verify", "couldn't find"),
-    *("could not find", "unable to", "no information", "not enough information", "not available"),
-    *("might", "may not", "possibly", "perhaps", "it depends", "approximately", "as far as i know"),
-)
-"""What acknowledges uncertainty where no judge is asked, as whole words whatever their case."""
-
-_PHRASES = re.compile(
-    r"\b(?:" + "|".join(map(re.escape, UNCERTAIN_PHRASES)) + r")\b", re.IGNORECASE
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Uncertainty(_Decision):
-    """The final text acknowledges that something is not known or not certain.
-
-    If `judged`, a judge decides; else, whether the text has one of `UNCERTAIN_PHRASES`.
-    """
-
-    kind = "uncertainty"
-    code = "UNCERTAINTY_MISSING"
-    prompt = prompt(
-        "You decide whether an answer of an AI agent acknowledges that it is uncertain.",
-        """\
-- "query": what the user asked last.
-- "toolCalls": the tools that the agent called, with arguments and responses.
-- "answer": what the agent answered.""",
-        """\
-It does if it says that something asked for is not known, not certain, not available, could not be \
-found or checked, or holds only under conditions. Politeness, offers of more help and general \
-advice to consult somebody are no acknowledgement.""",
-        JUDGED,
-        "kindlm_uncertainty",
-        {
-            "acknowledged": bool,
-            "quote": "the words of the answer that do so, or an empty text",
-            "reasoning": "one sentence",
-        },
-    )
-
-    judged: bool = False
-
-    @property
-    def asks_judge(self) -> bool:  # type: ignore[override]
-        return self.judged
-
-    def data(self, transcript: Transcript) -> dict[str, Any]:
-        called = [tool_call(use) for use in transcript.tool_uses]
-        return {"query": last_query(transcript), "toolCalls": called, "answer": transcript.text}
-
-    def message(self, transcript: Transcript) -> str:
-        return f"Expected the answer to acknowledge uncertainty, got {shown(transcript.text)}"
-
-    async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        if self.judged:
-            return await _Decision.evaluate(self, transcript, context)
-        said = transcript.text.replace("\u2019", "'")
-        found = await context.aside(lambda: _PHRASES.search(said))
-        if found:
-            return passed(message=f"The answer says {shown(found[0])}.")
-        return failed(self.code, f"{self.message(transcript)}.")

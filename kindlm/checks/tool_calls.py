@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 from kindlm.alignment import Bounds
 from kindlm.checks.base import (
     Advice,
+    Check,
     CheckSection,
     Key,
     Made,
@@ -39,9 +40,9 @@ from kindlm.json_schema import schema_issues
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Count, Maybe, Text
-from kindlm.transcript import ToolUse, Transcript
+from kindlm.transcript import ToolProblemKind, ToolUse, Transcript
 from kindlm.values import refuse
-from kindlm.wording import bounded, count, shown
+from kindlm.wording import bounded, count, excerpt, sentence, shown
 
 CODES = {
     "TOOL_CALL_MISSING": "a tool was not called",
@@ -50,10 +51,12 @@ CODES = {
     "TOOL_CALL_ARGS_SCHEMA_INVALID": "its arguments do not fit their schema",
     "TOOL_CALL_ORDER_WRONG": "it was called at another place in the order",
     "TOOL_CALL_COUNT_WRONG": "it was called too often, or not often enough",
+    "TOOL_CALL_UNMATCHED": "with `strictTools`: no answer was written for a call",
     "TOOL_RESPONSE_MISMATCH": "the tool answered something else than expected",
 }
 
 _MAX_LISTED = 5
+_MAX_ACTUAL = 20
 _TIMES = ("order", "before", "after", "count")
 _ONLY_OF_A_CALL = ("args_schema", "order", "response_contains", "before", "after", "count")
 _FORBID_CERTAIN_CALLS = "Use argsMatch to forbid certain calls, or remove shouldNotCall"
@@ -367,6 +370,56 @@ class ToolCall(CheckSection):
                     actual=described(index, use),
                 )
         return undecided_for_a_name(tool, uses, arguments=wanted) or passed()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStrict(Check):
+    """Every call of a simulated tool met an answer meant for it, and kept its schema.
+
+    The code is that of the first call that did not. A simulated answer that breaks its own
+    `resultSchema` is no mistake of the model, but what the model did after it shows nothing: if
+    there is no other problem, this is undecided.
+    """
+
+    kind = "tool_strict"
+    about_tools = True
+    reads = Reads.CALLS
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        problems = [
+            (index, use.call.name, problem)
+            for index, use in enumerate(transcript.tool_uses)
+            for problem in use.problems
+        ]
+        if not problems:
+            return passed()
+        first = " ".join(f"Call {index}: {one.message}" for index, _, one in problems[:_MAX_LISTED])
+        more = len(problems) - _MAX_LISTED
+        suffix = f" And {more} more." if more > 0 else ""
+        message = f"{count(len(problems), 'problem')} with simulated tools. {first}{suffix}"
+        actual = [
+            {
+                "index": index,
+                "tool": excerpt(tool),
+                "problem": problem.kind.value,
+                "message": sentence(problem.message),
+            }
+            for index, tool, problem in problems[:_MAX_ACTUAL]
+        ]
+        codes = [
+            _PROBLEM_CODES[problem.kind]
+            for _, _, problem in problems
+            if problem.kind in _PROBLEM_CODES
+        ]
+        if codes:
+            return failed(codes[0], message, actual=actual)
+        return undecided(message, actual=actual)
+
+
+_PROBLEM_CODES = {
+    ToolProblemKind.UNMATCHED: "TOOL_CALL_UNMATCHED",
+    ToolProblemKind.ARGUMENTS: "TOOL_CALL_ARGS_SCHEMA_INVALID",
+}
 
 
 def _response_texts(response: Any) -> Iterator[str]:

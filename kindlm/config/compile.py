@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from kindlm.checks.tools import ToolStrict
+from kindlm.checks.tool_calls import ToolStrict
 from kindlm.config.canonical import config_hash, config_text, written_gates
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path

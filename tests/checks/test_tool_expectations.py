@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.tools import SequenceMode, sequence_progress
+from kindlm.checks.evalview.tools import SequenceMode, sequence_progress
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.transcript import ToolUse, Transcript
 

@@ -13,8 +13,7 @@ from kindlm.checks.guardrails import KeywordsAllow, KeywordsDeny
 from kindlm.checks.judge import Judge
 from kindlm.checks.limits import Cost, Latency
 from kindlm.checks.output import Contains, MaxLength, NotContains, Schema
-from kindlm.checks.tool_calls import ToolCall
-from kindlm.checks.tools import ToolStrict
+from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.checks.trajectory import Trajectory, TrajectoryCall
 from kindlm.packages import as_written
 from kindlm.providers.ollama_provider import Ollama

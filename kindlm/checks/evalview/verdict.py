@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from kindlm.checks.base import AskingCheck, Reads, failed, passed
 from kindlm.checks.calls import normalised
+from kindlm.checks.evalview.no_pii import find_personal_data
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.weighted_score import Scored
 from kindlm.checks.output import occurs
-from kindlm.checks.pii import find_personal_data
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn

@@ -10,21 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kindlm.checks.evalview.hallucination import Hallucination
+from kindlm.checks.evalview.no_pii import NoPii
 from kindlm.checks.evalview.safety import Safety
-from kindlm.checks.evalview.verdict import EvalviewVerdict
-from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
-from kindlm.checks.judge import Uncertainty
-from kindlm.checks.limits import Cost, Latency, Metric
-from kindlm.checks.output import Contains, NotContains, OutputSchema, Regex
-from kindlm.checks.pii import NoPii
-from kindlm.checks.tool_calls import ToolCall
-from kindlm.checks.tools import (
+from kindlm.checks.evalview.tools import (
     ForbiddenTool,
     SequenceMode,
     ToolCategory,
     ToolSequence,
-    ToolStrict,
 )
+from kindlm.checks.evalview.uncertainty import Uncertainty
+from kindlm.checks.evalview.verdict import EvalviewVerdict
+from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
+from kindlm.checks.limits import Cost, Latency, Metric
+from kindlm.checks.output import Contains, NotContains, OutputSchema, Regex
+from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.config.document import Path
 from kindlm.config.expect import Placed, unique_labels
 from kindlm.errors import SourceLocation

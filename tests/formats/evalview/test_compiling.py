@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kindlm.checks.evalview.safety import Safety
-from kindlm.checks.tools import SequenceMode, ToolSequence
+from kindlm.checks.evalview.tools import SequenceMode, ToolSequence
 from kindlm.config import bind_suite, credential_variables, literal_secrets
 from kindlm.errors import Err, Ok
 from kindlm.packages import as_written

@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from kindlm.checks.base import Check, Reads, Rule, failed, passed, undecided
+from kindlm.checks.base import Check, Reads, Rule, failed, passed
 from kindlm.checks.calls import described, normalised, undecided_for_a_name, written_arguments
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
-from kindlm.transcript import ToolProblemKind, Transcript
-from kindlm.wording import bounded, count, excerpt, sentence, shown
+from kindlm.transcript import Transcript
+from kindlm.wording import bounded, count, shown
 
 CODES = {
-    "TOOL_CALL_UNMATCHED": "with `strictTools`: no answer was written for a call",
     "TOOL_CATEGORY_MISSING": "no tool of a category was called",
     "TOOL_SEQUENCE_WRONG": "the tools were not called in a sequence; the score is how much was",
 }
 
 _MAX_LISTED = 5
-_MAX_ACTUAL = 20
 _DECIMALS = 4
 
 
@@ -94,52 +92,6 @@ class ForbiddenTool(Check):
             expected={"forbidden": self.tool},
             actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ToolStrict(Check):
-    """Every call of a simulated tool met an answer meant for it, and kept its schema.
-
-    The code is that of the first call that did not. A simulated answer that breaks its own
-    `resultSchema` is no mistake of the model, but what the model did after it shows nothing: if
-    there is no other problem, this is undecided.
-    """
-
-    kind = "tool_strict"
-    about_tools = True
-    reads = Reads.CALLS
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        problems = [
-            (index, use.call.name, problem)
-            for index, use in enumerate(transcript.tool_uses)
-            for problem in use.problems
-        ]
-        if not problems:
-            return passed()
-        first = " ".join(f"Call {index}: {one.message}" for index, _, one in problems[:_MAX_LISTED])
-        more = len(problems) - _MAX_LISTED
-        suffix = f" And {more} more." if more > 0 else ""
-        message = f"{count(len(problems), 'problem')} with simulated tools. {first}{suffix}"
-        actual = [
-            {
-                "index": index,
-                "tool": excerpt(tool),
-                "problem": problem.kind.value,
-                "message": sentence(problem.message),
-            }
-            for index, tool, problem in problems[:_MAX_ACTUAL]
-        ]
-        codes = [_CODES[problem.kind] for _, _, problem in problems if problem.kind in _CODES]
-        if codes:
-            return failed(codes[0], message, actual=actual)
-        return undecided(message, actual=actual)
-
-
-_CODES = {
-    ToolProblemKind.UNMATCHED: "TOOL_CALL_UNMATCHED",
-    ToolProblemKind.ARGUMENTS: "TOOL_CALL_ARGS_SCHEMA_INVALID",
-}
 
 
 class SequenceMode(StrEnum):
