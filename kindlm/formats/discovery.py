@@ -15,19 +15,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.formats.python_imports import ImportReader
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
 
-__all__ = [
-    "PACK_MARK",
-    "SUFFIXES",
-    "WHAT_HOLDS_TESTS",
-    "Discovery",
-    "Found",
-    "Unreadable",
-    "cases_in",
-    "discover",
-    "is_skipped",
-    "pack_in",
-]
-
 PACK_MARK = "pack:"
 """What the name of a pack stands behind: scenarios of an installed package."""
 

@@ -28,7 +28,6 @@ from kindlm.recording.project import find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
 from kindlm.scenarios.api import spec_of
-from kindlm.scenarios.compile import digest_of
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, hidden, without_trial
 from kindlm.scenarios.load import Surroundings, compiled_suite
@@ -281,7 +280,7 @@ def collect(
         path, read = suite_identity(file.path, root), read_bytes(file.path)
         data = b"" if isinstance(read, Err) else read.value
         found = _found(file, data, items, root)
-        loaded = compiled_suite(file.path, path, found, around, digest_of(data))
+        loaded = compiled_suite(file.path, path, found, around, data)
         problems.update({found.error.message: found for found in loaded.diagnostics})
         if loaded.suite is not None:
             suites.append(loaded.suite)

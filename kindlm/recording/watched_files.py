@@ -18,7 +18,8 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from kindlm.formats.discovery import SUFFIXES, is_skipped
+from kindlm.formats.discovery import is_skipped
+from kindlm.formats.recognition import SUFFIXES
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import configuration_file
 from kindlm.suite import Suite

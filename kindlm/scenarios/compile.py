@@ -43,13 +43,13 @@ def compile_scenarios(
     scenarios: Sequence[Scenario],
     chosen: ChosenAgents,
     loaded: LoadedConfiguration,
-    digest: str,
+    data: bytes,
 ) -> Suite:
-    """Return the suite of a file; its `path` is its name, `digest` is that of its text."""
+    """Return the suite of a file; its `path` is its name, `data` is its text."""
     config = loaded.config
     assert config is not None, "a configuration is checked before anything is compiled"
     providers, models = language_model(config.llm)
-    text = _config_text(scenarios, chosen.agents, config, digest)
+    text = _config_text(scenarios, chosen.agents, config, data)
     return Suite(
         name=path,
         project=project,
@@ -113,7 +113,7 @@ def _config_text(
     scenarios: Sequence[Scenario],
     agents: Mapping[str, AgentTarget],
     config: ProjectConfiguration,
-    digest: str,
+    data: bytes,
 ) -> str:
     """Return the suite as canonical JSON: the code as a digest, and no credentials."""
     document = {
@@ -131,7 +131,7 @@ def _config_text(
         ],
         "llm": None if config.llm is None else resolved(config.llm),
         "eval": resolved(config.eval),
-        "files": {"code": digest},
+        "files": {"code": hashlib.sha256(data).hexdigest()},
     }
     return json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -149,11 +149,6 @@ def _recordable(agent: AgentTarget) -> dict[str, Any]:
         "options": hide_in_options(as_written(agent.options)),
         **declared,
     }
-
-
-def digest_of(data: bytes) -> str:
-    """Return the digest that a file of code is recorded by."""
-    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.python_imports import import_root
 from kindlm.guard import guard
-from kindlm.scenarios.compile import choose_agents, compile_scenarios, digest_of
+from kindlm.scenarios.compile import choose_agents, compile_scenarios
 from kindlm.scenarios.configuration import LoadedConfiguration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
+from kindlm.scenarios.script import failed_at, is_of_pytest
 from kindlm.scenarios.written import prepared_by_conftest
 from kindlm.scenarios.yaml_form import read_scenarios
 
@@ -54,7 +55,7 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         if any(found.severity == "error" for found in read.diagnostics):
             return LoadedSuite(file, None, path, read.tests, read.diagnostics)
         found = FoundScenarios(read.scenarios, read.diagnostics)
-        return compiled_suite(file, path, found, around, digest_of(data.value))
+        return compiled_suite(file, path, found, around, data.value)
     imported = import_file(file)
     if isinstance(imported, Err):
         return _unusable(file, path, 1, [imported.error])
@@ -67,13 +68,13 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         found = find_scenarios(imported.value, data.value, str(file), before)
         if isinstance(conftest, Err) and found.scenarios:
             return _unusable(file, path, len(found.scenarios), [conftest.error])
-    return compiled_suite(file, path, found, around, digest_of(data.value))
+    return compiled_suite(file, path, found, around, data.value)
 
 
 def compiled_suite(
-    file: Path, path: str, found: FoundScenarios, around: Surroundings, digest: str
+    file: Path, path: str, found: FoundScenarios, around: Surroundings, data: bytes
 ) -> LoadedSuite:
-    """Return the suite of a file whose scenarios were found; `digest` is that of its text."""
+    """Return the suite of a file whose scenarios were found; `data` is its text."""
     loaded, scenarios = around.configuration, found.scenarios
     if any(each.severity == "error" for each in found.problems):
         return LoadedSuite(file, None, path, len(scenarios), found.problems)
@@ -83,7 +84,7 @@ def compiled_suite(
     if len(chosen.faults) == len(scenarios) > 0:
         unusable = _unusable(file, path, len(scenarios), chosen.errors)
         return replace(unusable, diagnostics=(*loaded.diagnostics, *unusable.diagnostics))
-    suite = compile_scenarios(path, around.project, scenarios, chosen, loaded, digest)
+    suite = compile_scenarios(path, around.project, scenarios, chosen, loaded, data)
     referenced = () if loaded.file is None else (loaded.file,)
     faults = (Diagnostic(error, "error", "agent", None) for error in chosen.errors)
     told = (*loaded.diagnostics, *found.problems, *faults, *_hints(scenarios))
@@ -161,9 +162,12 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and guard.is_interrupted:
             raise
-        if _skips_itself(error):
-            return Ok(SkippedFile(str(error) or "no reason", _line(file, error)))
-        return Err(_not_imported(SourceLocation(str(named), _line(file, error)), error))
+        line = failed_at(error, file)[0].line
+        if isinstance(error, SyntaxError) and error.filename == str(file):
+            line = error.lineno
+        if is_of_pytest(error, "Skipped") and getattr(error, "allow_module_level", False):
+            return Ok(SkippedFile(str(error) or "no reason", line))
+        return Err(_not_imported(SourceLocation(str(named), line), error))
     finally:
         _brought[file] = {each for each in set(sys.modules) - before if _is_beside(each, folder)}
 
@@ -249,21 +253,6 @@ def _hides(folder: Path, name: str) -> bool:
     if not any(map(os.path.isfile, (f"{folder}/{name}.py", f"{folder}/{name}/__init__.py"))):
         return False
     return not Path(origin).resolve().is_relative_to(folder)
-
-
-def _skips_itself(error: BaseException) -> bool:
-    """Return whether pytest was asked to skip the file that is imported; it need not be there."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    is_for_files = getattr(error, "allow_module_level", False)
-    return {"OutcomeException", "Skipped"} <= names and bool(is_for_files)
-
-
-def _line(file: Path, error: BaseException) -> int | None:
-    """Return the last line of a file that an error came through."""
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        return error.lineno
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((f.lineno for f in reversed(frames) if f.filename == str(file)), None)
 
 
 def _ended(where: SourceLocation, how: str) -> KindlmError:

@@ -115,7 +115,7 @@ class FunctionScript:
         """Record the asserts that ended the scenario, and return what else it raised."""
         raised = []
         for each in _leaves(error):
-            if isinstance(each, AssertionError) or _is_of_pytest(each, "Failed"):
+            if isinstance(each, AssertionError) or is_of_pytest(each, "Failed"):
                 self._record_assert(stage, each)
             elif not isinstance(each, RequirementFailed | AgentError | SimulationError):
                 raised.append(each)  # those are recorded where they happened
@@ -131,7 +131,7 @@ class FunctionScript:
     def _raised(self, error: BaseException) -> KindlmError:
         where, _ = failed_at(error, self.file)
         place = shown_at(where)
-        if _is_of_pytest(error, "Skipped"):
+        if is_of_pytest(error, "Skipped"):
             return KindlmError(
                 ErrorCode.ASSERTION_EVAL_ERROR,
                 f"To skip from inside of a scenario is too late ({place}): it has begun.",
@@ -178,7 +178,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _is_of_pytest(error: BaseException, outcome: str) -> bool:
+def is_of_pytest(error: BaseException, outcome: str) -> bool:
     """Return whether `pytest.fail` or `pytest.skip` raised something; pytest need not be there."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return {"OutcomeException", outcome} <= names
