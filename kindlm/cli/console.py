@@ -172,7 +172,7 @@ def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
 
     out = console or make_console()
     redact = redactor(os.environ)
-    found = [_redacted(_parts(problem), redact) for problem in problems]
+    found = [_parts(problem, redact) for problem in problems]
     last = {part.error.code: part for part in found if not part.warning}
     for part in found:
         refer = last.get(part.error.code) is part
@@ -212,16 +212,13 @@ class _Parts(NamedTuple):
     source_line: str | None
 
 
-def _parts(problem: KindlmError | Diagnostic) -> _Parts:
-    if isinstance(problem, KindlmError):
-        return _Parts(problem, False, None)
-    return _Parts(problem.error, problem.severity == "warning", problem.source_line)
-
-
-def _redacted(parts: _Parts, redact: Callable[[str], str]) -> _Parts:
+def _parts(problem: KindlmError | Diagnostic, redact: Callable[[str], str]) -> _Parts:
     """Return what is shown, without secrets; a line of a file that holds one is not quoted."""
-    error = parts.error
-    line = parts.source_line
+    if isinstance(problem, KindlmError):
+        error, warning, line = problem, False, None
+    else:
+        error, line = problem.error, problem.source_line
+        warning = problem.severity == "warning"
     where = error.where
     clean = replace(
         error,
@@ -231,7 +228,7 @@ def _redacted(parts: _Parts, redact: Callable[[str], str]) -> _Parts:
         details={name: redact(str(value)) for name, value in error.details.items()},
         trace=redact(error.trace) if error.trace else error.trace,
     )
-    return _Parts(clean, parts.warning, line if line is None or redact(line) == line else None)
+    return _Parts(clean, warning, line if line is None or redact(line) == line else None)
 
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:

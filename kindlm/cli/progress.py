@@ -49,10 +49,10 @@ def make_progress(console: Console, *, shown: bool, redact: Callable[[str], str]
     if not shown:
         return ProgressView()
     view = _Bar(console, redact) if console.is_terminal else _Lines(console, redact)
-    return _UntilNobodyLooks(view)
+    return _WhileSeen(view)
 
 
-class _UntilNobodyLooks(ProgressView):
+class _WhileSeen(ProgressView):
     """Stops showing when nothing can be shown any more: a run must not end for that."""
 
     def __init__(self, view: ProgressView) -> None:
