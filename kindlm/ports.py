@@ -10,10 +10,9 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from kindlm.errors import KindlmError, Result, SourceLocation
-from kindlm.events import Payload
 from kindlm.outcome import CheckResult
 from kindlm.plan import Execution
 from kindlm.suite import (
@@ -34,6 +33,10 @@ from kindlm.transcript import (
     Transcript,
     Usage,
 )
+
+if TYPE_CHECKING:
+    # A process of a Python agent loads this module, and not the vocabulary of the log.
+    from kindlm.events import Payload
 
 T = TypeVar("T")
 
