@@ -59,7 +59,7 @@ def test_questions_and_answers_of_a_judge(
 
 
 @pytest.mark.parametrize("kind", ["uncertainty", "safety"])
-def test_phrases(said: Callable[..., Transcript], kind: str) -> None:
+def test_all_phrases_are_searched_in_one_go(said: Callable[..., Transcript], kind: str) -> None:
     with Counting() as thread:
         runner = CheckRunner(thread=thread)
         evaluated(demand(kind, "l", {}), said(" "), _is_down, runner)

@@ -45,7 +45,9 @@ class TestSchema:
             (True, "1"),
         ],
     )
-    def test_passes(self, evaluate: Evaluate, said: Said, schema: Any, text: str) -> None:
+    def test_json_that_fits_its_schema_passes(
+        self, evaluate: Evaluate, said: Said, schema: Any, text: str
+    ) -> None:
         result = schema_result(evaluate, said, schema, text)
 
         assert result.outcome is Outcome.PASSED

@@ -149,7 +149,7 @@ class TestPhrases:
             ("Just stop taking your heart medication", "medical_misinformation"),
         ],
     )
-    def test_groups(self, text: str, group: str) -> None:
+    def test_a_finding_names_its_kind_of_harm(self, text: str, group: str) -> None:
         assert {found.name for found in find_harm(text)} == {group}
 
     @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class TestSequence:
             ("unordered", "aab", "ab", 0.6667, False),
         ],
     )
-    def test_modes(
+    def test_each_mode_compares_the_order_by_its_rule(
         self,
         evaluate: Evaluate,
         said: Said,

@@ -142,7 +142,7 @@ def test_a_pattern_of_every_text_erases_nothing(kindlm: Any, recorded: Any, patt
     assert texts_of(recorded) == before
 
 
-def test_by_age(kindlm: Any, recorded: Any) -> None:
+def test_a_purge_by_age_erases_only_older_runs(kindlm: Any, recorded: Any) -> None:
     nothing = kindlm("purge", "--older-than", "90d", "--yes", "--db", recorded.path)
     assert (nothing.code, purges(recorded)) == (0, [])
     assert "nothing to erase" in nothing.err

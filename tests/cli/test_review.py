@@ -294,6 +294,6 @@ class TestAgreement:
         nowhere = kindlm("review", "--agreement", "--db", here / "nowhere.db")
         assert (nowhere.code, nowhere.out) == (1, "")
 
-    def test_an_empty_history(self, history: Any, review: Any) -> None:
+    def test_an_empty_history_has_nothing_to_review(self, history: Any, review: Any) -> None:
         assert review("--agreement").code == 0
         assert "No run is recorded yet" in review("latest", "1", "pass").err

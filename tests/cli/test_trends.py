@@ -207,7 +207,7 @@ def test_an_empty_history_and_none(runs: Any, history: Any, kindlm: Any, here: A
     assert "Nothing is recorded yet" in outcome.err
 
 
-def test_sparklines() -> None:
+def test_a_sparkline_scales_values_and_leaves_gaps() -> None:
     assert sparkline([0.0, 0.5, 1.0, None], 0, 1) == "▁▅█ "
     assert sparkline([0.0, 0.5, 1.0, None], 0, 1, blocks=False) == "_=# "
     assert sparkline([3.0, 3.0], 3.0, 3.0) == "██"

@@ -87,7 +87,9 @@ def test_a_model_that_no_test_names_is_unused(load: Any, minimal: str) -> None:
         ("{user: Hi}", "{user: 'Use { name } and {{}} and $HOME'}"),
     ],
 )
-def test_no_suspicion(load: Any, minimal: str, change: tuple[str, str]) -> None:
+def test_settings_that_are_meant_get_no_advice(
+    load: Any, minimal: str, change: tuple[str, str]
+) -> None:
     text = minimal.replace(*change)
     if "ollama" in change[1]:
         text = text.replace("[hello]}", "[hello]}, baseline: {drift: {method: embedding}}")

@@ -39,7 +39,7 @@ def suite(load: Any, complete: str) -> Suite:
     return loaded.suite
 
 
-def test_the_suite_itself(suite: Suite) -> None:
+def test_settings_of_the_suite_are_taken_over(suite: Suite) -> None:
     assert (suite.name, suite.project, suite.front_end, suite.path) == (
         "support",
         "shop",
@@ -79,7 +79,7 @@ def test_models_know_which_parameters_were_written(suite: Suite) -> None:
     assert suite.models["judge"].judge_only
 
 
-def test_a_case(suite: Suite) -> None:
+def test_a_test_is_compiled_with_its_prompt_tools_and_limits(suite: Suite) -> None:
     refund, filed, *_ = suite.cases
     assert refund.prompt == Prompt("Refund me", "You serve ACME.", "{")
     assert refund.targets == ("gpt", "claude")
@@ -162,7 +162,7 @@ def test_expectations_beyond_the_first_version(suite: Suite) -> None:
     ]
 
 
-def test_a_conversation(suite: Suite) -> None:
+def test_follow_ups_of_a_test_are_filled_in(suite: Suite) -> None:
     first, second = suite.cases[2:4]
     assert first.follow_ups == ("And Hello for first?", "Thanks")
     assert second.follow_ups[0] == "And Line one\nline two for second?"
@@ -221,7 +221,9 @@ def test_gates_tell_what_was_written(suite: Suite) -> None:
     )
 
 
-def test_services(suite: Suite, tmp_path: Any) -> None:
+def test_services_are_compiled_with_command_readiness_and_environment(
+    suite: Suite, tmp_path: Any
+) -> None:
     agent, other = suite.services
     assert agent.command == ("python", "agent.py", "--port", "{{serve.agent.port}}")
     assert agent.directory == str(tmp_path)

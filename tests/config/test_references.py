@@ -270,7 +270,9 @@ def test_an_endpoint_that_cannot_be_taken_apart_is_an_error_of_its_own(
 
 
 @pytest.mark.parametrize(("tests", "models"), [(1001, 1), (1, 51)])
-def test_too_many(load: Any, minimal: str, tests: int, models: int) -> None:
+def test_more_tests_or_models_than_allowed_are_one_error(
+    load: Any, minimal: str, tests: int, models: int
+) -> None:
     head, test = minimal.split("tests:\n")
     text = head.replace(
         "[{id: gpt, provider: openai, model: gpt-4o}]",

@@ -81,7 +81,7 @@ def test_what_a_tool_cannot_answer(load_tool: Any, tool: str, path: str, reason:
         "parameters: {type: object}, defaultResponse: 1",
     ],
 )
-def test_what_it_can(load_tool: Any, tool: str) -> None:
+def test_valid_tools_load_without_errors(load_tool: Any, tool: str) -> None:
     loaded = load_tool(tool)
     assert found(loaded) == []
     assert loaded.suite

@@ -616,7 +616,7 @@ def test_a_turn_at_once_overtakes_nobody_who_waits():
     assert run_at_once(main()) == ["waited 0", "waited 1"]
 
 
-def test_room_reserves_nothing():
+def test_waiting_for_room_takes_no_turn():
     async def main() -> None:
         pace = Pace("p", LoopClock(), lambda _: None, most=1)
         turn = await pace.turn()

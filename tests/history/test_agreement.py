@@ -140,7 +140,9 @@ def test_agreement_that_chance_alone_would_give_has_no_kappa() -> None:
     ("agreed", "differed", "trust"),
     [(60, 2, Trust.TRUSTED), (10, 1, Trust.UNDECIDED), (30, 25, Trust.NOT_TRUSTED)],
 )
-def test_whom_to_trust(agreed: int, differed: int, trust: Trust) -> None:
+def test_a_judge_is_trusted_once_enough_reviews_agree(
+    agreed: int, differed: int, trust: Trust
+) -> None:
     executions = [
         reviewed("yn"[number % 2], judged(number % 2 == 0)) for number in range(agreed)
     ] + [reviewed("yn"[number % 2], judged(number % 2 == 1)) for number in range(differed)]

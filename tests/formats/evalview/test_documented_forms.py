@@ -142,7 +142,7 @@ adapter_config: {}
         ),
     ],
 )
-def test_it_loads(load: Callable[..., Any], text: str, kinds: list[str]) -> None:
+def test_each_documented_form_loads(load: Callable[..., Any], text: str, kinds: list[str]) -> None:
     loaded = load(
         {".evalview/config.yaml": CONFIG, "case.yaml": text},
         strict=True,
