@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from kindlm.testing.faults import Allowance
     from kindlm.testing.script import ModelSpec
 
+NAME: WireName = "openai"
+
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _NOT_FOR_REASONING = (
     "max_tokens",
@@ -123,9 +125,6 @@ def _duration(seconds: float) -> str:
         return f"{math.ceil(seconds * 1000)}ms"
     minutes, rest = divmod(seconds, 60)
     return f"{minutes:.0f}m{rest:.3g}s" if minutes else f"{rest:.3g}s"
-
-
-NAME: WireName = "openai"
 
 
 def read(
