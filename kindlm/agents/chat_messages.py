@@ -95,7 +95,7 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
 
     Raises:
         UnreadableReply: there are more than `MAX_MESSAGES`, or `MAX_CALLS` in them; or their calls
-            can't be read.
+            cannot be read.
     """
     found = value if isinstance(value, list) else [value]
     refuse_more(len(found), MAX_MESSAGES, "messages")

@@ -65,7 +65,7 @@ async def daytona_sandbox(
         api_url=environ.get("DAYTONA_API_URL"),
         target=environ.get("DAYTONA_TARGET"),
     )
-    # Deleted as soon as it stops, which it does by itself if nobody is left to delete it.
+    # Deleted as soon as it stops, which it does by itself if kindlm cannot delete it.
     params = CreateSandboxFromSnapshotParams(
         snapshot=settings.snapshot, env_vars=dict(settings.env), ephemeral=True
     )
@@ -138,7 +138,7 @@ class DaytonaProgram:
 
     @property
     def has_more(self) -> bool:
-        """Whether it has printed something that nobody has read yet."""
+        """Whether it has printed something that is not read yet."""
         return not self._lines.is_empty
 
     @property

@@ -136,8 +136,8 @@ def of_reply(
 ) -> KindlmError:
     """Return the error of an answer that cannot be used; a hint of the `reason` comes first.
 
-    How it begins is quoted, but not of a stream: a secret may come in pieces there, which nobody
-    recognises in a part of it.
+    How it begins is quoted, but not of a stream: a secret may come in pieces there, which
+    kindlm cannot recognise.
     """
     said = "" if _STREAM.match(body) else who.quote(body)
     own_hint = reason.hint if isinstance(reason, UnreadableReply) else None

@@ -46,7 +46,7 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictiona
 
 @asynccontextmanager
 async def shared_client() -> AsyncIterator[httpx.AsyncClient]:
-    """Lend the client of this event loop; it is closed when nobody uses it any more."""
+    """Lend the client of this event loop; its last user closes it."""
     async with _use() as shared:
         if shared.client is None:
             from kindlm.http_client import open_client  # runs without agents do not need it
@@ -260,7 +260,7 @@ class _Unpacking:
         self._is_within = False
 
     def piece(self, packed: bytes) -> bytes:
-        """Unpack what follows; raise `httpx.DecodingError` if it can't be."""
+        """Unpack what follows; raise `httpx.DecodingError` if it cannot be."""
         import httpx
 
         if self._gzip is None:

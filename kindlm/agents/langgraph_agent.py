@@ -104,9 +104,9 @@ class Threads:
             return Err(failures.of_timeout(self._who, request.timeout_s))
 
     def leave(self, request: AgentRequest) -> None:
-        """Leave a thread in which a run failed: nobody knows what is in it.
+        """Leave a thread in which a run failed: its content is unknown.
 
-        A new one is told what was said before. Where a graph takes no messages it can't be told,
+        The next thread gets what was said before. A graph that takes no messages cannot get it,
         and the thread goes on.
         """
         if self._options.input_key is None or _HISTORY not in context_with_history(request):
@@ -127,7 +127,7 @@ class Threads:
             or _USUAL_ASSISTANT,
             "input": run_input(request, self._options.input_key, is_new=is_new),
             "stream_mode": ["values", "updates"],
-            "on_disconnect": "cancel",  # nobody would hear the rest of it
+            "on_disconnect": "cancel",  # nothing reads the rest of it
         }
         if self._options.graph_config is not None:
             body["config"] = self._options.graph_config

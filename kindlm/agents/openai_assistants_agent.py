@@ -172,7 +172,7 @@ class AssistantsAgent:
                 return Ok(await self._reply(request, run, thread))
             if status == "requires_action":
                 if request.answer_tool is None:
-                    return Err(self._nobody_answers(run))
+                    return Err(self._no_simulated_tools(run))
                 run = await self._answer_tools(request, run, thread)
                 pause_s = _FIRST_PAUSE_S
                 continue
@@ -258,7 +258,7 @@ class AssistantsAgent:
         self._run = None
         self._usage += read_usage(run)
 
-    def _nobody_answers(self, run: Mapping[str, Any]) -> KindlmError:
+    def _no_simulated_tools(self, run: Mapping[str, Any]) -> KindlmError:
         names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in _asked_calls(run)))
         return failures.failed(
             self._who,

@@ -102,7 +102,7 @@ class Program:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
-                while self._signal(0):  # noqa: ASYNC110 - nobody tells of a grandchild's end
+                while self._signal(0):  # noqa: ASYNC110 - nothing reports a grandchild's end
                     await asyncio.sleep(_POLL_S)
         self._signal(signal.SIGKILL)
 
@@ -141,7 +141,7 @@ async def started(
     pass_fds: Sequence[int] = (),
     takes_input: bool = False,
 ) -> AsyncIterator[Program]:
-    """Start a program without a shell; raise `OSError` if it can't be.
+    """Start a program without a shell; raise `OSError` if it cannot be.
 
     Its input is closed, unless it `takes_input`. `pass_fds` are file descriptors that it gets
     beside the usual three.

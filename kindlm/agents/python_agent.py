@@ -255,7 +255,7 @@ def wrong_target(who: failures.Who, target: AgentTarget) -> KindlmError | None:
 def _not_imported(
     who: failures.Who, dotted: str, folder: Path, raised: BaseException
 ) -> KindlmError:
-    """Return the error of a name that is not there, or of a module that can't be imported."""
+    """Return the error of a name that is not there, or of a module that cannot be imported."""
     return failures.failed(
         who,
         ErrorCode.CONFIG_VALIDATION_ERROR,

@@ -77,7 +77,7 @@ class PrintedOutput:
     def _show(self, text: str) -> None:
         if not text:
             return
-        # Nobody may read it any more.
+        # The reader may be gone.
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)
             sys.stderr.flush()
@@ -120,7 +120,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, environ: Mapping[str, str], redact: Callable[[str], str]) -> Self:
-        """Start a process; raise `OSError` if that can't be done.
+        """Start a process; raise `OSError` if that cannot be done.
 
         What its agents print is shown as `redact` leaves it.
         """
@@ -277,7 +277,7 @@ class PythonProcesses:
         kept = self._kept(target)
         if kept is not None and isinstance(await self._open(kept, target), Ok):
             return Ok(kept)
-        # Else it ended while nobody used it.
+        # Else it ended while it was idle.
         try:
             worker = await WorkerProcess.start(self._environ, self._redact)
         except OSError as error:

@@ -66,8 +66,8 @@ def unpack_call(payload: bytes) -> Call:
 
 
 def pack_answer(answer: Answer) -> bytes:
-    """Return the frame of an answer; raise `TypeError` or `ValueError` for what JSON can't hold."""
-    # What is wrong in a reply that somebody made by hand is found by whoever reads it.
+    """Return the frame of an answer; raise `TypeError` or `ValueError` if it is no JSON."""
+    # The reader finds what is wrong in a reply that the user's code made.
     return _frame(_ANSWER.dump_python(answer, warnings=False))
 
 

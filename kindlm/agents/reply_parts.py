@@ -27,7 +27,7 @@ _PART = re.compile(r"[^.\[\]]+")
 
 
 def compact_json(value: Any) -> str:
-    """Return JSON without spaces; raise `TypeError` or `ValueError` for what JSON can't hold."""
+    """Return JSON without spaces; raise `TypeError` or `ValueError` for what JSON cannot hold."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -51,13 +51,13 @@ AGENT_RULE = "agent"
 """Who answered calls of tools: the agent ran its tools itself."""
 
 MAX_EVENTS = 100_000
-"""A stream with more events is none of an answer."""
+"""A stream with more events is no answer."""
 
 MAX_MESSAGES = 100_000
 """An answer is not made of more messages, those that are told again counted again."""
 
 MAX_CALLS = 10_000
-"""Nobody calls more tools for one answer."""
+"""No agent calls more tools for one answer."""
 
 
 class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived

@@ -117,7 +117,7 @@ _OUTPUT_TOKENS = (
     *("outputTokens", "completionTokens"),
 )
 MAX_TOKENS = 2**53 - 1
-"""A count beyond this is none: JSON numbers are exact up to here, and sums of many still fit."""
+"""A larger count is ignored: JSON numbers are exact up to here, and sums of many still fit."""
 _MODELS = ("model", "model_id", "model_name")
 _NO_TEXT = "nothing in it is known to be the text of an answer"
 _BESIDE_CALLS = frozenset(
@@ -173,7 +173,7 @@ def read_reply(value: Any, reading: Reading) -> Told:
         AgentFailed: it tells of an error, and holds neither a text nor a tool call. A text under
             `message` tells of the error then, unless a path says that it is the answer.
         NoTextKnown: no text is known in it, and it is not made of tool calls alone.
-        UnreadableReply: nothing is where the text should be, or its tool calls can't be read.
+        UnreadableReply: nothing is where the text should be, or its tool calls cannot be read.
     """
     entries = reported_calls(value, reading.tool_calls_path)
     text = _text(value, _of_answers(value, reading))

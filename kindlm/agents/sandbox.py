@@ -131,7 +131,7 @@ class LocalProgram:
 
     @property
     def has_more(self) -> bool:
-        """Whether it has printed something that nobody has read yet."""
+        """Whether it has printed something that is not read yet."""
         return not self._lines.is_empty
 
     @property
@@ -237,7 +237,7 @@ class StartedProgram(Protocol):
 
     @property
     def has_more(self) -> bool:
-        """Whether it has printed something that nobody has read yet."""
+        """Whether it has printed something that is not read yet."""
         ...
 
     @property

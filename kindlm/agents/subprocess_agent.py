@@ -346,8 +346,8 @@ class LineAgent:
     async def __aexit__(self, *exception: object) -> None:
         """Let the program end by itself, then end it with all that it started.
 
-        Raises `ConversationSpoilt` if it printed more lines than it was given messages: which of
-        them answers which message, nobody knows.
+        Raises `ConversationSpoilt` if it printed more lines than it was given messages: kindlm
+        cannot know which of them answers which message.
         """
         try:
             if self._program is not None and self._is_idle:

@@ -108,7 +108,7 @@ def reported_calls(value: Any, path: str | None) -> list[Mapping[str, Any]]:
     number are no calls.
 
     Raises:
-        UnreadableReply: what is there can not be read. It may be the very call that a test forbids.
+        UnreadableReply: what is there cannot be read. It may be the very call that a test forbids.
     """
     if path is not None:
         if parent_of(value, path) is ABSENT:

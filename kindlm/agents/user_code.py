@@ -81,7 +81,7 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             loop.call_soon_threadsafe(settle, value, error)
         except RuntimeError:
-            return  # the loop is closed: nobody waits
+            return  # the loop is closed: nothing waits
 
     threading.Thread(target=run, name="kindlm-agent", daemon=True).start()
     return await answer

@@ -1,4 +1,4 @@
-"""Who turns texts into vectors: the target's own provider if it can, else another of the suite.
+"""Finds what turns texts into vectors: the target's own provider, else another of the suite.
 
 The extra `kindlm[embeddings]` embeds on this machine, with a model in the format of model2vec
 from the folder that KINDLM_EMBEDDING_MODEL names. Any other name is refused: kindlm downloads
@@ -231,7 +231,7 @@ def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> R
     folder = environ.get(LOCAL_MODEL_VARIABLE, "").strip()
     if folder:
         return local_embedder(folder)
-    return Err(first_error or _nobody())
+    return Err(first_error or _no_embedder())
 
 
 def may_embed(suite: Suite, environ: Mapping[str, str]) -> bool:
@@ -256,7 +256,7 @@ def _candidates(suite: Suite, target: str) -> Iterator[ProviderSettings]:
             yield settings
 
 
-def _nobody() -> KindlmError:
+def _no_embedder() -> KindlmError:
     return KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
         "No provider of this suite can embed texts",

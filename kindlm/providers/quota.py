@@ -7,7 +7,7 @@
 - The IETF's drafts (draft-ietf-httpapi-ratelimit-headers): up to 06 `ratelimit-remaining`,
   `-limit`, `-reset`, a reset in seconds; from 08 on one field, `RateLimit: "name";r=50;t=30`.
 
-A stranger wrote the headers: what can't be read is as if it were not there.
+Headers are untrusted: kindlm ignores what it cannot read.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _ERRORS = {
 }
 _PLACEHOLDER = re.compile(r"\{\{\s*message\s*\}\}")
 _CHARACTERS_PER_TOKEN = 4
-"""An estimate, as nobody counts tokens here."""
+"""An estimate: no tokenizer counts tokens here."""
 
 
 class ScriptedCallConfig(Section):

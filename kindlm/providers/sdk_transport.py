@@ -9,7 +9,7 @@ request anew. So it is asked once for each path what it would send. Where that i
 time, `SdkTransport` sends it itself, with each call's body, and later runs need not load the SDK
 (`request_form.py`). Requests that may go through a proxy, or differ from one another, stay with it.
 
-Redirects are not followed: they would take keys and conversations to where nobody sent them.
+Redirects are not followed: they would take keys and conversations to another server.
 
 The SDKs read more of the environment than a key: a base URL, an organization, further headers.
 Users of a gateway count on that, so it holds as long as the configuration leaves `baseUrl` unset.
