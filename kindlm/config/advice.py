@@ -1,0 +1,428 @@
+"""Warnings of what has no effect, checks nothing, or cannot be meant; all in one pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kindlm.checks.base import CheckSection
+from kindlm.checks.limits import beyond
+from kindlm.config.credentials import written_in
+from kindlm.config.diagnostics import Reporter
+from kindlm.config.document import Path
+from kindlm.config.expect import expect_sections
+from kindlm.config.files import ReferencedFiles
+from kindlm.config.raw import Raw, items
+from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
+from kindlm.config.targets import runs_on_models, targets_of
+from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig
+from kindlm.config.variable_advice import warn_of_commands, warn_of_placeholders
+from kindlm.errors import Ok
+from kindlm.matching import matches
+from kindlm.plugins import Provider
+from kindlm.suggestions import hint_for
+from kindlm.wording import count
+
+
+def warn(
+    config: KindlmConfig,
+    raw: Raw,
+    reporter: Reporter,
+    files: ReferencedFiles,
+    environ: Mapping[str, str],
+) -> None:
+    """Report what has no effect, checks nothing, or cannot be meant.
+
+    `raw` is the file that `config` was made of; some of it is easier to find there. `environ` may
+    say where agents are.
+    """
+    if config.upload.enabled:
+        reporter.warning(
+            ("upload", "enabled"),
+            "Nothing is uploaded yet",
+            "Remove `upload.enabled`, or set it to false",
+            reason="not_served",
+        )
+    for path, agent in items(raw, "agents"):
+        for key in ("headers", "env"):
+            if written_in({"agents": [{key: agent.get(key)}]}):
+                reporter.warning(
+                    (*path, key),
+                    "A credential is written out here: whoever has this file can use it",
+                    "Put it into an environment variable or into .env, and write {{env.NAME}}",
+                    reason="credential",
+                )
+    _warn_of_tests(config, reporter)
+    warn_of_commands(config, reporter)
+    _warn_of_requests(config, reporter, environ)
+    if not reporter.has_errors:
+        # What seems to be unused may be what a wrong reference means.
+        _warn_of_unused(config, reporter)
+    _warn_of_limits(config, reporter, files)
+    warn_of_placeholders(config, raw, reporter, files)
+
+
+# Each answer is compared with so many before it: a file may hold tens of thousands.
+_COMPARED = 100
+_FOR_MODELS = ("tools", "strict_tools", "max_turns")
+
+
+def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
+    """Report what is suspicious in the tests, one by one."""
+    for index, test in enumerate(config.tests):
+        path: Path = ("tests", index)
+        if not any(expect.expects_anything for _, expect in expect_sections(path, test)):
+            reporter.warning(
+                (*path, "expect"),
+                f'The test "{test.name}" expects nothing: it passes as soon as there is an answer',
+                "Add an expectation, such as `output.contains`",
+                reason="expects_nothing",
+            )
+        _warn_of_targets(path, test, config, reporter)
+        _warn_of_system_text(path, test, config, reporter)
+        for place, expect in expect_sections(path, test):
+            for inner, part in expect.written():
+                for advice in part.unused():
+                    reporter.warning(
+                        (*place, *inner, *advice.place),
+                        advice.message,
+                        advice.hint,
+                        reason="unused",
+                    )
+        if runs_on_models(test, config):
+            _warn_of_tools(path, test, reporter)
+
+
+def _warn_of_targets(
+    path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
+) -> None:
+    if test.models == [] and test.command is None:
+        reporter.warning(
+            (*path, "models"),
+            f'The test "{test.name}" runs on no model',
+            "Remove `models` to run it on all of them, or use `skip: true`",
+            reason="no_target",
+        )
+    elif not runs_on_models(test, config):
+        who = "a command" if test.command is not None else "an agent"
+        keys = ["max_turns"] if _has_answered_tools(test, config) else list(_FOR_MODELS)
+        keys += ["models"] if test.command is not None else []
+        for key in keys:
+            if key in test.model_fields_set:
+                alias = TestConfig.model_fields[key].alias or key
+                reporter.warning(
+                    (*path, alias),
+                    f'`{alias}` has no effect in the test "{test.name}": it is for models, and '
+                    f"this test runs on {who}",
+                    f"Remove `{alias}`",
+                    reason="unused",
+                )
+
+
+def _has_answered_tools(test: TestConfig, config: KindlmConfig) -> bool:
+    """Tell whether a test has an agent among its targets whose functions the test answers."""
+    targets = targets_of(test, config)
+    return any(
+        agent.id in targets and agent.options is not None and agent.options.asks_for_tools
+        for agent in config.agents
+    )
+
+
+def _warn_of_system_text(
+    path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
+) -> None:
+    """Report a system text that an agent is not sent."""
+    prompt = config.prompts.get(test.prompt or "")
+    if test.command is not None or prompt is None:
+        return
+    if not prompt.system and prompt.system_file is None:
+        return
+    for agent in config.agents:
+        options = agent.options
+        if options is None or (test.models is not None and agent.id not in test.models):
+            continue
+        if not options.sends_system_text():
+            reporter.warning(
+                (*path, "prompt"),
+                f'The agent "{agent.id}" is not sent the system text of the prompt "{test.prompt}"',
+                options.system_text_hint,
+                reason="unused",
+            )
+
+
+def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
+    names = [tool.name for tool in test.tools]
+    for place, expect in expect_sections(path, test):
+        named = (
+            ((*place, *inner, *key), name)
+            for inner, part in expect.written()
+            for key, name in part.tools()
+        )
+        for at, name in named:
+            if name not in names:
+                reporter.warning(
+                    at,
+                    f'The test "{test.name}" has no tool "{name}": the model is not told of it',
+                    hint_for(name, names, "Its tools"),
+                    reason="unknown_tool",
+                    value=name,
+                )
+    for index, tool in enumerate(test.tools):
+        _warn_of_answers((*path, "tools", index), tool, reporter)
+
+
+def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
+    """Report answers that no call ever gets, since one before them matches all of its calls."""
+    everything = _answered_before(tool.responses, {})
+    for index, answer in enumerate(tool.responses):
+        if everything is not None and everything < index:
+            earlier: int | None = everything
+        else:
+            earlier = _answered_before(tool.responses[: min(index, _COMPARED)], answer.when or {})
+        if earlier is not None:
+            _warn_of_unreachable((*path, "responses", index), tool, earlier, reporter)
+    if everything is None:
+        return
+    if tool.cassette is not None:
+        _warn_of_unreachable((*path, "cassette"), tool, everything, reporter)
+    if "default_response" in tool.model_fields_set:
+        _warn_of_unreachable((*path, "defaultResponse"), tool, everything, reporter)
+
+
+def _answered_before(answers: Sequence[ToolAnswerConfig], when: Mapping[str, Any]) -> int | None:
+    """Return which of the answers gets every call whose arguments match `when`."""
+    for index, answer in enumerate(answers):
+        # What asks for a part of `when` matches whatever has all of it.
+        if not answer.when_state and matches(answer.when or {}, when):
+            return index
+    return None
+
+
+def _warn_of_unreachable(path: Path, tool: ToolConfig, earlier: int, reporter: Reporter) -> None:
+    calls = "all of its calls" if tool.responses[earlier].when else "all calls"
+    reporter.warning(
+        path,
+        f'The tool "{tool.name}" never answers this: responses[{earlier}] matches {calls}',
+        "Let that one ask for more, or put it last",
+        reason="unreachable",
+    )
+
+
+_COUNTING = {
+    "schema_failures_max": (("schema",), "no test has a `schemaFile`"),
+    "pii_failures_max": (("pii",), "no test checks `guardrails.pii`"),
+    "keyword_failures_max": (
+        ("keywords_deny", "keywords_allow"),
+        "no test checks `guardrails.keywords`",
+    ),
+}
+_MEASURING = {
+    "judge_avg_min": ("judge", "no test has a judge"),
+    "drift_score_max": ("drift", "no test measures drift"),
+}
+
+
+def _warn_of_limits(config: KindlmConfig, reporter: Reporter, files: ReferencedFiles) -> None:
+    """Report gates and thresholds that hold whatever happens, or can never hold."""
+    _warn_of_gates(config, _checks(config, files), reporter)
+    for path, reason in _thresholds(config):
+        reporter.warning(
+            path, f"This can never fail: {reason}", "Change or remove it", reason="never_fails"
+        )
+
+
+def _warn_of_gates(config: KindlmConfig, checks: Counter[str], reporter: Reporter) -> None:
+    gates = config.gates
+    for name in sorted(gates.model_fields_set):
+        alias = GatesConfig.model_fields[name].alias or name
+        path: Path = ("gates", alias)
+        if name in _MEASURING and not checks[_MEASURING[name][0]]:
+            reporter.warning(
+                path,
+                f"The gate {alias} fails: {_MEASURING[name][1]}, so that it has no value",
+                "Remove it, or add what it measures",
+                reason="no_value",
+            )
+            continue
+        always = _holds_always(name, config, checks)
+        if always is not None:
+            reporter.warning(
+                path,
+                f"The gate {alias} can never fail: {always}",
+                "Change or remove it",
+                reason="never_fails",
+            )
+
+
+def _holds_always(name: str, config: KindlmConfig, checks: Counter[str]) -> str | None:
+    """Return why a gate holds whatever happens, None if it can fail."""
+    value = getattr(config.gates, name)
+    if name in _COUNTING:
+        kinds, nothing = _COUNTING[name]
+        possible = sum(checks[kind] for kind in kinds)
+        if not possible:
+            return nothing
+        return f"there are only {possible:,} such checks" if value >= possible else None
+    timeout = config.defaults.execution_timeout_ms
+    return {
+        "pass_rate_min": "every share of tests may fail" if value == 0 else None,
+        "judge_avg_min": "no score is less than 0" if value == 0 else None,
+        "drift_score_max": "no drift is more than 1" if value == 1 else None,
+        "latency_max_ms": beyond(timeout) if value >= timeout else None,
+    }.get(name)
+
+
+def _checks(config: KindlmConfig, files: ReferencedFiles) -> Counter[str]:
+    """Return how many checks of each kind a whole run makes."""
+    total: Counter[str] = Counter()
+    for index, test in enumerate(config.tests):
+        times = _executions(test, config, files)
+        for _, expect in expect_sections(("tests", index), test):
+            for _, expectation in expect.expectations(lambda _: None):
+                total[expectation.kind] += times
+    return total
+
+
+def _executions(test: TestConfig, config: KindlmConfig, files: ReferencedFiles) -> int:
+    rows = files.rows(test.vars_from) if test.vars_from is not None else None
+    return (
+        len(targets_of(test, config))
+        * (test.repeat or config.defaults.repeat)
+        * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
+    )
+
+
+def _thresholds(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
+    """Yield limits and checks of tests that hold always, and why."""
+    if config.defaults.pass_rate == 0:
+        yield ("defaults", "passRate"), "every share of repeats may fail"
+    timeout = config.defaults.execution_timeout_ms
+    for index, test in enumerate(config.tests):
+        if test.pass_rate == 0:
+            yield ("tests", index, "passRate"), "every share of repeats may fail"
+        for path, expect in expect_sections(("tests", index), test):
+            for place, part in expect.written():
+                for inner, reason in part.never_fails(timeout):
+                    yield (*path, *place, *inner), reason
+
+
+def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:
+    """Report seeds and prefills that stay behind, and what adapters advise."""
+    for index, agent in enumerate(config.agents):
+        if agent.options is not None:
+            for reason, message, hint in agent.options.advice(agent.endpoint or "", environ):
+                reporter.warning(("agents", index, "adapter"), message, hint, reason=reason)
+    for index, model in enumerate(config.models):
+        provider = _options_of(config, model.provider)
+        if model.params.seed is not None and provider is not None and not provider.takes_seed:
+            reporter.warning(
+                ("models", index, "params", "seed"),
+                f'The model "{model.id}" is not sent the seed: Anthropic\'s API has none',
+                "Remove it; `temperature: 0` and `repeat` deal with chance",
+                reason="not_sent",
+            )
+    for name, prompt in config.prompts.items():
+        if not prompt.assistant:
+            continue
+        left_out = [target for target in _asked(config, name) if not _takes(config, target)]
+        if left_out:
+            who = f'"{left_out[0]}"' if len(left_out) == 1 else count(len(left_out), "target")
+            reporter.warning(
+                ("prompts", name, "assistant"),
+                f'The prefill of the prompt "{name}" is not sent to {who}: only models of Anthropic'
+                " and Ollama go on from it",
+                "Name such models in the `models` of its tests, or remove it",
+                reason="not_sent",
+            )
+
+
+def _asked(config: KindlmConfig, prompt: str) -> list[str]:
+    """Return the ids of the models and agents that are asked with a prompt, in order."""
+    tests = [test for test in config.tests if test.prompt == prompt and test.command is None]
+    asked = (target for test in tests for target in targets_of(test, config))
+    return list(dict.fromkeys(asked))
+
+
+def _takes(config: KindlmConfig, target: str) -> bool:
+    names = (model.provider for model in config.models if model.id == target)
+    provider = _options_of(config, next(names, ""))
+    return provider is not None and provider.takes_prefill
+
+
+def _options_of(config: KindlmConfig, provider: str) -> Provider | None:
+    found = config.providers.get(provider)
+    return None if found is None else found.options
+
+
+def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
+    """Report prompts, models, agents and providers that nothing refers to."""
+    judged = list(_judged(config))
+    _warn_of_default_judge(config, [path for path, model in judged if model is None], reporter)
+    prompts = {test.prompt for test in config.tests}
+    for name in config.prompts:
+        if name not in prompts:
+            _unused(("prompts", name), f'No test uses the prompt "{name}"', reporter)
+    tests = [test for test in config.tests if test.command is None]
+    targets = {target for test in tests for target in targets_of(test, config)}
+    targets |= {model for _, model in judged if model is not None}
+    if any(model is None for _, model in judged) and config.models:
+        targets.add(config.defaults.judge_model or config.models[0].id)
+    for index, model in enumerate(config.models):
+        if model.id not in targets:
+            what = "judges" if model.role == "judge" else "runs"
+            message = f'No test {what} on the model "{model.id}"'
+            if model.role == "judge":
+                message = f'The model "{model.id}" is there to judge, and no test asks it'
+            _unused(("models", index), message, reporter)
+    for index, agent in enumerate(config.agents):
+        if agent.id not in targets:
+            _unused(("agents", index), f'No test runs on the agent "{agent.id}"', reporter)
+    _warn_of_providers(config, reporter)
+
+
+def _judged(config: KindlmConfig) -> Iterator[tuple[Path, str | None]]:
+    """Yield the places where a model judges, and the model if one is named."""
+    default = config.defaults.judge_model
+    for index, test in enumerate(config.tests):
+        for path, expect in expect_sections(("tests", index), test):
+            for place, part in expect.written():
+                if isinstance(part, CheckSection) and part.asks_judge:
+                    yield (*path, *place), part.judge_model or default
+
+
+def _warn_of_default_judge(config: KindlmConfig, undecided: list[Path], reporter: Reporter) -> None:
+    if not undecided:
+        return
+    first = config.models[0].id
+    judge = next((model.id for model in config.models if model.role == "judge"), first)
+    reporter.warning(
+        undecided[0],
+        f'No judge is configured: the first model, "{first}", judges',
+        f"Say who judges: `defaults: {{ judgeModel: {judge} }}`",
+        reason="default_judge",
+        value=first,
+    )
+
+
+def _warn_of_providers(config: KindlmConfig, reporter: Reporter) -> None:
+    if _embeds(config):
+        # Texts are embedded by a provider that need not have a model of its own.
+        return
+    used = {model.provider for model in config.models}
+    for name in config.providers:
+        if name not in used:
+            _unused(("providers", name), f'No model uses the provider "{name}"', reporter)
+
+
+def _embeds(config: KindlmConfig) -> bool:
+    return any(
+        isinstance(part, CheckSection) and part.embeds
+        for index, test in enumerate(config.tests)
+        for _, expect in expect_sections(("tests", index), test)
+        for _, part in expect.written()
+    )
+
+
+def _unused(path: Path, message: str, reporter: Reporter) -> None:
+    reporter.warning(path, message, "Remove it, or use it", reason="unused")
