@@ -144,7 +144,7 @@ def check_env_name(value: Any) -> Any:
 
 
 def filled(value: Any, fill: Callable[[str], str]) -> Any:
-    """Return a JSON value with all texts in it, but for keys, as `fill` returns them."""
+    """Return a JSON value, or a tuple, with all texts but keys as `fill` returns them."""
     match value:
         case Enum():
             return value
@@ -152,7 +152,9 @@ def filled(value: Any, fill: Callable[[str], str]) -> Any:
             return fill(value)
         case dict():
             return {key: filled(item, fill) for key, item in value.items()}
-        case list() | tuple():
+        case list():
             return [filled(item, fill) for item in value]
+        case tuple():
+            return tuple(filled(item, fill) for item in value)
         case _:
             return value

@@ -35,9 +35,14 @@ from kindlm.events import (
     SuiteStarted,
     new_event,
 )
-from kindlm.formats.evalview_results import is_evalview, read_evalview
-from kindlm.formats.foreign_results import ForeignExecution, ForeignResults
-from kindlm.formats.kindlm_baseline import is_baseline, read_baseline
+from kindlm.formats.foreign_results import (
+    ForeignExecution,
+    ForeignResults,
+    is_baseline,
+    is_evalview,
+    read_baseline,
+    read_evalview,
+)
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.recording.log import new_journal, new_run_id

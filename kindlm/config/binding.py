@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import TypeVar
 
 from kindlm.checks.base import Check
 from kindlm.config.interpolation import bind, insert
@@ -14,15 +14,14 @@ from kindlm.plugins import Adapter, Provider
 from kindlm.suite import (
     AgentTarget,
     Case,
-    Command,
-    Expectation,
     ModelTarget,
-    Prompt,
     ProviderSettings,
     Service,
     Suite,
 )
 from kindlm.values import filled
+
+T = TypeVar("T")
 
 MAX_PLACES = 3
 """Places that an error names; a test can have many rows."""
@@ -54,6 +53,14 @@ class _Values:
             self.missing.setdefault(name, {})[self.place] = None
             return ""
         return value
+
+    def bind(self, text: str) -> str:
+        """Fill in what `interpolation.render` left in a text."""
+        return bind(text, self)
+
+    def insert(self, text: str) -> str:
+        """Fill in a text that takes no variables of tests."""
+        return insert(text, self)
 
 
 def bind_suite(
@@ -148,9 +155,8 @@ def _embeds(provider: ProviderSettings) -> bool:
 
 
 def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
-    if provider.base_url is not None:
-        values.place = f"providers.{provider.name}.baseUrl"
-        provider = replace(provider, base_url=insert(provider.base_url, values))
+    values.place = f"providers.{provider.name}.baseUrl"
+    provider = _filled(provider, values.insert, "base_url")
     values.place = f"providers.{provider.name}"
     options = provider.options
     if options is None or not options.takes_placeholders:
@@ -160,68 +166,28 @@ def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSetti
 
 def _bind_case(case: Case, values: _Values) -> Case:
     values.place = f'test "{case.name}"'
-    prompt = case.prompt
-    bound = Prompt(
-        user=bind(prompt.user, values),
-        system=None if prompt.system is None else bind(prompt.system, values),
-        prefill=None if prompt.prefill is None else bind(prompt.prefill, values),
-    )
-    follow_ups = tuple(bind(text, values) for text in case.follow_ups)
-    command = None if case.command is None else _bind_command(case.command, values)
-    contexts = tuple(filled(context, partial(bind, lookup=values)) for context in case.contexts)
-    agent = None if case.agent is None else _bind_agent(case.agent, values, values.place)
-    expectations = _bind_expectations(case.expectations, values)
-    before = (prompt, case.follow_ups, case.contexts, command, agent, case.expectations)
-    if (bound, follow_ups, contexts, case.command, case.agent, expectations) == before:
-        # A suite of many rows is not copied for nothing.
-        return case
-    return replace(
-        case,
-        prompt=bound,
-        follow_ups=follow_ups,
-        contexts=contexts,
-        command=command,
-        agent=agent,
-        expectations=expectations,
-        written=case,
-    )
-
-
-def _bind_expectations(
-    expectations: tuple[Expectation, ...], values: _Values
-) -> tuple[Expectation, ...]:
-    """Fill in what checks have placeholders for; return the same tuple if none has."""
-    fill = partial(bind, lookup=values), partial(insert, lookup=values)
-    checks = [item.check.filled(*fill) for item in expectations]
-    if all(new is item.check for new, item in zip(checks, expectations, strict=True)):
-        return expectations
-    return tuple(
-        replace(item, check=check) for item, check in zip(expectations, checks, strict=True)
-    )
-
-
-def _bind_command(command: Command, values: _Values) -> Command:
-    return replace(
-        command,
-        words=tuple(bind(word, values) for word in command.words),
-        env={name: insert(text, values) for name, text in command.env.items()},
-    )
-
-
-def _bind_model(model: ModelTarget, values: _Values) -> ModelTarget:
-    values.place = f"models.{model.id}"
-    return replace(model, model=bind(model.model, values))
+    bound = _filled(case, values.bind, "follow_ups", "contexts")
+    bound = replace(bound, prompt=_filled(case.prompt, values.bind, "user", "system", "prefill"))
+    if case.command is not None:
+        command = _filled(case.command, values.bind, "words")
+        bound = replace(bound, command=_filled(command, values.insert, "env"))
+    if case.agent is not None:
+        bound = replace(bound, agent=_bind_agent(case.agent, values, values.place))
+    checks = [item.check.filled(values.bind, values.insert) for item in case.expectations]
+    if any(new is not item.check for new, item in zip(checks, case.expectations, strict=True)):
+        expected = zip(case.expectations, checks, strict=True)
+        filled_in = tuple(replace(item, check=check) for item, check in expected)
+        bound = replace(bound, expectations=filled_in)
+    # A suite of many rows is not copied for nothing.
+    return case if bound == case else replace(bound, written=case)
 
 
 def _bind_agent(agent: AgentTarget, values: _Values, place: str) -> AgentTarget:
     values.place = place
-    return replace(
-        agent,
-        endpoint=insert(agent.endpoint, values),
-        headers={name: insert(text, values) for name, text in agent.headers.items()},
-        options=None if agent.options is None else _bind_options(agent.options, values),
-        model=None if agent.model is None else insert(agent.model, values),
-    )
+    agent = _filled(agent, values.insert, "endpoint", "headers")
+    if agent.options is not None:
+        agent = replace(agent, options=_bind_options(agent.options, values))
+    return _filled(agent, values.insert, "model")
 
 
 def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Adapter:
@@ -229,12 +195,11 @@ def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Ad
 
     The model of a package may find that a value does not fit.
     """
-    fill = partial(insert, lookup=values)
     if is_own(options):
         written = {name: getattr(options, name) for name in options.model_fields_set}
-        return options.model_copy(update=filled(written, fill))
+        return options.model_copy(update=filled(written, values.insert))
     before = as_written(options)
-    after = filled(before, fill)
+    after = filled(before, values.insert)
     if after == before:
         return options
     try:
@@ -245,14 +210,21 @@ def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Ad
         return options
 
 
+def _bind_model(model: ModelTarget, values: _Values) -> ModelTarget:
+    values.place = f"models.{model.id}"
+    return _filled(model, values.bind, "model")
+
+
 def _bind_service(service: Service, values: _Values) -> Service:
     values.place = f"serve.{service.name}"
-    return replace(
-        service,
-        command=tuple(insert(word, values) for word in service.command),
-        ready_url=None if service.ready_url is None else insert(service.ready_url, values),
-        env={name: insert(text, values) for name, text in service.env.items()},
-    )
+    return _filled(service, values.insert, "command", "ready_url", "env")
+
+
+def _filled(value: T, fill: Callable[[str], str], *names: str) -> T:
+    """Return a value with the texts in some of its fields filled in."""
+    changes = {name: filled(getattr(value, name), fill) for name in names}
+    found: T = replace(value, **changes)  # type: ignore[type-var]
+    return found
 
 
 def _some(places: list[str]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, TypeVar
 
 from kindlm.checks.tool_calls import ToolStrict
 from kindlm.config.canonical import config_hash, config_text, written_gates
@@ -14,7 +14,7 @@ from kindlm.config.document import Path
 from kindlm.config.expect import compile_expectations
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import render
-from kindlm.config.schema import ComplianceConfig, KindlmConfig, PromptConfig, TestConfig
+from kindlm.config.schema import ComplianceConfig, KindlmConfig, TestConfig
 from kindlm.config.targets import (
     compile_agent,
     compile_model,
@@ -25,14 +25,13 @@ from kindlm.config.targets import (
 )
 from kindlm.config.templates import row_name
 from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig, ToolReplyConfig
-from kindlm.errors import Ok, SourceLocation
+from kindlm.errors import Ok, Result, SourceLocation
 from kindlm.section import resolved
 from kindlm.suite import (
     Case,
     Cassette,
     Command,
     Compliance,
-    Expectation,
     Fault,
     Gate,
     Price,
@@ -42,164 +41,7 @@ from kindlm.suite import (
     ToolAnswer,
 )
 
-
-def compile_tool(config: ToolConfig, files: ReferencedFiles) -> SimulatedTool:
-    """Return a tool; its file of a schema has been checked."""
-    cassette = config.cassette
-    return SimulatedTool(
-        name=config.name,
-        description=config.description,
-        parameters=config.parameters,
-        answers=tuple(_answer(item) for item in config.responses),
-        default=config.default_response,
-        has_default="default_response" in config.model_fields_set,
-        result_schema=_result_schema(config.result_schema, files),
-        cassette=None if cassette is None else Cassette(cassette.run, cassette.match),
-    )
-
-
-def _answer(config: ToolAnswerConfig) -> ToolAnswer:
-    return ToolAnswer(
-        when=config.when,
-        when_state=config.when_state,
-        sequence=tuple(_reply(item) for item in config.sequence),
-        then=config.then,
-        set_state=config.set_state,
-        fault=_fault(config),
-        delay_ms=config.delay_ms,
-    )
-
-
-def _reply(config: ToolReplyConfig) -> ToolAnswer:
-    return ToolAnswer(
-        then=config.then,
-        set_state=config.set_state,
-        fault=_fault(config),
-        delay_ms=config.delay_ms,
-    )
-
-
-def _fault(config: ToolReplyConfig) -> Fault | None:
-    return None if config.fault is None else Fault(config.fault)
-
-
-def _result_schema(file: str | None, files: ReferencedFiles) -> Mapping[str, Any] | None:
-    if file is None:
-        return None
-    found = files.schema(file)
-    assert isinstance(found, Ok), "references are checked before a suite is compiled"
-    schema = found.value
-    if isinstance(schema, bool):
-        # The schemas `true` and `false`, as objects.
-        return {} if schema else {"not": {}}
-    return dict(schema)
-
-
-@dataclass(frozen=True, slots=True)
-class CaseCompiler:
-    """Compiles the tests of one configuration, whose references have been checked."""
-
-    config: KindlmConfig
-    folder: FilePath
-    files: ReferencedFiles
-    where: Callable[[Path], SourceLocation]
-
-    def cases(self) -> tuple[Case, ...]:
-        """Return all cases, in the order of the file and of the rows."""
-        return tuple(
-            case
-            for index, test in enumerate(self.config.tests)
-            for case in self._cases(test, ("tests", index))
-        )
-
-    def _cases(self, test: TestConfig, path: Path) -> Iterator[Case]:
-        # Whatever the rows, these are the same: a suite of many rows holds them once.
-        strict = self._is_strict(test)
-        expectations = self._expectations(test, path, strict)
-        tools = tuple(compile_tool(tool, self.files) for tool in test.tools)
-        for name, variables in self._variables(test):
-            yield self._case(test, path, name, variables, expectations, tools, strict)
-
-    def _variables(self, test: TestConfig) -> Iterator[tuple[str, Mapping[str, str]]]:
-        if test.vars_from is None:
-            yield test.name, test.vars
-            return
-        rows = self.files.rows(test.vars_from)
-        assert isinstance(rows, Ok), "references are checked before a suite is compiled"
-        for row in rows.value.rows:
-            yield row_name(test.name, row.id), {**test.vars, **row.values}
-
-    def _case(
-        self,
-        test: TestConfig,
-        path: Path,
-        name: str,
-        variables: Mapping[str, str],
-        expectations: tuple[Expectation, ...],
-        tools: tuple[SimulatedTool, ...],
-        strict: bool,
-    ) -> Case:
-        defaults = self.config.defaults
-        return Case(
-            name=name,
-            prompt=self._prompt(test, variables),
-            targets=targets_of(test, self.config),
-            expectations=expectations,
-            tools=tools,
-            follow_ups=tuple(render(turn.user, variables) for turn in test.conversation),
-            command=self._command(test, variables),
-            strict_tools=strict,
-            repeat=test.repeat or defaults.repeat,
-            pass_rate=defaults.pass_rate if test.pass_rate is None else test.pass_rate,
-            max_turns=test.max_turns,
-            tags=tuple(dict.fromkeys(test.tags)),
-            skip=test.skip,
-            where=self.where(path),
-        )
-
-    def _expectations(self, test: TestConfig, path: Path, strict: bool) -> tuple[Expectation, ...]:
-        found = compile_expectations(test, path, self.files, self.where)
-        if not strict:
-            return found
-        place = self.where((*path, "strictTools"))
-        return (*found, ToolStrict().expected("strictTools", where=place))
-
-    def _is_strict(self, test: TestConfig) -> bool:
-        # A command calls tools of its own, none that are simulated.
-        if test.command is not None:
-            return False
-        strict = test.strict_tools
-        return self.config.defaults.strict_tools if strict is None else strict
-
-    def _command(self, test: TestConfig, variables: Mapping[str, str]) -> Command | None:
-        if test.command is None:
-            return None
-        # Split first: a variable is one argument, or a part of one, whatever is in it.
-        words = tuple(render(word, variables) for word in compile_words(test.command))
-        return Command(words, str(self.folder), reports_tools=bool(test.reports_tools))
-
-    def _prompt(self, test: TestConfig, variables: Mapping[str, str]) -> Prompt:
-        if test.prompt is None:
-            return Prompt(user="")
-        config = self.config.prompts[test.prompt]
-        user, system, prefill = self._content(config)
-        return Prompt(
-            user=render(user or "", variables),
-            system=None if system is None else render(system, variables),
-            prefill=None if prefill is None else render(prefill, variables),
-        )
-
-    def _content(self, config: PromptConfig) -> tuple[str | None, str | None, str | None]:
-        user = self._text(config.user, config.user_file)
-        system = self._text(config.system, config.system_file)
-        return user, system, config.assistant
-
-    def _text(self, text: str | None, file: str | None) -> str | None:
-        if file is None:
-            return text
-        content = self.files.text(file)
-        assert isinstance(content, Ok), "references are checked before a suite is compiled"
-        return content.value
+T = TypeVar("T")
 
 
 def compile_suite(
@@ -217,7 +59,7 @@ def compile_suite(
     template = None if config.compliance is None else _template(config.compliance, files)
     text = config_text(config, files.digests, template)
     defaults = config.defaults
-    compiler = CaseCompiler(config, folder, files, reporter.where)
+    cases = _Cases(config, folder, files, reporter.where)
     return Suite(
         name=config.suite.name,
         project=config.project,
@@ -228,7 +70,9 @@ def compile_suite(
         providers={name: compile_provider(name, item) for name, item in config.providers.items()},
         models={model.id: compile_model(model) for model in config.models},
         agents={agent.id: compile_agent(agent, folder) for agent in config.agents},
-        cases=compiler.cases(),
+        cases=tuple(
+            case for index, test in enumerate(config.tests) for case in cases.of_test(index, test)
+        ),
         gates=_gates(config),
         description=config.suite.description,
         tags=tuple(dict.fromkeys(config.suite.tags)),
@@ -270,6 +114,123 @@ def _template(config: ComplianceConfig, files: ReferencedFiles) -> str | None:
     """Return the text of the template, None if there is none."""
     if config.framework != "custom" or config.template is None:
         return None
-    text = files.text(config.template)
-    assert isinstance(text, Ok)
-    return text.value
+    return _checked(files.text(config.template))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    """Compiles the tests of one configuration: one case for each test, or for each of its rows."""
+
+    config: KindlmConfig
+    folder: FilePath
+    files: ReferencedFiles
+    where: Callable[[Path], SourceLocation]
+
+    def of_test(self, index: int, test: TestConfig) -> Iterator[Case]:
+        """Yield the cases of a test, in the order of the rows."""
+        path: Path = ("tests", index)
+        defaults = self.config.defaults
+        # A command calls tools of its own, none that are simulated.
+        strict = test.command is None and (
+            defaults.strict_tools if test.strict_tools is None else test.strict_tools
+        )
+        expectations = compile_expectations(test, path, self.files, self.where)
+        if strict:
+            place = self.where((*path, "strictTools"))
+            expectations += (ToolStrict().expected("strictTools", where=place),)
+        # Whatever the rows, these are the same: a suite of many rows holds them once.
+        case = Case(
+            name=test.name,
+            prompt=Prompt(user=""),
+            targets=targets_of(test, self.config),
+            expectations=expectations,
+            tools=tuple(_tool(tool, self.files) for tool in test.tools),
+            strict_tools=strict,
+            repeat=test.repeat or defaults.repeat,
+            pass_rate=defaults.pass_rate if test.pass_rate is None else test.pass_rate,
+            max_turns=test.max_turns,
+            tags=tuple(dict.fromkeys(test.tags)),
+            skip=test.skip,
+            where=self.where(path),
+        )
+        for name, variables in self._variables(test):
+            yield replace(
+                case,
+                name=name,
+                prompt=self._prompt(test, variables),
+                follow_ups=tuple(render(turn.user, variables) for turn in test.conversation),
+                command=self._command(test, variables),
+            )
+
+    def _variables(self, test: TestConfig) -> Iterator[tuple[str, Mapping[str, str]]]:
+        if test.vars_from is None:
+            yield test.name, test.vars
+            return
+        for row in _checked(self.files.rows(test.vars_from)).rows:
+            yield row_name(test.name, row.id), {**test.vars, **row.values}
+
+    def _command(self, test: TestConfig, variables: Mapping[str, str]) -> Command | None:
+        if test.command is None:
+            return None
+        # Split first: a variable is one argument, or a part of one, whatever is in it.
+        words = tuple(render(word, variables) for word in compile_words(test.command))
+        return Command(words, str(self.folder), reports_tools=bool(test.reports_tools))
+
+    def _prompt(self, test: TestConfig, variables: Mapping[str, str]) -> Prompt:
+        if test.prompt is None:
+            return Prompt(user="")
+        config = self.config.prompts[test.prompt]
+
+        def rendered(text: str | None, file: str | None = None) -> str | None:
+            template = text if file is None else _checked(self.files.text(file))
+            return None if template is None else render(template, variables)
+
+        return Prompt(
+            user=rendered(config.user, config.user_file) or "",
+            system=rendered(config.system, config.system_file),
+            prefill=rendered(config.assistant),
+        )
+
+
+def _checked(found: Result[T]) -> T:
+    """Return what a file holds that has been checked with the references."""
+    assert isinstance(found, Ok), "references are checked before a suite is compiled"
+    return found.value
+
+
+def _tool(config: ToolConfig, files: ReferencedFiles) -> SimulatedTool:
+    """Return a tool; its file of a schema has been checked."""
+    cassette = config.cassette
+    return SimulatedTool(
+        name=config.name,
+        description=config.description,
+        parameters=config.parameters,
+        answers=tuple(_answer(item) for item in config.responses),
+        default=config.default_response,
+        has_default="default_response" in config.model_fields_set,
+        result_schema=_result_schema(config.result_schema, files),
+        cassette=None if cassette is None else Cassette(cassette.run, cassette.match),
+    )
+
+
+def _answer(config: ToolReplyConfig) -> ToolAnswer:
+    answer = ToolAnswer(
+        then=config.then,
+        set_state=config.set_state,
+        fault=None if config.fault is None else Fault(config.fault),
+        delay_ms=config.delay_ms,
+    )
+    if not isinstance(config, ToolAnswerConfig):
+        return answer
+    sequence = tuple(_answer(item) for item in config.sequence)
+    return replace(answer, when=config.when, when_state=config.when_state, sequence=sequence)
+
+
+def _result_schema(file: str | None, files: ReferencedFiles) -> Mapping[str, Any] | None:
+    if file is None:
+        return None
+    schema = _checked(files.schema(file))
+    if isinstance(schema, bool):
+        # The schemas `true` and `false`, as objects.
+        return {} if schema else {"not": {}}
+    return dict(schema)

@@ -27,8 +27,8 @@ from kindlm.suggestions import hint_for
 def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report everything that refers to nothing, and every name that is there twice."""
     _check_models(raw, reporter)
-    _check_unique(items(raw, "tests"), "name", "test", reporter)
-    _check_unique(items(raw, "serve"), "name", "service", reporter)
+    check_unique(items(raw, "tests"), "name", "test", reporter)
+    check_unique(items(raw, "serve"), "name", "service", reporter)
     judge = section(raw, "defaults").get("judgeModel")
     _check_judge(("defaults", "judgeModel"), judge, raw, reporter)
     for path, test in items(raw, "tests"):
@@ -47,9 +47,10 @@ def _ids(raw: Raw, *keys: str) -> list[str]:
     return [item["id"] for item in entries if isinstance(item.get("id"), str)]
 
 
-def _check_unique(
+def check_unique(
     entries: Iterator[tuple[Path, Raw]], key: str, what: str, reporter: Reporter
 ) -> None:
+    """Report every name that an earlier entry has; `what` is what the entries are called."""
     seen: dict[str, Path] = {}
     for path, item in entries:
         name = item.get(key)
@@ -69,7 +70,7 @@ def _check_unique(
 
 
 def _check_models(raw: Raw, reporter: Reporter) -> None:
-    _check_unique(chain(items(raw, "models"), items(raw, "agents")), "id", "model", reporter)
+    check_unique(chain(items(raw, "models"), items(raw, "agents")), "id", "model", reporter)
     providers = section(raw, "providers")
     models = list(items(raw, "models"))
     for path, model in models:
@@ -118,7 +119,7 @@ def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
             for key, model in part.judges(written):
                 _check_judge((*path, *place, *inner, *key), model, raw, reporter)
     tools = (((*path, *place), tool) for place, tool in items(test, "tools"))
-    _check_unique(tools, "name", "tool", reporter)
+    check_unique(tools, "name", "tool", reporter)
 
 
 def _check_test_models(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:

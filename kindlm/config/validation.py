@@ -90,7 +90,7 @@ def fit(
         return None
     # Without these keys there may be something else to report, and no further unknown key.
     known = _without({_place(details) for details in found}, value)
-    return fit(model, known, reporter, at=at, also_known=also_known)
+    return fit(model, known, reporter, at=at, also_known=also_known, spelled=spelled)
 
 
 def _without(places: Collection[Path], value: Any, path: Path = ()) -> Any:

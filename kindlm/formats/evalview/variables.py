@@ -21,6 +21,7 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path
 from kindlm.config.interpolation import MARK
 from kindlm.config.raw import Raw, items, section, texts, walk
+from kindlm.config.references import check_unique
 from kindlm.config.targets import compile_service
 from kindlm.config.templates import check_deferred
 from kindlm.formats.evalview.project_config import ProjectConfig
@@ -122,24 +123,16 @@ def compile_services(config: ProjectConfig, file: FilePath | None) -> tuple[Serv
 
 def check_serve(raw: Raw, reporter: Reporter) -> None:
     """Report programs of one name, and placeholders that can never be filled in."""
-    names: dict[str, Path] = {}
+    check_unique(items(raw, "serve"), "name", "service", reporter)
+    names: list[str] = []
     for path, item in items(raw, "serve"):
-        name = str(item.get("name"))
+        # They are started in their order: a later one has no port yet.
+        names.append(str(item.get("name")))
         for place, text in _texts(item, path, ("command", "ready", "env")):
-            # They are started in their order: a later one has no port yet.
-            check_deferred(place, text, [*names, name], reporter, only_deferred=True)
-        if name in names:
-            line = reporter.where(names[name]).line
-            reporter.error(
-                (*path, "name"),
-                f'The service "{name}" is there twice: first on line {line}',
-                "Give each one a name of its own",
-                reason="duplicate_service",
-                value=name,
-            )
-        names.setdefault(name, (*path, "name"))
-    for place, text in (*_texts(raw, (), _WITH_PORTS), *_judge(raw)):
-        check_deferred(place, text, list(names), reporter, only_deferred=False)
+            check_deferred(place, text, names, reporter, only_deferred=True)
+    judge = texts(section(raw, "judge").get("base_url"), ("judge", "base_url"))
+    for place, text in (*_texts(raw, (), _WITH_PORTS), *judge):
+        check_deferred(place, text, names, reporter, only_deferred=False)
 
 
 def check_ports_of_case(raw: Raw, config: ProjectConfig, reporter: Reporter) -> None:
@@ -152,9 +145,3 @@ def check_ports_of_case(raw: Raw, config: ProjectConfig, reporter: Reporter) -> 
 def _texts(raw: Raw, path: Path, keys: Sequence[str]) -> Iterator[tuple[Path, str]]:
     for key in keys:
         yield from texts(raw.get(key), (*path, key))
-
-
-def _judge(raw: Raw) -> Iterator[tuple[Path, str]]:
-    url: Any = section(raw, "judge").get("base_url")
-    if isinstance(url, str):
-        yield ("judge", "base_url"), url
