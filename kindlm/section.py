@@ -67,25 +67,16 @@ CommandLine = Annotated[
 """A program and its arguments, split as a shell would if it is one text."""
 
 
-class Section(BaseModel):
-    """A mapping of the file."""
+class Described(BaseModel):
+    """A mapping of a file whose JSON Schema describes the keys by the docstrings below them.
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-    )
+    pydantic can read these itself, but does so at each import: as long as all else together.
+    """
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: Any, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Describe the keys by the docstrings below them.
-
-        pydantic can read these itself, but does so at each import: as long as all else together.
-        """
         schema = handler(core_schema)
         keys = handler.resolve_ref_schema(schema).get("properties", {})
         for name, text in _docstrings(cls).items():
@@ -99,11 +90,23 @@ class Section(BaseModel):
         return schema
 
 
-def _docstrings(section: type[Section]) -> dict[str, str]:
+class Section(Described):
+    """A mapping of the file."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+    )
+
+
+def _docstrings(section: type[Described]) -> dict[str, str]:
     """Return what stands below the attributes of a section and those that it is made of."""
     found: dict[str, str] = {}
     for part in reversed(section.__mro__):
-        if not issubclass(part, Section) or part is Section:
+        if not issubclass(part, Described) or part is Described:
             continue
         try:
             (definition,) = ast.parse(dedent(inspect.getsource(part))).body

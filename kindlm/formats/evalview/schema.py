@@ -10,18 +10,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import regex
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from kindlm.section import Described
 from kindlm.values import refuse
 from kindlm.wording import shown
 
 
-class EvalviewSection(BaseModel):
+class EvalviewSection(Described):
     """A mapping of the file. Only strings are strings; numbers and booleans may be written so."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def no_bool(value: Any) -> Any:
