@@ -1,8 +1,8 @@
 """kindlm.yaml: from a file to a `Suite`, or to diagnostics with line and column."""
 
-from kindlm.config.binding import bind_services, bind_suite
 from kindlm.config.credentials import credential_variables, literal_secrets
 from kindlm.config.diagnostics import Diagnostic
+from kindlm.config.interpolation import bind_services, bind_suite
 from kindlm.config.load import LoadedSuite, load_suite, suite_identity
 from kindlm.config.published import json_schema, schema_with_packages
 

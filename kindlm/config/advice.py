@@ -10,13 +10,12 @@ from kindlm.checks.base import CheckSection
 from kindlm.checks.limits import beyond
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path
+from kindlm.config.document import Path, Raw, items
 from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.raw import Raw, items
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
+from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
 from kindlm.config.targets import runs_on_models, targets_of
-from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig
 from kindlm.config.variable_advice import warn_of_commands, warn_of_placeholders
 from kindlm.errors import Ok
 from kindlm.matching import matches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kindlm.checks.tool_calls import ToolStrict
 from kindlm.config.canonical import config_hash, config_text, written_gates
@@ -15,6 +15,7 @@ from kindlm.config.expect import compile_expectations
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import render
 from kindlm.config.schema import ComplianceConfig, KindlmConfig, TestConfig
+from kindlm.config.simulated_tools import compile_tool
 from kindlm.config.targets import (
     compile_agent,
     compile_model,
@@ -24,21 +25,16 @@ from kindlm.config.targets import (
     targets_of,
 )
 from kindlm.config.templates import row_name
-from kindlm.config.tool_schema import ToolAnswerConfig, ToolConfig, ToolReplyConfig
 from kindlm.errors import Ok, Result, SourceLocation
 from kindlm.section import resolved
 from kindlm.suite import (
     Case,
-    Cassette,
     Command,
     Compliance,
-    Fault,
     Gate,
     Price,
     Prompt,
-    SimulatedTool,
     Suite,
-    ToolAnswer,
 )
 
 T = TypeVar("T")
@@ -144,7 +140,7 @@ class _Cases:
             prompt=Prompt(user=""),
             targets=targets_of(test, self.config),
             expectations=expectations,
-            tools=tuple(_tool(tool, self.files) for tool in test.tools),
+            tools=tuple(compile_tool(tool, self.files) for tool in test.tools),
             strict_tools=strict,
             repeat=test.repeat or defaults.repeat,
             pass_rate=defaults.pass_rate if test.pass_rate is None else test.pass_rate,
@@ -196,41 +192,3 @@ def _checked(found: Result[T]) -> T:
     """Return what a file holds that has been checked with the references."""
     assert isinstance(found, Ok), "references are checked before a suite is compiled"
     return found.value
-
-
-def _tool(config: ToolConfig, files: ReferencedFiles) -> SimulatedTool:
-    """Return a tool; its file of a schema has been checked."""
-    cassette = config.cassette
-    return SimulatedTool(
-        name=config.name,
-        description=config.description,
-        parameters=config.parameters,
-        answers=tuple(_answer(item) for item in config.responses),
-        default=config.default_response,
-        has_default="default_response" in config.model_fields_set,
-        result_schema=_result_schema(config.result_schema, files),
-        cassette=None if cassette is None else Cassette(cassette.run, cassette.match),
-    )
-
-
-def _answer(config: ToolReplyConfig) -> ToolAnswer:
-    answer = ToolAnswer(
-        then=config.then,
-        set_state=config.set_state,
-        fault=None if config.fault is None else Fault(config.fault),
-        delay_ms=config.delay_ms,
-    )
-    if not isinstance(config, ToolAnswerConfig):
-        return answer
-    sequence = tuple(_answer(item) for item in config.sequence)
-    return replace(answer, when=config.when, when_state=config.when_state, sequence=sequence)
-
-
-def _result_schema(file: str | None, files: ReferencedFiles) -> Mapping[str, Any] | None:
-    if file is None:
-        return None
-    schema = _checked(files.schema(file))
-    if isinstance(schema, bool):
-        # The schemas `true` and `false`, as objects.
-        return {} if schema else {"not": {}}
-    return dict(schema)

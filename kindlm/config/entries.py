@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from pydantic_core import PydanticCustomError
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, dotted
-from kindlm.config.raw import Raw, texts
+from kindlm.config.document import Path, Raw, dotted, texts
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.validation import describe_choice, fit
 from kindlm.errors import Err, ErrorCode, KindlmError

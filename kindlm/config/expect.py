@@ -16,8 +16,7 @@ from pydantic.alias_generators import to_snake
 
 from kindlm.checks.base import ExpectSection, Place, sections
 from kindlm.checks.of_packages import CheckOfPackage
-from kindlm.config.document import Path
-from kindlm.config.raw import Raw
+from kindlm.config.document import Path, Raw
 from kindlm.errors import Ok, SourceLocation
 from kindlm.section import EXTENSION, Maybe, Open
 from kindlm.suite import Expectation

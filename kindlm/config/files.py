@@ -11,11 +11,10 @@ from pathlib import PureWindowsPath
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import MAX_BYTES, Path
+from kindlm.config.document import MAX_BYTES, Path, Raw, expectations, items, section
 from kindlm.config.expect import sections_in
 from kindlm.config.interpolation import MARK
 from kindlm.config.json_schemas import parse_schema, warn_of_misspelt
-from kindlm.config.raw import Raw, expectations, items, section
 from kindlm.config.rows import RowFile, read_rows
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from kindlm.checks.base import Check
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.packages import CRASHES, as_written, is_own, own
+from kindlm.plugins import Adapter, Provider
+from kindlm.suite import AgentTarget, Case, ModelTarget, ProviderSettings, Service, Suite
+from kindlm.values import filled
 
 MARK = "\ufdd0"
 
@@ -63,4 +72,230 @@ def insert(template: str, lookup: Callable[[str], str]) -> str:
     """Fill in what is known at run time in a text that takes no variables, such as a URL."""
     return _PLACEHOLDER.sub(
         lambda match: lookup(match[1]) if is_deferred(match[1]) else match[0], template
+    )
+
+
+T = TypeVar("T")
+
+MAX_PLACES = 3
+"""Places that an error names; a test can have many rows."""
+
+
+@dataclass(slots=True)
+class _Values:
+    """Looks names up and remembers, for those that have no value, where they are used."""
+
+    environ: Mapping[str, str]
+    ports: Mapping[str, int] | None
+    required: bool = True
+    missing: dict[str, dict[str, None]] = field(default_factory=dict)
+    place: str = ""
+    faults: list[KindlmError] = field(default_factory=list)
+
+    def __call__(self, name: str) -> str:
+        kind, _, rest = name.partition(".")
+        if kind == "serve" and self.ports is None:
+            return f"{{{{{name}}}}}"
+        if kind == "serve" and self.ports is not None:
+            port = self.ports.get(rest.removesuffix(".port"))
+            value = None if port is None else str(port)
+        else:
+            value = self.environ.get(rest)
+        if value is None and not self.required:
+            return f"{{{{{name}}}}}"
+        if value is None:
+            self.missing.setdefault(name, {})[self.place] = None
+            return ""
+        return value
+
+    def bind(self, text: str) -> str:
+        """Fill in what `interpolation.render` left in a text."""
+        return bind(text, self)
+
+    def insert(self, text: str) -> str:
+        """Fill in a text that takes no variables of tests."""
+        return insert(text, self)
+
+
+def bind_suite(
+    suite: Suite,
+    *,
+    environ: Mapping[str, str],
+    ports: Mapping[str, int],
+    selected: Mapping[str, Collection[str]] | None = None,
+    required: bool = True,
+) -> Result[Suite]:
+    """Return the suite with environment variables and ports filled in.
+
+    What is not used needs no value: cases that are not selected or skipped, providers that
+    neither they nor their judges call, and agents they do not run on, stay as they are.
+
+    Args:
+        suite: as it was loaded.
+        environ: environment variables.
+        ports: the port of each service that was started, by name.
+        selected: the targets of each selected case, by its name; all of them by default.
+        required: whether a variable without a value is an error; else its placeholder stays.
+
+    Returns:
+        The suite, or one error that names all variables without a value and where they are used.
+    """
+    values = _Values(environ, ports, required)
+    is_used = [not case.skip and bool(_targets(case, selected)) for case in suite.cases]
+    used = [case for case, wanted in zip(suite.cases, is_used, strict=True) if wanted]
+    needed = _used_providers(suite, used, selected)
+    targets = {target for case in used for target in _targets(case, selected)}
+    providers = {
+        name: _bind_provider(item, values) if name in needed else item
+        for name, item in suite.providers.items()
+    }
+    agents = {
+        name: _bind_agent(agent, values, f"agents.{name}") if name in targets else agent
+        for name, agent in suite.agents.items()
+    }
+    cases = tuple(
+        _bind_case(case, values) if wanted else case
+        for case, wanted in zip(suite.cases, is_used, strict=True)
+    )
+    models = {
+        name: _bind_model(model, values) if name in targets else model
+        for name, model in suite.models.items()
+    }
+    if values.missing:
+        return Err(_missing(suite, values.missing))
+    if values.faults:
+        return Err(values.faults[0])
+    return Ok(replace(suite, providers=providers, models=models, agents=agents, cases=cases))
+
+
+def bind_services(suite: Suite, *, environ: Mapping[str, str]) -> Result[tuple[Service, ...]]:
+    """Return the services to start, with environment variables filled in.
+
+    Ports stay as placeholders: they are known one by one, as the services start.
+    """
+    values = _Values(environ, None)
+    services = tuple(_bind_service(service, values) for service in suite.services)
+    return Err(_missing(suite, values.missing)) if values.missing else Ok(services)
+
+
+def _targets(case: Case, selected: Mapping[str, Collection[str]] | None) -> Collection[str]:
+    return case.targets if selected is None else selected.get(case.name, ())
+
+
+def _used_providers(
+    suite: Suite, cases: list[Case], selected: Mapping[str, Collection[str]] | None
+) -> set[str]:
+    models = {target for case in cases for target in _targets(case, selected)}
+    used = {suite.models[model].provider for model in models if model in suite.models}
+    if any(case.script is not None for case in cases) and (judge := suite.judge()) is not None:
+        # What a script asks is not known before it runs.
+        used.add(judge.provider)
+    # Cases of one test share their expectations, however many rows it has.
+    for expectations in {id(case.expectations): case.expectations for case in cases}.values():
+        for expectation in expectations:
+            check: Check = expectation.check
+            if check.asks_judge:
+                judge = suite.judge(check.judge_model)
+                used |= set() if judge is None else {judge.provider}
+            elif check.embeds:
+                # Which of them embeds is decided later, by their keys.
+                used |= {item.name for item in suite.providers.values() if _embeds(item)}
+    return used
+
+
+def _embeds(provider: ProviderSettings) -> bool:
+    kind = own(Provider, provider.type)
+    return kind is not None and kind.embeds
+
+
+def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
+    values.place = f"providers.{provider.name}.baseUrl"
+    provider = _filled(provider, values.insert, "base_url")
+    values.place = f"providers.{provider.name}"
+    options = provider.options
+    if options is None or not options.takes_placeholders:
+        return provider
+    return replace(provider, options=_bind_options(options, values))
+
+
+def _bind_case(case: Case, values: _Values) -> Case:
+    values.place = f'test "{case.name}"'
+    bound = _filled(case, values.bind, "follow_ups", "contexts")
+    bound = replace(bound, prompt=_filled(case.prompt, values.bind, "user", "system", "prefill"))
+    if case.command is not None:
+        command = _filled(case.command, values.bind, "words")
+        bound = replace(bound, command=_filled(command, values.insert, "env"))
+    if case.agent is not None:
+        bound = replace(bound, agent=_bind_agent(case.agent, values, values.place))
+    checks = [item.check.filled(values.bind, values.insert) for item in case.expectations]
+    if any(new is not item.check for new, item in zip(checks, case.expectations, strict=True)):
+        expected = zip(case.expectations, checks, strict=True)
+        filled_in = tuple(replace(item, check=check) for item, check in expected)
+        bound = replace(bound, expectations=filled_in)
+    # A suite of many rows is not copied for nothing.
+    return case if bound == case else replace(bound, written=case)
+
+
+def _bind_agent(agent: AgentTarget, values: _Values, place: str) -> AgentTarget:
+    values.place = place
+    agent = _filled(agent, values.insert, "endpoint", "headers")
+    if agent.options is not None:
+        agent = replace(agent, options=_bind_options(agent.options, values))
+    return _filled(agent, values.insert, "model")
+
+
+def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Adapter:
+    """Fill in all texts of the options; other placeholders in them are the adapter's.
+
+    The model of a package may find that a value does not fit.
+    """
+    if is_own(options):
+        written = {name: getattr(options, name) for name in options.model_fields_set}
+        return options.model_copy(update=filled(written, values.insert))
+    before = as_written(options)
+    after = filled(before, values.insert)
+    if after == before:
+        return options
+    try:
+        return options.model_validate(after)
+    except CRASHES as error:
+        message = f"{values.place} does not fit its package with the variables put in: {error}"
+        values.faults.append(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message))
+        return options
+
+
+def _bind_model(model: ModelTarget, values: _Values) -> ModelTarget:
+    values.place = f"models.{model.id}"
+    return _filled(model, values.bind, "model")
+
+
+def _bind_service(service: Service, values: _Values) -> Service:
+    values.place = f"serve.{service.name}"
+    return _filled(service, values.insert, "command", "ready_url", "env")
+
+
+def _filled(value: T, fill: Callable[[str], str], *names: str) -> T:
+    """Return a value with the texts in some of its fields filled in."""
+    changes = {name: filled(getattr(value, name), fill) for name in names}
+    found: T = replace(value, **changes)  # type: ignore[type-var]
+    return found
+
+
+def _some(places: list[str]) -> str:
+    more = len(places) - MAX_PLACES
+    return ", ".join(places[:MAX_PLACES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _missing(suite: Suite, missing: Mapping[str, Mapping[str, None]]) -> KindlmError:
+    names = [name.removeprefix("env.") for name in missing]
+    listed = "; ".join(
+        f"{name.removeprefix('env.')} (in {_some(list(places))})"
+        for name, places in missing.items()
+    )
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"Environment variables are not set: {listed}",
+        f"Set {', '.join(names)} in your environment or .env file",
+        SourceLocation(suite.path),
+        {"reason": "missing_environment", "missing": names},
     )

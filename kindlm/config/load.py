@@ -13,10 +13,9 @@ from kindlm.config.advice import warn
 from kindlm.config.compile import compile_suite
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import MAX_BYTES
+from kindlm.config.document import MAX_BYTES, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.plugged import Plugged
-from kindlm.config.raw import section
 from kindlm.config.references import check_references, check_requirements
 from kindlm.config.validation import validate
 from kindlm.config.yaml_document import read_document

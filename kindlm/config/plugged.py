@@ -11,10 +11,9 @@ from typing import Any
 
 from kindlm import packages, plugins
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, dotted
+from kindlm.config.document import Path, Raw, dotted, expectations, items, section
 from kindlm.config.entries import fit_of_package, read_agent, read_provider, report_faulty
 from kindlm.config.expect import EXPECT_KEYS
-from kindlm.config.raw import Raw, expectations, items, section
 from kindlm.config.schema import KindlmConfig
 from kindlm.errors import Ok
 from kindlm.plugins import Adapter, Provider

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, dotted
+from kindlm.config.document import Path, Raw, dotted, expectations, items, section, texts
 from kindlm.config.expect import sections_in
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.interpolation import names_in
-from kindlm.config.raw import Raw, expectations, items, section, texts
+from kindlm.config.simulated_tools import check_tools
 from kindlm.config.templates import check_rows, check_templates
-from kindlm.config.tool_rules import check_tools
 from kindlm.errors import ErrorCode, Ok
 from kindlm.packages import own_names
 from kindlm.plugins import Provider

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, model_validator
 
 from kindlm.config.expect import ExpectConfig
+from kindlm.config.simulated_tools import ToolConfig
 from kindlm.config.target_schema import (
     AgentConfig,
     ModelConfig,
@@ -19,7 +20,6 @@ from kindlm.config.target_schema import (
     ProviderConfig,
     ServeConfig,
 )
-from kindlm.config.tool_schema import ToolConfig
 from kindlm.section import (
     EXTENSION,
     WHOLE,

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path
+from kindlm.config.document import Path, Raw, items, texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import is_deferred, names_in
-from kindlm.config.raw import Raw, items, texts
 from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.targets import compile_words
 from kindlm.config.templates import all_templates

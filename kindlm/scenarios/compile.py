@@ -13,8 +13,7 @@ from typing import Any
 from kindlm.config.canonical import config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Document
-from kindlm.config.raw import section
+from kindlm.config.document import Document, section
 from kindlm.config.targets import compile_agent
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.packages import as_written

@@ -12,11 +12,10 @@ from pydantic.alias_generators import to_camel, to_snake
 
 from kindlm.bounds import MAX_REPEAT
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import Document
+from kindlm.config.document import Document, section, texts
 from kindlm.config.entries import provider_types, read_agent
 from kindlm.config.interpolation import insert
 from kindlm.config.load import read_bytes
-from kindlm.config.raw import section, texts
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import Document, cases_of
+from kindlm.config.document import Document, cases_of, section
 from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
-from kindlm.config.raw import section
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit, kind_of
 from kindlm.config.yaml_document import read_documents

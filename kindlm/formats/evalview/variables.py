@@ -18,9 +18,8 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path
+from kindlm.config.document import Path, Raw, items, section, texts, walk
 from kindlm.config.interpolation import MARK
-from kindlm.config.raw import Raw, items, section, texts, walk
 from kindlm.config.references import check_unique
 from kindlm.config.targets import compile_service
 from kindlm.config.templates import check_deferred
