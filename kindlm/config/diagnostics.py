@@ -72,7 +72,8 @@ class Reporter:
     ) -> None:
         """Report an error at a value, or at its key; `details` are for programs."""
         position = self._document.position(path, key=at_key)
-        self._add("error", code, path, message, hint, position, secret, reason, details, trace)
+        details = {"reason": reason, **details}
+        self._add("error", path, message, hint, position, details, code, secret, trace)
 
     def unknown_key(self, path: Path, known: Iterable[str], *, tolerant: bool = False) -> None:
         """Report a key that does not exist; `known` are those that do.
@@ -116,8 +117,7 @@ class Reporter:
     ) -> None:
         """Report something that is not served or cannot be meant."""
         position = self._document.position(path, key=True)
-        code = ErrorCode.CONFIG_VALIDATION_ERROR
-        self._add("warning", code, path, message, hint, position, False, reason, details)
+        self._add("warning", path, message, hint, position, {"reason": reason, **details})
 
     def error_in_rows(
         self, path: Path, name: str, problem: RowProblem, *, reason: str = "rows"
@@ -136,14 +136,11 @@ class Reporter:
     def problems(self) -> None:
         """Report what is wrong with the text itself."""
         for problem in self._document.problems:
-            code = (
-                ErrorCode.CONFIG_VALIDATION_ERROR if problem.limit else ErrorCode.CONFIG_PARSE_ERROR
-            )
-            reason = "limit" if problem.limit else "syntax"
-            self._add(
-                "error", code, problem.path, problem.message, problem.hint, problem.position,
-                False, reason, {},
-            )  # fmt: skip
+            code, reason = ErrorCode.CONFIG_PARSE_ERROR, "syntax"
+            if problem.limit:
+                code, reason = ErrorCode.CONFIG_VALIDATION_ERROR, "limit"
+            at, message, hint = problem.path, problem.message, problem.hint
+            self._add("error", at, message, hint, problem.position, {"reason": reason}, code)
 
     def where(self, path: Path) -> SourceLocation:
         """Return the place of a key or list item."""
@@ -165,34 +162,26 @@ class Reporter:
     def _add(
         self,
         severity: Severity,
-        code: ErrorCode,
         path: Path,
         message: str,
         hint: str | None,
         position: Position | None,
-        secret: bool,
-        reason: str,
         details: dict[str, Any],
+        code: ErrorCode = ErrorCode.CONFIG_VALIDATION_ERROR,
+        secret: bool = False,
         trace: str | None = None,
     ) -> None:
-        where = SourceLocation(
-            self._file, position.line if position else None, position.column if position else None
-        )
-        hidden = secret or any(is_secret_option(str(part)) for part in path[-1:])
-        line = self._document.line(position.line) if position and not hidden else None
-        error = KindlmError(
-            code,
-            self._hidden(message),
-            None if hint is None else self._hidden(self._spelt(hint)),
-            where,
-            {"reason": reason, **details},
-            trace,
-        )
-        shown = None if line is None else self._hidden(line)[:MAX_SHOWN]
+        place = (position.line, position.column) if position else (None, None)
+        if hint is not None:
+            hint = self._hidden(hint.replace(KINDLM_YAML.variable, self.spelling.variable))
+        where = SourceLocation(self._file, *place)
+        error = KindlmError(code, self._hidden(message), hint, where, details, trace)
+        line = self._document.line(position.line) if position else None
+        if line is None or secret or any(is_secret_option(str(part)) for part in path[-1:]):
+            shown = None
+        else:
+            shown = self._hidden(line)[:MAX_SHOWN]
         self.diagnostics.append(Diagnostic(error, severity, dotted(path), shown))
-
-    def _spelt(self, hint: str) -> str:
-        return hint.replace(KINDLM_YAML.variable, self.spelling.variable)
 
     def _hidden(self, text: str) -> str:
         for credential in self._credentials:

@@ -58,15 +58,16 @@ class RowFile:
     problems: tuple[RowProblem, ...]
 
 
-class _RowError(Exception):
-    """A row that cannot be used; the reading goes on unless it is fatal."""
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What is wrong with a row; the reading goes on unless it is fatal."""
 
-    def __init__(self, message: str, hint: str, *, fatal: bool = False) -> None:
-        super().__init__(message)
-        self.message, self.hint, self.fatal = message, hint, fatal
+    message: str
+    hint: str
+    fatal: bool = False
 
 
-_Read = tuple[int, Mapping[str, str] | _RowError]
+_Read = tuple[int, Mapping[str, str] | _Fault]
 """The line of a row, and the row or what is wrong with it."""
 
 
@@ -86,17 +87,16 @@ def _collect(text: str, reader: Callable[[str], Iterator[_Read]]) -> RowFile:
     first_line: dict[str, int] = {}
     for line, found in reader(text):
         if len(rows) == MAX_ROWS:
-            problems.append(_too_many(line))
+            message = f"The file holds more than {MAX_ROWS:,} rows"
+            problems.append(RowProblem(line, message, "Split the suite", limit=True))
             break
-        try:
-            if isinstance(found, _RowError):
-                raise found
-            row = _row(line, len(rows) + 1, found)
-            if row.id in first_line:
-                raise _duplicate(row.id, first_line[row.id])
-        except _RowError as error:
-            problems.append(RowProblem(line, error.message, error.hint, _line(text, line)))
-            if error.fatal or len(problems) == _MAX_PROBLEMS:
+        row = found if isinstance(found, _Fault) else _row(line, len(rows) + 1, found)
+        if isinstance(row, Row) and row.id in first_line:
+            message = f'The row "{row.id}" is there twice: first on line {first_line[row.id]}'
+            row = _Fault(message, f"Give each row an {ID}")
+        if isinstance(row, _Fault):
+            problems.append(RowProblem(line, row.message, row.hint, _line(text, line)))
+            if row.fatal or len(problems) == _MAX_PROBLEMS:
                 break
             continue
         first_line[row.id] = line
@@ -106,25 +106,14 @@ def _collect(text: str, reader: Callable[[str], Iterator[_Read]]) -> RowFile:
     return RowFile(tuple(rows), tuple(problems))
 
 
-def _row(line: int, number: int, values: Mapping[str, str]) -> Row:
+def _row(line: int, number: int, values: Mapping[str, str]) -> Row | _Fault:
     for name, value in values.items():
         if _NO_CHARACTER.search(value):
-            raise _RowError(f'"{name}" holds something that is no character', "Remove it")
+            return _Fault(f'"{name}" holds something that is no character', "Remove it")
     row_id = values.get(ID, str(number))
     if not row_id.strip():
-        raise _RowError(f"The {ID} of the row is empty", f"Give it one, or remove the column {ID}")
+        return _Fault(f"The {ID} of the row is empty", f"Give it one, or remove the column {ID}")
     return Row(line, row_id, values)
-
-
-def _duplicate(row_id: str, line: int) -> _RowError:
-    return _RowError(
-        f'The row "{row_id}" is there twice: first on line {line}', f"Give each row an {ID}"
-    )
-
-
-def _too_many(line: int) -> RowProblem:
-    message = f"The file holds more than {MAX_ROWS:,} rows"
-    return RowProblem(line, message, "Split the suite", limit=True)
 
 
 def _csv_rows(text: str) -> Iterator[_Read]:
@@ -138,7 +127,8 @@ def _csv_rows(text: str) -> Iterator[_Read]:
         try:
             cells = next(reader, None)
         except csv.Error as fault:
-            yield line, _not_csv(fault)
+            hint = "Put values with quotes or line breaks in quotes, and double the quotes inside"
+            yield line, _Fault(f"This is not CSV: {fault}", hint, fatal=True)
             return
         if cells is None:
             return
@@ -154,30 +144,22 @@ def _csv_rows(text: str) -> Iterator[_Read]:
         yield line, _csv_row(columns, cells)
 
 
-def _not_csv(fault: csv.Error) -> _RowError:
-    return _RowError(
-        f"This is not CSV: {fault}",
-        "Put values with quotes or line breaks in quotes, and double the quotes inside",
-        fatal=True,
-    )
-
-
-def _csv_row(columns: list[str], cells: list[str]) -> Mapping[str, str] | _RowError:
+def _csv_row(columns: list[str], cells: list[str]) -> Mapping[str, str] | _Fault:
     if len(cells) != len(columns):
         values, names = count(len(cells), "value"), count(len(columns), "name")
         hint = "Put values with commas in quotes"
         if len(cells) < len(columns):
             hint = "Write all commas, also between empty values"
-        return _RowError(f"The row has {values}, the header has {names}", hint)
+        return _Fault(f"The row has {values}, the header has {names}", hint)
     return dict(zip(columns, cells, strict=True))
 
 
-def _header_error(columns: list[str]) -> _RowError | None:
+def _header_error(columns: list[str]) -> _Fault | None:
     only = columns[0] if len(columns) == 1 else ""
     for separator, called in _OTHER_SEPARATORS.items():
         if separator in only:
             message = f"The columns are separated by {called}"
-            return _RowError(message, "Save the file with commas between them", fatal=True)
+            return _Fault(message, "Save the file with commas between them", fatal=True)
     for name in columns:
         error = _name_error(name)
         if error is not None:
@@ -185,18 +167,18 @@ def _header_error(columns: list[str]) -> _RowError | None:
     twice = _repeated(columns)
     if twice is None:
         return None
-    return _RowError(f'The column "{twice}" is there twice', "Rename one of them", fatal=True)
+    return _Fault(f'The column "{twice}" is there twice', "Rename one of them", fatal=True)
 
 
-def _name_error(name: str) -> _RowError | None:
+def _name_error(name: str) -> _Fault | None:
     if not _NAME.fullmatch(name):
-        return _RowError(
+        return _Fault(
             f'"{name}" cannot be the name of a variable',
             "Names have letters, digits, _ and dots; the first line names the columns",
             fatal=True,
         )
     if name.startswith(DEFERRED_PREFIXES):
-        return _RowError(
+        return _Fault(
             f'A variable cannot be called "{name}": the environment and ports have such names',
             "Give it another name",
             fatal=True,
@@ -211,14 +193,14 @@ def _json_rows(text: str) -> Iterator[_Read]:
             yield number, _json_row(line)
 
 
-def _json_row(line: str) -> Mapping[str, str] | _RowError:
+def _json_row(line: str) -> Mapping[str, str] | _Fault:
     hint = 'Each line is one object, such as {"id": "a", "message": "Hi"}'
     try:
         value = parse_json(line, _pairs)
     except ValueError as error:
-        return _RowError(f"The row is not JSON: {error}", hint)
+        return _Fault(f"The row is not JSON: {error}", hint)
     if not isinstance(value, dict):
-        return _RowError("The row is no object", hint)
+        return _Fault("The row is no object", hint)
     for name in value:
         wrong = _name_error(name)
         if wrong is not None:

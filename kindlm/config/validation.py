@@ -259,18 +259,21 @@ def _resolve(place: Any, schema: dict[str, Any]) -> dict[str, Any]:
     return place
 
 
-_KINDS: tuple[tuple[type | tuple[type, ...], Callable[[Any], str]], ...] = (
-    (bool, lambda value: f"the boolean {str(value).lower()}"),
-    ((int, float), lambda value: f"the number {_number(value)}"),
-    (str, lambda value: f"the text {_shown(value)}"),
-    (list, lambda _: "a list"),
-    (dict, lambda _: "a mapping"),
-)
-
-
 def kind_of(value: Any) -> str:
     """Return what a value is, in words."""
-    return next((name(value) for types, name in _KINDS if isinstance(value, types)), "empty")
+    match value:
+        case bool():
+            return f"the boolean {str(value).lower()}"
+        case int() | float():
+            return f"the number {_number(value)}"
+        case str():
+            return f"the text {_shown(value)}"
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+        case _:
+            return "empty"
 
 
 def _shown(value: Any) -> str:

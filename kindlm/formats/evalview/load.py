@@ -80,17 +80,13 @@ def load_config(
     file: Path, environ: Mapping[str, str], *, strict: bool, is_run: bool
 ) -> LoadedConfig:
     """Load a configuration. Never raises for what a user did: see the diagnostics."""
-    data = read_bytes(file)
-    if isinstance(data, Err):
-        return LoadedConfig(None, file, (Diagnostic(data.error, "error", "", None),))
-    documents = read_file(file, data.value)
-    whole = Reporter(str(file), documents)
-    whole.problems()
+    documents, whole = _read(file)
     if whole.has_errors:
         return LoadedConfig(None, file, tuple(whole.diagnostics))
-    document = _first(documents)
-    if document is None:
+    values = [at for at, value in enumerate(documents.value or ()) if value is not None]
+    if not values:
         return LoadedConfig(ProjectConfig(), file, tuple(whole.diagnostics))
+    document = documents.part(values[0])
     reporter = Reporter(str(file), document)
     config = _fitted(document.value, environ, reporter, strict=strict, is_run=is_run)
     if config is not None:
@@ -99,11 +95,6 @@ def load_config(
     reporter.sort_phase(0)
     diagnostics = (*whole.diagnostics, *reporter.diagnostics)
     return LoadedConfig(None if reporter.has_errors else config, file, diagnostics)
-
-
-def _first(documents: Document) -> Document | None:
-    values = [at for at, value in enumerate(documents.value or ()) if value is not None]
-    return documents.part(values[0]) if values else None
 
 
 def _fitted(
@@ -144,10 +135,18 @@ def _find(folder: Path, root: Path) -> Path | None:
     return None
 
 
-def read_file(path: Path, data: bytes) -> Document:
-    """Return the list of all documents of a file of YAML or TOML, by its name."""
+def _read(path: Path) -> tuple[Document, Reporter]:
+    """Return the list of all documents of a file of YAML or TOML, and what is wrong with it."""
+    data = read_bytes(path)
+    if isinstance(data, Err):
+        reporter = Reporter(str(path), Document())
+        reporter.diagnostics.append(Diagnostic(data.error, "error", "", None))
+        return Document(), reporter
     is_toml = path.suffix.lower() == ".toml"
-    return read_toml(data) if is_toml else read_documents(data, merges=True)
+    documents = read_toml(data.value) if is_toml else read_documents(data.value, merges=True)
+    reporter = Reporter(str(path), documents)
+    reporter.problems()
+    return documents, reporter
 
 
 _MOST_CASES = 1_000
@@ -202,9 +201,10 @@ def load_folder(
     asked = frozenset(files if named is None else named)
     identity = suite_identity(folder, around.root)
     name = around.project if identity == "." else identity
+    referenced = () if project.file is None else (project.file,)
     if project.config is None:
-        tests = sum(_count_cases(path) for path in asked)
-        return [_unusable(folder, name, tests, project)]
+        tests = sum(len(cases_of(_read(path)[0])) for path in asked)
+        return [LoadedSuite(folder, None, name, tests, project.diagnostics, referenced)]
     loaded = list(_distinct([_load_file(file, project.config, around) for file in files]))
     broken = [file for file in loaded if not file.cases]
     told = [
@@ -226,7 +226,6 @@ def load_folder(
     found = [
         item for file in loaded if file.cases and file.path in asked for item in file.diagnostics
     ]
-    referenced = () if project.file is None else (project.file,)
     whole = LoadedSuite(
         folder,
         suite,
@@ -239,23 +238,8 @@ def load_folder(
     return [whole, *told]
 
 
-def _unusable(folder: Path, name: str, tests: int, project: LoadedConfig) -> LoadedSuite:
-    referenced = () if project.file is None else (project.file,)
-    return LoadedSuite(folder, None, name, tests, project.diagnostics, referenced)
-
-
-def _count_cases(path: Path) -> int:
-    data = read_bytes(path)
-    return 0 if isinstance(data, Err) else len(cases_of(read_file(path, data.value)))
-
-
 def _load_file(path: Path, config: ProjectConfig, around: Surroundings) -> _File:
-    data = read_bytes(path)
-    if isinstance(data, Err):
-        return _File(path, (), 0, (Diagnostic(data.error, "error", "", None),))
-    documents = read_file(path, data.value)
-    whole = Reporter(str(path), documents)
-    whole.problems()
+    documents, whole = _read(path)
     found = cases_of(documents)
     if not found and not whole.has_errors:
         whole.error((), "The file holds no case", "Begin with `name:`", reason="schema")
