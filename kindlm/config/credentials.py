@@ -1,8 +1,8 @@
 """Credentials that somebody wrote into a configuration, and variables that hold some.
 
-They belong into the environment, but where they are written out all the same they must not reach
-the history: the redactor at the store's door is told of them, the recorded configuration holds a
-mark in their place, and no message shows them.
+They belong in the environment. Where they are written out all the same, they must not reach the
+history: the redactor in front of the store removes them, the recorded configuration holds a mark in
+their place, and no message shows them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def literal_secrets(suite: Suite) -> set[str]:
 def address_secrets(suite: Suite, environ: Mapping[str, str]) -> set[str]:
     """Return the credentials in the addresses of a suite, with the variables put in.
 
-    A variable may hold a whole URL: its host is told, its password is not.
+    A variable may hold a whole URL: its host may be recorded, its password may not.
     """
     addresses = [agent.endpoint for agent in suite.all_agents()]
     addresses += [provider.base_url or "" for provider in suite.providers.values()]
@@ -74,7 +74,7 @@ def given_variables(suite: Suite) -> set[str]:
 
     They are those in headers, options, commands and variables of programs, and in the paths and
     queries of addresses, whatever their names: who keeps a value out of a file does not want it in
-    the history either. Which host an address is of, or where a program is, is told.
+    the history either. The host of an address, and where a program is, may be recorded.
     """
     return {
         name.removeprefix("env.")

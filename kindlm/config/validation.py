@@ -178,7 +178,7 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
         return "may hold letters, digits and _ only", None
     if kind in _RANGES:
         return _describe_range(kind, given, context), _range_hint(given, context)
-    # Whatever pydantic may add: its wording is for programmers, so only the fact is told.
+    # Whatever pydantic may add: its wording is for programmers, so report only the fact.
     return f"has a value that does not fit: {_shown(given)}", None
 
 

@@ -96,7 +96,7 @@ class _Builder:
         """Return the list of all documents of the text.
 
         Raises:
-            _RefusedError: a document is none that JSON could hold, or too large.
+            _RefusedError: JSON cannot hold a document, or it is too large.
             yaml.MarkedYAMLError: the text is not YAML.
         """
         values: list[Any] = []
@@ -256,7 +256,7 @@ class _Builder:
             node.keys[key] = _start(item)
             if self._is_merge(item):
                 merged = _merged(child)
-                values[key] = None  # so that a second one is told
+                values[key] = None  # so that a second one is reported
                 continue
             self._adopt(node, key, child)
             values[key] = child.value

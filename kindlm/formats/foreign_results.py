@@ -301,7 +301,7 @@ class _Entry(ForeignModel):
 
 
 class _Baseline(ForeignModel):
-    # A limit makes the model look at the characters: half of a surrogate pair is none.
+    # A limit makes the model look at the characters, and refuse half of a surrogate pair.
     suite: str = Field(alias="suiteName", max_length=_LONGEST_NAME)
     created_at: str | None = Field(default=None, alias="createdAt")
     results: dict[Annotated[str, Field(max_length=_LONGEST_NAME)], _Entry]
@@ -316,7 +316,7 @@ def read_baseline(value: dict[str, Any], now: datetime) -> Result[ForeignResults
     """Return what a baseline file holds.
 
     BASELINE_VERSION_MISMATCH for a version that is not known, BASELINE_CORRUPT for a file that is
-    not what it must be; one that only points to another file is none.
+    not what it must be, such as one that only points to another file.
     """
     version = value.get("version")
     if version is not None and str(version) != _BASELINE_VERSION:

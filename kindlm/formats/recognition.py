@@ -6,11 +6,11 @@ a suite; a YAML or TOML text with `input` or `turns`, and with `thresholds` or w
 query, is an EvalView test case, or a list of such; a YAML text with `turns` that hold `says` is a
 scenario. A Python text that imports kindlm holds scenarios.
 
-What is nearly a case is one, too, so that its error is told: it has a `name`, and a key of cases,
-or two that are nearly written so, or one of those and a query; or it has two keys of cases, and
-another one or a name that is nearly written so. Upper case is such a slip. What is nearly a
-scenario likewise: it has no key of cases alone, and `turns` with a name, or two of `turns`,
-`persona`, `assertions` and `says`, of which one may be nearly written so.
+What is nearly a case counts as one, so that its error is reported. Such a text has a `name`, and a
+key of cases, or two that are nearly written so, or one of those and a query. Or it has two keys of
+cases, and another one or a name that is nearly written so. Upper case is such a slip. What is
+nearly a scenario counts likewise: it has no key of cases alone, and `turns` with a name, or two of
+`turns`, `persona`, `assertions` and `says`, of which one may be nearly written so.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
         text: the text, or its beginning.
         suffix: that of the file's name, in lower case.
         named: whether the user named the file: then a case without `thresholds` and without a
-            query is one all the same, so that this can be told.
+            query counts as one, so that this can be reported.
     """
     if suffix == ".py":
         return "scenario" if _USES_KINDLM.search(text) else None
@@ -73,7 +73,7 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     # Messages of a scenario are no queries.
     has_query = _QUERY.search(text) is not None
     asks = "input" in keys or ("turns" in keys and has_query)
-    # One that forgot its thresholds is to be told so, not passed over.
+    # A case without thresholds is reported, not passed over.
     decides = "thresholds" in keys or ("expected" in keys and (named or has_query))
     if asks and decides:
         return "evalview"

@@ -214,7 +214,7 @@ def _limits(case: CaseConfig) -> Iterator[Placed]:
         yield ("thresholds", "max_cost"), cost.expected(cost.label)
     if limits.max_latency is not None:
         latency = Latency.model_construct(max_ms=limits.max_latency)
-        # Nobody chose the limit of a case that a program wrote.
+        # A program chose the limit of a case that it wrote.
         advisory = bool(case.generated)
         place = ("thresholds", "max_latency")
         yield place, latency.expected(latency.label, advisory=advisory)
@@ -262,7 +262,7 @@ def _verdict(
 ) -> Expectation:
     """Return the expectation that is the verdict of EvalView: only some of the `others` decide it.
 
-    What binds nobody without EvalView is what it adds, and what advises.
+    Without EvalView, what it adds and what only advises does not bind.
     """
     limits, score = case.thresholds, others[-1].check
     hallucination = case.expected.hallucination or HallucinationConfig()

@@ -40,7 +40,7 @@ _NAMES = ("config.yaml", "config.yml", "config.toml")
 class LoadedConfig:
     """The configuration of a project; None if its file has an error, among the diagnostics.
 
-    `file` is where it is, None where there is none.
+    `file` is where it is; None if the project has no configuration.
     """
 
     config: ProjectConfig | None
@@ -156,7 +156,7 @@ _MOST_CASES = 1_000
 class Surroundings:
     """What decides how cases are loaded, besides their files.
 
-    `is_run` tells whether agents are to be called, with all variables that that takes.
+    With `is_run`, agents are called, so that all variables need values.
     """
 
     root: Path
