@@ -19,7 +19,7 @@ _ROOT = str(Path(__file__).parents[1])
 
 
 def comparison(sizes: Sizes) -> Iterator[Figure]:
-    """Whole processes in turn; no figure if pydantic-evals can not be imported."""
+    """Whole processes in turn; no figure if pydantic-evals cannot be imported."""
     if find_spec("pydantic_evals") is None:
         return
     ours, theirs = [], []

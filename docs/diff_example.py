@@ -49,7 +49,7 @@ def _before() -> dict[str, list[dict[str, Any]]]:
         "greeting": [_says("Hello! How can I help?")] * 9 + [_fails("Yes?")],
         "opening-hours": [_says("We are open from 9 to 5.")] * 10,
         "track-order": [_tracks("lookup_order")] * 10,
-        "cancel-order": [_fails("I can not do that.")] * 10,
+        "cancel-order": [_fails("I cannot do that.")] * 10,
         "invoice": [_says("Here it is.")] * 10,
     }
 

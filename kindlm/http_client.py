@@ -130,5 +130,5 @@ def _errors_of_httpx() -> Iterator[None]:
         raise httpx.RemoteProtocolError(str(error)) from error
     except (aiohttp.ClientError, OSError) as error:
         raise httpx.NetworkError(str(error)) from error
-    except ValueError as error:  # a header that can not be sent
+    except ValueError as error:  # a header that cannot be sent
         raise httpx.LocalProtocolError(str(error)) from error

@@ -59,7 +59,7 @@ def _among_words(text: str) -> Any:
 
 
 def why_unread(error: ValueError, ending: FinishReason | None) -> str:
-    """Return why an answer can not be used: what ended it early, if something did."""
+    """Return why an answer cannot be used: what ended it early, if something did."""
     match ending:
         case FinishReason.MAX_TOKENS:
             return "it was cut off at the limit of its tokens"

@@ -156,7 +156,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan of a run of `suites`.
 
-    `missing` are the ordinals of suites that can not run now. They have no executions, but the
+    `missing` are the ordinals of suites that cannot run now. They have no executions, but the
     tests of the others are dealt to shards as if they had.
     """
     chosen = selection or Selection()

@@ -69,7 +69,7 @@ def test_a_draft_that_does_not_know_a_keyword_ignores_it() -> None:
     assert schema_issues(schema, {"a": 1}) == []
 
 
-def test_every_unevaluated_property_is_told() -> None:
+def test_every_unevaluated_property_is_reported() -> None:
     schema = {**NUMBERS, **CLOSED}
 
     issues = schema_issues(schema, {"n": 1, "x": 1, "y": 2})

@@ -52,12 +52,12 @@ def test_an_object_is_found_among_words(text: str) -> None:
         ("{" * 100_000, "in double quotes is expected"),
     ],
 )
-def test_what_leaves_a_doubt_is_none(text: str, why: str) -> None:
+def test_what_leaves_a_doubt_does_not_count(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         object_in(text)
 
 
-def test_an_answer_that_was_ended_early_is_told_as_such() -> None:
+def test_an_answer_that_was_ended_early_is_reported_as_such() -> None:
     error = ValueError("Unterminated string")
     assert why_unread(error, FinishReason.STOP) == why_unread(error, None) == "Unterminated string"
     assert "cut off" in why_unread(error, FinishReason.MAX_TOKENS)

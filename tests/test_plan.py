@@ -73,7 +73,7 @@ def test_shards_are_disjoint_complete_balanced_and_always_the_same(
 
 
 @given(suites(), st.integers(1, 4), st.sets(st.integers(0, 3)))
-def test_a_suite_that_can_not_start_here_changes_no_other_shard(
+def test_a_suite_that_cannot_start_here_changes_no_other_shard(
     found: list[Suite], shards: int, missing: set[int]
 ) -> None:
     """Each machine deals alone: a program that is missing on one must not lose tests."""

@@ -41,6 +41,6 @@ def test_the_members_of_an_object_can_be_looked_at() -> None:
         ("{} {}", "something follows the value (line 1, column 4)"),
     ],
 )
-def test_what_is_wrong_is_told_without_the_words_of_a_parser(text: str, told: str) -> None:
+def test_what_is_wrong_is_reported_without_the_words_of_a_parser(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
         parse_json(text)

@@ -38,11 +38,11 @@ def good(said: list[str]) -> dict[str, Any]:
     found = ORDERS.get(order)
     looked_up = tool("lookup_order", found, order_id=order)
     if found is None:
-        return reply(f"I am sorry, I can not find order {order}. Is that its number?", looked_up)
+        return reply(f"I am sorry, I cannot find order {order}. Is that its number?", looked_up)
     total = found["total"]
     if "refund" in earlier and re.search(r"\b(yes|fine)\b", text):
         return reply(
-            f"I have started the refund of {total} now. I can not hurry your bank: please expect it"
+            f"I have started the refund of {total} now. I cannot hurry your bank: please expect it"
             " within five days.",
             looked_up,
             tool("issue_refund", "ok", order_id=order, amount=total),

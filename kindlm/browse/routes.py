@@ -252,7 +252,7 @@ def _view(page: Page) -> Any:
 
 def _answer(page: Page, db: sqlite3.Connection, asked: Asked, links: Addresses) -> Answer:
     if (problem := read_model_problem(db)) is not None:
-        outdated = notice_page("The history can not be read", problem.message, problem.hint)
+        outdated = notice_page("The history cannot be read", problem.message, problem.hint)
         return Answer(outdated, 500)
     found = page(db, asked, links)
     if found is None:

@@ -222,6 +222,6 @@ def _not_listening(place: str, error: OSError) -> KindlmError:
         hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
-        f"{place} can not be listened on: {error.strerror or error}.",
+        f"{place} cannot be listened on: {error.strerror or error}.",
         hint,
     )

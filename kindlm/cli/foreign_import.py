@@ -99,7 +99,7 @@ def read_results(file: Path) -> Result[ForeignFile] | None:
     """Return what a file of another program holds; None if it is no file of one that is known.
 
     Raises:
-        OSError: It can not be read.
+        OSError: It cannot be read.
     """
     if file.stat().st_size > _LONGEST:
         return None

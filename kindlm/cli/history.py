@@ -192,7 +192,7 @@ def fail_to_open(error: Exception) -> NoReturn:
     if isinstance(error, (CorruptDatabaseError, NotSqliteError)) and has_tables(error.path):
         hint = salvage_hint(error.path)
     refuse(
-        f"The history can not be opened: it {error.reason}.",
+        f"The history cannot be opened: it {error.reason}.",
         hint,
         code=ErrorCode.UNKNOWN_ERROR,
         where=SourceLocation(str(error.path)),
@@ -259,7 +259,7 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
 def _damaged(path: Path, why: str) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
-        f"The history can not be read: {why}.",
+        f"The history cannot be read: {why}.",
         "Compute the tables anew: kindlm rebuild"
         if why.startswith("no such ")
         else salvage_hint(path),
@@ -362,7 +362,7 @@ def forget_erased(history: Path) -> None:
         remove_index(history)
     except OSError as error:
         warn(
-            f"{index_file(history)} can not be removed: {error.strerror or error}. It may hold"
+            f"{index_file(history)} cannot be removed: {error.strerror or error}. It may hold"
             " words of what was erased.",
             "Delete that file: it is made anew when somebody searches.",
         )
@@ -419,6 +419,6 @@ def writes_lost(count: int, database: Path) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"What was recorded last is lost: {shown_path(database)}-wal is damaged, and {count:,} of"
-        " the writes in it can not be read.",
+        " the writes in it cannot be read.",
         f"Restore it from a backup, with {database.name}; or run the tests: kindlm test",
     )

@@ -25,7 +25,7 @@ def open_journal(
 ) -> Iterator[tuple[EventLog, sqlite3.Connection]]:
     """Open the history to write to its journal, and to read what it holds.
 
-    The command ends if there is no history and none is to be created, or it can not be opened.
+    The command ends if there is no history and none is to be created, or it cannot be opened.
     """
     project = project_here(database) if create else existing_history(database)
     environ = run_environment([project.root], os.environ)

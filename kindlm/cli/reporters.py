@@ -124,7 +124,7 @@ def spare(
         if file is None:
             continue
         if file.is_dir():
-            what = f"The {name} report can not be written to {file}: it is a folder."
+            what = f"The {name} report cannot be written to {file}: it is a folder."
             return Err(misuse(what, "Name a file in it."))
         what = "the history" if is_history(file, database) else kept.get(os.path.realpath(file), "")
         if what:
@@ -211,7 +211,7 @@ def open_output(path: Path, *, mode: int = 0o600) -> Iterator[BinaryIO]:
     alone. Anything else is written to directly.
 
     Raises:
-        OSError: It can not be written.
+        OSError: It cannot be written.
     """
     if _is_written_through(path):
         with path.open("wb") as out:

@@ -260,7 +260,7 @@ def _files_gone(run: str, gone: Sequence[Path]) -> KindlmError:
     names = ", ".join(str(path) for path in gone[:5])
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        f"Run {run} can not be resumed here: there is no {names}.",
+        f"Run {run} cannot be resumed here: there is no {names}.",
         "Go to the project that it began in, and resume it there; or put the files back.",
     )
 

@@ -58,7 +58,7 @@ def create_project(
         return Err(
             KindlmError(
                 ErrorCode.UNKNOWN_ERROR,
-                f"The project can not be written: {error.strerror or error}.",
+                f"The project cannot be written: {error.strerror or error}.",
                 "Check the permissions, or name another folder: kindlm init DIR",
                 where=SourceLocation(str(error.filename or folder)),
             )

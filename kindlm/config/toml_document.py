@@ -70,7 +70,7 @@ def read_toml(data: bytes) -> Document:
         problem = Problem(_TOO_DEEP, _TOO_DEEP_HINT, limit=True)
     except ValueError as error:
         # Such as a number of too many digits.
-        problem = Problem(f"The file can not be read: {error}", "Mend the value")
+        problem = Problem(f"The file cannot be read: {error}", "Mend the value")
     except _RefusedError as refused:
         path = refused.path
         while path not in places:
@@ -109,7 +109,7 @@ def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
     if isinstance(value, date | time):
         return Node(value.isoformat(), start)
     if isinstance(value, float) and not math.isfinite(value):
-        raise _RefusedError("There is a number that JSON can not hold", "Put it in quotes", path)
+        raise _RefusedError("There is a number that JSON cannot hold", "Put it in quotes", path)
     if isinstance(value, str) and _NO_CHARACTER in value:
         raise _RefusedError("An escape stands for no character", "Remove the escape", path)
     return Node(value, start)

@@ -22,7 +22,7 @@ _KEYS = (
 
 _TOML = (
     (re.compile(r"the agent or of the defaults \(in EvalView cases [^)]*\)"), "the agent"),
-    # Retries of single calls can not be set there, nor limits of answers.
+    # Retries of single calls cannot be set there, nor limits of answers.
     (re.compile(r",? or (?:raise )?defaults\.retries"), ""),
     (re.compile(r",? or lower maxTokens"), ""),
     (re.compile(r"defaults\.timeoutMs"), "eval.default_timeout"),

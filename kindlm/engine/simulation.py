@@ -121,7 +121,7 @@ class SimulatedTools:
             response = fill(answer.then, scope) if chosen.is_template else answer.then
             self._state.update(fill(answer.set_state, scope))
         except MissingValueError as missing:
-            message = f"{call.name!r} can not answer: there is no {missing}."
+            message = f"{call.name!r} cannot answer: there is no {missing}."
             return _unmatched(call, chosen.rule, message, problems, delay_s)
         if answer.fault is not None:
             response = _fault_object(call.name, answer.fault)

@@ -270,7 +270,7 @@ def _unreadable(error: OSError, path: Path) -> KindlmError:
     place = error.filename or path
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        f"{str(place)!r} can not be read: {error.strerror or error}.",
+        f"{str(place)!r} cannot be read: {error.strerror or error}.",
         "Check its permissions, or name the files to use one by one.",
         where=SourceLocation(str(place)),
     )

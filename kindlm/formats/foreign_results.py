@@ -373,7 +373,7 @@ def _corrupt(what: str, why: str) -> KindlmError:
     hint = "Save it anew with the program that wrote it"
     return KindlmError(
         ErrorCode.BASELINE_CORRUPT,
-        f"The {what} can not be read: {why}.",
+        f"The {what} cannot be read: {why}.",
         f"{hint}, or choose a recorded run: kindlm baseline set RUN"
         if what == "baseline file"
         else f"{hint}.",

@@ -268,11 +268,11 @@ arrives, or why that is not known yet."
 such as "promise a refund before the order was looked up".
   - "tone": how the answer should sound, in one word, such as "empathetic"; an empty text where \
 that does not matter.
-  - "tools": names of tools without which the answer can not be right. Only names that are among \
+  - "tools": names of tools without which the answer cannot be right. Only names that are among \
 the tools of the agent; mostly none.
 
 What is right and wrong is about what an answer means and does, never about its wording: another \
-agent that answers as well in other words has to pass. Expect nothing that the agent can not know \
+agent that answers as well in other words has to pass. Expect nothing that the agent cannot know \
 or do. Say of a message either what is right or what is wrong, mostly both; leave the lists empty \
 only where a message just leads on to the next one."""
 

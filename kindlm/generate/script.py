@@ -119,7 +119,7 @@ T = TypeVar("T")
 PROBES = (
     "Hello! What can you help me with?",
     "What do you need to know from me for that?",
-    "Is there anything that you can not do, or may not do?",
+    "Is there anything that you cannot do, or may not do?",
 )
 """What an agent is asked before tests are planned: nothing that could make it act."""
 
@@ -306,6 +306,6 @@ def not_written(error: OSError) -> KindlmError:
     """Return the error of files that cannot be written."""
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
-        f"The tests can not be written: {error.strerror or error} ({error.filename}).",
+        f"The tests cannot be written: {error.strerror or error} ({error.filename}).",
         "Name another folder: --output DIR",
     )

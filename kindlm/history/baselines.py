@@ -105,7 +105,7 @@ class BaselineChecks:
         self._changed: dict[str, str | None] = {}
 
     def corruption(self, run: str, suite: str) -> KindlmError | None:
-        """Return why a run can not be the baseline of a suite; None if it can.
+        """Return why a run cannot be the baseline of a suite; None if it can.
 
         It must be in this history as it was recorded, with the final texts that are compared.
         """
@@ -123,7 +123,7 @@ class BaselineChecks:
             return None
         return KindlmError(
             ErrorCode.BASELINE_CORRUPT,
-            f'The baseline of suite "{suite}", run {run}, can not be used: {why}.',
+            f'The baseline of suite "{suite}", run {run}, cannot be used: {why}.',
             "Choose another run: kindlm baseline set RUN",
         )
 

@@ -1,4 +1,4 @@
-"""Whether the write-ahead log beside a history holds writes that SQLite can not take any more.
+"""Whether the write-ahead log beside a history holds writes that SQLite cannot take any more.
 
 SQLite leaves out, without a word, what follows a frame of the log that is damaged: the history is
 sound then, and lacks what was recorded last. The format of the log and of its index is SQLite's own
@@ -32,7 +32,7 @@ def lost_writes(database: Path) -> int:
     """Return how many transactions of the log are lost to a history that is open now.
 
     What a process had not finished when it was killed does not count, nor what is left of before
-    the log was begun anew. 0 if there is no log, or it can not be read.
+    the log was begun anew. 0 if there is no log, or it cannot be read.
     """
     try:
         with Path(f"{database}-wal").open("rb") as log:

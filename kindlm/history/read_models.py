@@ -103,7 +103,7 @@ def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
     The events of each run are folded anew, which takes as long as `kindlm rebuild` needs for them.
 
     Raises:
-        OpenError: The file can not be read.
+        OpenError: The file cannot be read.
     """
     with closing(open_reader(database)) as stored:
         # What a run that goes on has recorded, and its tables, are of the same moment.
@@ -129,4 +129,4 @@ def _changed(stored: sqlite3.Connection, run: str) -> Iterator[str]:
                             f" first at {place}"
                         )
     except (ProjectionError, sqlite3.Error) as error:
-        yield f"the tables of run {run} can not be compared with its events: {error}"
+        yield f"the tables of run {run} cannot be compared with its events: {error}"

@@ -292,7 +292,7 @@ def _not_here(source: str) -> KindlmError:
 def _purged(source: str) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        f"Texts of the conversation {source} were purged or withheld: it can not be looked at"
+        f"Texts of the conversation {source} were purged or withheld: it cannot be looked at"
         " again.",
         "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
         " kindlm merge",

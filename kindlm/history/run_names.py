@@ -384,11 +384,11 @@ def _error(message: str, hint: str) -> Err:
 
 
 def label_problem(label: str) -> KindlmError | None:
-    """Return why a name can not be a label, None if it can."""
+    """Return why a name cannot be a label, None if it can."""
     if not label.strip():
         return KindlmError(
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            "A label can not be empty.",
+            "A label cannot be empty.",
             "Choose a name by which you will find the run again.",
         )
     if len(label) > _LONGEST_LABEL:
@@ -400,13 +400,13 @@ def label_problem(label: str) -> KindlmError | None:
     if any(unicodedata.category(char) in _CONTROLS for char in label):
         return KindlmError(
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"{label!r} can not be a label: it has line breaks or control characters.",
+            f"{label!r} cannot be a label: it has line breaks or control characters.",
             "Choose a name of one line.",
         )
     if label in _RUN_NAMES or "~" in label or label.startswith("git:"):
         return KindlmError(
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"{label!r} can not be a label: it is how other runs are named.",
+            f"{label!r} cannot be a label: it is how other runs are named.",
             f"Choose another name: not {', '.join(sorted(_RUN_NAMES))}, none with ~, none with git:"
             " at its start.",
         )

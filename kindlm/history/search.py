@@ -77,7 +77,7 @@ def remove_index(history: Path) -> None:
     """Remove the index: to be done whenever texts were erased from the history.
 
     Raises:
-        OSError: It can not be removed.
+        OSError: It cannot be removed.
     """
     if any(file.exists() for file in _files(history)):
         # Whoever is indexing notices after each step that texts were erased, and gives way.
@@ -235,7 +235,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
 
     Several processes may do so at once: each step is taken by one of them. `db` only reads the file
     `history`, and is in no transaction. Raise `OSError` or `sqlite3.Error` if the folder or the
-    index can not be written.
+    index cannot be written.
     """
     with _locked(history):
         db.execute("BEGIN")

@@ -30,7 +30,7 @@ WITH RECURSIVE chain(id) AS (
 SELECT EXISTS (SELECT 1 FROM chain c JOIN runs r ON r.id = c.id WHERE r.mode = 'settled')
 """
 
-# Repeats that ended; a conversation whose texts were purged can not be looked at again.
+# Repeats that ended; a conversation whose texts were purged cannot be looked at again.
 _TESTS = """
 SELECT p.test, p.target, p.selected, p.skip, p.repeat AS planned,
        json_group_array(e.repeat) FILTER (WHERE e.status IS NOT NULL) AS ended,
@@ -125,7 +125,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     said, purged = (sum(test[column] for test in tests) for column in ("said", "purged"))
     if purged and purged == said:
         return _error(
-            f"The texts of run {run} were purged or withheld: what was said can not be looked at"
+            f"The texts of run {run} were purged or withheld: what was said cannot be looked at"
             " again.",
             "Choose another run: kindlm runs; or run it again: kindlm test",
         )

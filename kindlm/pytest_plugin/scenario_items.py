@@ -188,7 +188,7 @@ class ScenarioItems:
         try:
             live.start()
         except Exception as error:
-            message = f"kindlm can not record in {self._asked.database}: {error}"
+            message = f"kindlm cannot record in {self._asked.database}: {error}"
             raise pytest.UsageError(message) from error
         self._tests, self._chosen, self._live = chosen, len(chosen), live
 

@@ -255,7 +255,7 @@ def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagn
         values = "The values of" if len(short) > 1 else "The value of"
         error = KindlmError(
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"{values} {', '.join(short)} can not be kept out of what is recorded and shown",
+            f"{values} {', '.join(short)} cannot be kept out of what is recorded and shown",
             "Secrets are found by their values; one of fewer than 8 characters would be found in "
             "ordinary words. Use a longer one",
             where=SourceLocation(str(loaded.path)),

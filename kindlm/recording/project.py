@@ -220,7 +220,7 @@ def _invalid(root: Path, message: str, hint: str) -> Err:
 
 def _unreadable(path: Path, error: Exception) -> Err:
     reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    message = f"{path.name} can not be read: {reason}."
+    message = f"{path.name} cannot be read: {reason}."
     hint = "Mend the file: it is TOML, https://toml.io"
     where = SourceLocation(str(path))
     return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint, where=where))

@@ -168,7 +168,7 @@ def _warning(message: str, case: Case | None) -> Diagnostic:
 def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_FILE_REF_ERROR,
-        f'The cassette of the tool {tool.name!r} in test "{case.name}" can not be read:'
+        f'The cassette of the tool {tool.name!r} in test "{case.name}" cannot be read:'
         f" {error.message}",
         "Record a run first, or name one that is there: kindlm runs",
         where=case.where,

@@ -69,7 +69,7 @@ class Settling:
 class Driven:
     """Another program decides which test runs when: pytest, one after the other.
 
-    `parts` is handed the plan and, by their paths, why suites can not run; it yields what is to run
+    `parts` is handed the plan and, by their paths, why suites cannot run; it yields what is to run
     next, and ends when that is all. Where tests are `dealt` to several processes as they go on, the
     run has those only that came, and stays open: see `end_dealt`. `objection` says at the end why
     the run is not complete although all of it ran, None if it is.

@@ -132,7 +132,7 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
         )
     if is_a != mode:
         return _invalid(
-            f"Run {run.value} is {is_a}: it can not be resumed so.",
+            f"Run {run.value} is {is_a}: it cannot be resumed so.",
             _RESUMED_BY.get(is_a, "Look at it: kindlm show {run}").format(run=run.value),
         )
     runner = runner_of(db, run.value)
@@ -155,7 +155,7 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str) -> Result[str]:
     if by_others is not None:
         return by_others
     if (wal := unreadable_wal(Path(file))) is not None:
-        message = f"The write-ahead log {wal} can not be read"
+        message = f"The write-ahead log {wal} cannot be read"
         message += ": what was recorded last may be lost with it."
         hint = "Restore that file if there is a copy of it; else run the tests again: kindlm test"
         return Err(KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint))
@@ -168,7 +168,7 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str) -> Result[str]:
 def _run_by(run: str, runner: str) -> Err:
     """Return the error of a run whose tests must be chosen again by what chose them."""
     return _invalid(
-        f"Run {run} can not be resumed: {runner} chose its tests, and started them.",
+        f"Run {run} cannot be resumed: {runner} chose its tests, and started them.",
         f"Run what failed or did not run, as a run of its own: {runner} --kindlm --lf",
     )
 
@@ -269,7 +269,7 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
     if changed and not force:
         names = ", ".join(map(repr, changed))
         return _invalid(
-            f"Run {run} can not be resumed: the configuration of {names} has changed since.",
+            f"Run {run} cannot be resumed: the configuration of {names} has changed since.",
             "Put it back as it was, begin a new run, or mix both on purpose with --force-resume.",
         )
     group = unfinished.group
@@ -292,7 +292,7 @@ def _differences(now: Sequence[PlannedTest], then: Sequence[PlannedTest]) -> lis
 def _refused(run: str, what: str, differences: Sequence[str]) -> Err:
     more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
     return _invalid(
-        f"Run {run} can not be resumed: {what} ({'; '.join(differences[:5])}{more}).",
+        f"Run {run} cannot be resumed: {what} ({'; '.join(differences[:5])}{more}).",
         "Put the files back as they were, or begin a new run: kindlm test",
     )
 
@@ -302,7 +302,7 @@ def _invalid(message: str, hint: str) -> Err:
 
 
 def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> SkippedSuite | None:
-    """Return a suite that had started and can not go on now: a program or a key is missing.
+    """Return a suite that had started and cannot go on now: a program or a key is missing.
 
     To go on without it would seal a run that is not what it began as, and may have been paid for.
     """

@@ -92,7 +92,7 @@ def planned_tests(planned: PlannedSuite, root: Path) -> Iterator[PlannedTest]:
 async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
     """Compute the verdict from the read models, record it, and seal the run.
 
-    Not if the tables can not be trusted, also when they are computed anew: a verdict from tables
+    Not if the tables cannot be trusted, also when they are computed anew: a verdict from tables
     that miss what happened would be sealed for good.
     """
     if log.projection_errors():

@@ -27,7 +27,7 @@ Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What can run, and the suites that can not, by their ordinals.
+    """What can run, and the suites that cannot, by their ordinals.
 
     `plan` holds all tests of the suites, `work` what is run of them, `ended` an error for each
     program that has ended by itself until now.
@@ -46,7 +46,7 @@ async def serve_suites(
     """Start what the suites serve and yield those that are ready, and those that are not.
 
     When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
-    A program that ends by itself stops the run: what it was to serve can not be relied on any more.
+    A program that ends by itself stops the run: what it was to serve cannot be relied on any more.
     """
     ended: list[KindlmError] = []
 

@@ -110,7 +110,7 @@ class _Session:
         return complete and not served.ended
 
     async def _begin(self, served: Served, baselines: RecordedBaselines) -> None:
-        """Record what the session starts with; stop it if it can not go on from there."""
+        """Record what the session starts with; stop it if it cannot go on from there."""
         request, before = self.request, self.before
         lost = None if before is None else lost_suite(served, request, before)
         if before is not None and lost is not None:
@@ -126,7 +126,7 @@ class _Session:
         await self.recorder.durable()
         if lost is not None:
             self.watcher.tell(lost.error)
-            self.stop.abort(f"suite {lost.name!r} can not go on: {lost.error.message}")
+            self.stop.abort(f"suite {lost.name!r} cannot go on: {lost.error.message}")
 
     async def _run_once(self, plan: Plan, ports: Ports) -> bool:
         """Run a plan that is known from the start; return whether all of it is done."""
@@ -275,7 +275,7 @@ class _Session:
         self._warn(
             "prices",
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"A limit of costs can not be kept: the price of {shown(model)} is not known.",
+            f"A limit of costs cannot be kept: the price of {shown(model)} is not known.",
             "Add it to `prices` in kindlm.yaml, in dollars for a million tokens; for cases of "
             "EvalView to `model` in .evalview/config.yaml. In scenarios, let the agent tell its "
             "`cost`.",

@@ -99,7 +99,7 @@ def describe_shard(shard: Shard) -> str:
     """Return which part of a group a run is, and what of the group is not in the history."""
     own = shard.name(shard.index)
     if shard.group is None:
-        return f"Shard {own} of a group without a name: it can not be put together"
+        return f"Shard {own} of a group without a name: it cannot be put together"
     parts = [f"Shard {own} of group {shard.group}"]
     for how, indices in (("not here", shard.missing), ("not finished", shard.unfinished)):
         if indices:

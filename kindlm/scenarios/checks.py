@@ -256,7 +256,7 @@ class Checks:
         if self._required:
             if inspect.iscoroutine(found):
                 found.close()
-            raise TypeError("t.require can not wait for an async function: use t.check")
+            raise TypeError("t.require cannot wait for an async function: use t.check")
         self._desk.conclude(expectation, _awaited(name, found))
         return self
 

@@ -339,7 +339,7 @@ def _has(value: Any, path: tuple[str, ...]) -> bool:
 def _unread(file: Path) -> Diagnostic:
     error = KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
-        f"{file.name} can not be read: what [tool.kindlm] may say there does not hold",
+        f"{file.name} cannot be read: what [tool.kindlm] may say there does not hold",
         "Mend the file: it is TOML, https://toml.io",
         SourceLocation(str(file)),
         {"reason": "syntax"},

@@ -282,7 +282,7 @@ def _no_scenario(test: _Test) -> KindlmError:
 def _unreadable(test: _Test, error: Exception) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The marks of {test.name} can not be read: {type(error).__name__}: {error}",
+        f"The marks of {test.name} cannot be read: {type(error).__name__}: {error}",
         "Mend its parameters or conditions: the tests of this file did not run.",
         test.where,
         {"reason": "marks"},

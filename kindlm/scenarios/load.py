@@ -268,7 +268,7 @@ def _ended(where: SourceLocation, how: str) -> KindlmError:
 def _not_imported(where: SourceLocation, error: BaseException) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
-        f"The file can not be imported: {type(error).__name__}: {error}",
+        f"The file cannot be imported: {type(error).__name__}: {error}",
         "Mend it: its tests did not run.",
         where,
         {"reason": "import"},

@@ -82,7 +82,7 @@ class _Checking:
         if inspect.isawaitable(what):
             if inspect.iscoroutine(what):
                 what.close()
-            raise TypeError("t.require can not wait: write t.require(await …), or (… .wait())")
+            raise TypeError("t.require cannot wait: write t.require(await …), or (… .wait())")
         if inspect.isroutine(what):
             raise TypeError(f"t.require was given the function {what!r}: call it")
         is_so = holds(what)

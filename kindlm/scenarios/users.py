@@ -56,7 +56,7 @@ Answer with one JSON object and nothing else. Its members are:
 the agent. Do not speak for the agent, do not describe what you do, and invent nothing that \
 contradicts what is known. An empty text if "done" and "mayEnd" are true, or if "isOver" is true.
 - "done": true only if the goal has been reached by what the agent answered; otherwise false, also \
-if it can not be reached any more.
+if it cannot be reached any more.
 - "reason": in one sentence, why."""
 
 

@@ -289,7 +289,7 @@ def translated(path: Path) -> Iterator[None]:
             raise CorruptDatabaseError(path, f"is damaged ({error})") from error
         raise OpenError(path, f"cannot be used ({error})") from error
     except UnicodeDecodeError as error:
-        # Python can not even say what SQLite found: its words quote what is damaged.
+        # Python cannot even say what SQLite found: its words quote what is damaged.
         raise CorruptDatabaseError(path, "is damaged (its names are no UTF-8)") from error
 
 

@@ -401,7 +401,7 @@ class Merge:
         """Fill rows with texts whose references were checked.
 
         The trigger that refuses it to every other program is taken away meanwhile, inside the open
-        transaction: SQL can not compute that hash.
+        transaction: SQL cannot compute that hash.
         """
         trigger = self._value("SELECT sql FROM sqlite_master WHERE name = 'contents_update'")
         self._connection.execute("DROP TRIGGER IF EXISTS contents_update")

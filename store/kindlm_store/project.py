@@ -494,7 +494,7 @@ def recomputed(
         beside: Types of events that are folded whatever stream they are in.
 
     Raises:
-        ProjectionError: The events can not be folded.
+        ProjectionError: The events cannot be folded.
     """
     marks = ",".join("?" * len(beside))
     copied = {

@@ -81,7 +81,7 @@ def salvage(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def salvage_file(path: Path) -> sqlite3.Connection | None:
-    """`salvage` of a log that SQLite can not open; None if not even its tables can be found."""
+    """`salvage` of a log that SQLite cannot open; None if not even its tables can be found."""
     with TemporaryDirectory(prefix="kindlm-") as folder:
         copy = Path(folder) / "copy.db"
         try:
@@ -103,7 +103,7 @@ def salvage_file(path: Path) -> sqlite3.Connection | None:
 
 
 def has_tables(path: Path) -> bool:
-    """Whether the tables of a log can be found in a file that SQLite can not open."""
+    """Whether the tables of a log can be found in a file that SQLite cannot open."""
     return _find_roots(path).keys() == _COLUMNS.keys()
 
 

@@ -76,7 +76,7 @@ def test_a_json_answer_is_what_checks_look_at(run, success):
     assert reply.warnings == ()
 
 
-def test_text_beside_a_json_answer_is_told_of(run, success):
+def test_text_beside_a_json_answer_is_reported(run, success):
     reply = success(run("""print('hm'); print('{"kindlm": "output_json", "value": null}')"""))
     assert reply.text == "null"
     assert "output_json" in reply.warnings[0]

@@ -45,7 +45,7 @@ class TestRequests:
         _, server = talk(http({"result": "ok"}), headers={"Authorization": f"Bearer {TOKEN}"})
         assert server.received[0].headers["authorization"] == f"Bearer {TOKEN}"
 
-    def test_the_system_text_is_not_sent_and_told_of(self, talk, http, ask, success):
+    def test_the_system_text_is_not_sent_and_reported(self, talk, http, ask, success):
         request = ask(Message(Role.SYSTEM, "Be kind."), FIRST)
         (got,), server = talk(http({"result": "ok"}), requests=[request])
         assert "kind" not in json.dumps(server.received[0].body)
@@ -203,7 +203,7 @@ class TestReplies:
             ({}, None),
         ],
     )
-    def test_costs_are_those_that_are_told(self, reply, body, cost):
+    def test_costs_are_those_that_are_reported(self, reply, body, cost):
         assert reply({"result": "R", **body}).reported_cost_usd == cost
 
 

@@ -216,7 +216,7 @@ def test_what_is_too_short_to_be_a_credential_leaves_words_whole(talk, http, fai
 
 
 @pytest.mark.parametrize("charset", ["idna", "zip", "undefined", "nonsense", "rot13", "utf-8\\"])
-def test_a_charset_that_is_none_does_no_harm(peer, http, make, ask, success, charset):
+def test_an_unknown_charset_does_no_harm(peer, http, make, ask, success, charset):
     async def run():
         body = '{"message": "schön"}'
         answer = http(body, kind=f"application/json; charset={charset}")

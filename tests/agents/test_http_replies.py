@@ -219,7 +219,7 @@ def test_tool_calls_are_found_where_they_are(reply, body, options):
         ({"data": {}}, {"toolCallsPath": "trace.used"}, "trace.used"),
     ],
 )
-def test_tool_calls_that_can_not_be_read_are_an_error(talk, http, failure, body, options, place):
+def test_tool_calls_that_cannot_be_read_are_an_error(talk, http, failure, body, options, place):
     (result,), _ = talk(http({"message": "m", **body}), **options)
     error = failure(result)
     assert "tool calls" in error.message
@@ -236,7 +236,7 @@ def test_tool_calls_that_can_not_be_read_are_an_error(talk, http, failure, body,
         ({"trace": {}}, {"toolCallsPath": "trace.used"}, []),
     ],
 )
-def test_an_agent_may_tell_of_no_tool_calls(reply, body, options, names):
+def test_an_agent_may_report_no_tool_calls(reply, body, options, names):
     read = reply({"message": "m", **body}, **options)
     assert [use.call.name for use in read.tool_uses] == names
 
@@ -381,7 +381,7 @@ def test_a_long_answer_is_read_beside_the_event_loop(make, ask, peer, http, succ
         ),
     ],
 )
-def test_calls_that_are_told_in_several_places_are_all_read_and_each_once(reply, body, names):
+def test_calls_that_are_reported_in_several_places_are_all_read_and_each_once(reply, body, names):
     read = reply({"message": "m", **body})
     assert [use.call.name for use in read.tool_uses] == list(names)
 
@@ -430,7 +430,9 @@ def refund(*arguments, **more):
         ([refund({"x": 1}, id="s1")], [refund({"x": 1}, id="c1")], [("s1", {"x": 1}, None)]),
     ],
 )
-def test_a_call_that_is_told_twice_is_one_with_all_that_is_said_of_it(reply, steps, calls, uses):
+def test_a_call_that_is_reported_twice_is_one_with_all_that_is_said_of_it(
+    reply, steps, calls, uses
+):
     read = reply({"message": "m", "steps": steps, "tool_calls": calls}).tool_uses
     assert [(use.call.id, use.call.arguments, use.response) for use in read] == uses
 

@@ -143,7 +143,7 @@ def test_a_query_has_the_context_of_its_message(talk, http, ask):
 @pytest.mark.parametrize(
     "options", [{}, {"request": "messages"}, {"request": "query", "body": {"q": "{{message}}"}}]
 )
-def test_a_context_that_is_not_sent_is_told_of(talk, http, ask, success, options):
+def test_a_context_that_is_not_sent_is_reported(talk, http, ask, success, options):
     request = replace(ask(FIRST), context={"user": 7})
     (result,), server = talk(http({"message": "ok"}), requests=[request], **options)
     assert success(result).warnings[0].startswith("the context was not sent")
@@ -151,13 +151,13 @@ def test_a_context_that_is_not_sent_is_told_of(talk, http, ask, success, options
 
 
 @pytest.mark.parametrize("form", ["message", "query"])
-def test_a_system_text_that_is_not_sent_is_told_of(talk, http, ask, success, form):
+def test_a_system_text_that_is_not_sent_is_reported(talk, http, ask, success, form):
     (result,), server = talk(http({"message": "ok"}), requests=[ask(SYSTEM, FIRST)], request=form)
     assert "system prompt" in success(result).warnings[0]
     assert "Be kind." not in json.dumps(server.received[0].body)
 
 
-def test_a_prefill_is_not_sent_and_told_of(talk, http, ask, success):
+def test_a_prefill_is_not_sent_and_reported(talk, http, ask, success):
     prefill = Message(Role.ASSISTANT, "{", prefill=True)
     (result,), server = talk(
         http({"message": "ok"}), requests=[ask(FIRST, prefill)], request="messages"
@@ -232,7 +232,7 @@ def test_a_redirect_that_turns_in_circles_ends(talk, http, failure):
     assert len(server.received) < 20
 
 
-def test_a_redirect_that_changes_the_method_is_told(talk, http, failure):
+def test_a_redirect_that_changes_the_method_is_reported(talk, http, failure):
     (result,), server = talk(http("", status=302, headers={"Location": "/login"}))
     assert "/login" in failure(result).message
     assert len(server.received) == 1

@@ -52,7 +52,7 @@ def events(*data) -> str:
 @pytest.mark.parametrize(
     "event", [{"tool_calls": {"name": "t"}}, {"choices": [{"delta": {"tool_calls": ["t"]}}]}]
 )
-def test_tool_calls_in_a_stream_that_can_not_be_read_are_an_error(talk, http, failure, event):
+def test_tool_calls_in_a_stream_that_cannot_be_read_are_an_error(talk, http, failure, event):
     (result,), _ = talk(http(events({"text": "a"}, event), kind=STREAM))
     assert "tool calls" in failure(result).message
 
@@ -166,7 +166,7 @@ def refund(number, **more):
         ([{"tool_calls": [refund(1, id="c")]}, {"tool_calls": [refund(2, id="c")]}], [1, 2]),
     ],
 )
-def test_a_call_that_a_stream_tells_twice_is_one(reply, told, ids):
+def test_a_call_that_a_stream_reports_twice_is_one(reply, told, ids):
     told = [event if "function" not in event else {"tool_calls": [event]} for event in told]
     read = reply(events({"text": "a"}, *told, "[DONE]"), kind=STREAM)
     assert [use.call.arguments["id"] for use in read.tool_uses] == ids

@@ -101,7 +101,7 @@ class TestRequests:
         _, server = run([("values", {"messages": [SENT, ai("ok")]})], headers=headers)
         assert [request.headers["x-api-key"] for request in server.received] == [TOKEN, TOKEN]
 
-    def test_the_system_text_is_not_sent_and_told_of(self, talk, http, ask, success):
+    def test_the_system_text_is_not_sent_and_reported(self, talk, http, ask, success):
         request = ask(Message(Role.SYSTEM, "Be kind."), FIRST)
         (got,), server = talk(http({"output": "ok"}), requests=[request])
         assert "kind" not in json.dumps(server.received[0].body)
@@ -185,7 +185,7 @@ class TestStates:
         assert [use.response for use in told.tool_uses] == [1, 0, 2]
         assert len({use.call.id for use in told.tool_uses}) == 3
 
-    def test_a_tool_that_failed_says_so_and_a_result_of_no_call_is_told_of(self, reply):
+    def test_a_tool_that_failed_says_so_and_a_result_of_no_call_is_reported(self, reply):
         failed = result("c1", "no stock", status="error")
         body = {"messages": [SENT, ai("", call("c1", "a")), failed, result("c9", 1), ai("ok")]}
         told = reply(body)
@@ -219,7 +219,7 @@ class TestStates:
         told = reply({"messages": [SENT, ai("", call("c1", "a")), inner, ai("ok")]})
         assert [use.call.name for use in told.tool_uses] == ["a"]
 
-    def test_reported_steps_come_before_what_messages_tell_beside_them(self, reply):
+    def test_reported_steps_come_before_what_messages_say_beside_them(self, reply):
         steps = [
             {
                 "id": "a",
@@ -269,7 +269,7 @@ class TestStates:
         told = reply({"messages": [SENT, message, ai("ok")]})
         assert [use.call.name for use in told.tool_uses] == ["a", "b", "c"]
 
-    def test_a_cost_that_only_some_steps_tell_is_not_that_of_all(self, reply):
+    def test_a_cost_that_only_some_steps_show_is_not_that_of_all(self, reply):
         steps = [{"tool": "search", "cost": 0.01}, {"tool": "pay"}]
         assert reply({"output": "ok", "steps": steps}).reported_cost_usd is None
 
@@ -285,7 +285,7 @@ class TestStates:
         (result,), _ = talk(http({"output": "ok"} | body))
         assert f"000 {things}" in failure(result).message
 
-    def test_messages_that_are_told_again_count_again(self, talk, http, failure):
+    def test_messages_that_are_reported_again_count_again(self, talk, http, failure):
         frame = "data: " + json.dumps({"messages": [{}] * 2_000}) + "\n\n"
         (result,), _ = talk(http(frame * 51, kind=SSE), mode="streaming")
         assert "more than 100,000 messages" in failure(result).message
@@ -448,7 +448,7 @@ class TestThreads:
             ),
         ]
 
-    def test_a_message_that_is_told_twice_counts_once(self, run, success):
+    def test_a_message_that_is_reported_twice_counts_once(self, run, success):
         answer = ai("ok", id="m1", **used(10, 1))
         node = ("updates", {"n": {"messages": answer}})
         (got,), _ = run([node, ("values", {"messages": [SENT, answer]})])
@@ -486,7 +486,7 @@ class TestThreads:
             "messages": [{"role": "user", "content": "two"}]
         }
 
-    def test_after_a_failure_a_new_thread_is_told_what_was_said(
+    def test_after_a_failure_a_new_thread_is_reported_what_was_said(
         self, talk, http, ask, success, failure
     ):
         ok = http(_events(("values", {"messages": [ai("ok")]})), kind=SSE)
@@ -534,7 +534,7 @@ class TestThreads:
         assert server.received[1].body["input"] == {"question": "Hello"}
         assert server.received[1].body["assistant_id"] == "a"
 
-    def test_a_graph_that_waits_for_input_is_told_of(self, run, success):
+    def test_a_graph_that_waits_for_input_is_reported(self, run, success):
         waits = {"__interrupt__": [{"value": "sure?"}]}
         events = [("updates", {"n": {"messages": [ai("", call("c1", "a"))]}}), ("updates", waits)]
         (got,), _ = run(events)
@@ -546,7 +546,7 @@ class TestThreads:
         assert server.received[1].path == "/base/threads/..%2F..%2Fadmin%3Fx%3D/runs/stream"
 
     @pytest.mark.parametrize("body", [{}, {"thread_id": 5}, "[]", "{", {"thread_id": ""}])
-    def test_a_server_without_threads_is_told_of(self, talk, http, failure, body):
+    def test_a_server_without_threads_is_reported(self, talk, http, failure, body):
         (got,), server = talk(http(body), mode="cloud")
         assert "thread_id" in failure(got).message
         assert "mode" in failure(got).hint

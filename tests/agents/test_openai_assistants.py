@@ -224,7 +224,7 @@ class TestWhichAssistant:
         assert "OPENAI_ASSISTANT_ID" in error.hint
         assert app.requests == []
 
-    def test_what_is_not_sent_is_told_of(self, talk, success):
+    def test_what_is_not_sent_is_reported(self, talk, success):
         system = Message(Role.SYSTEM, "Be kind.")
         request = AgentRequest("c", (system, ONE), 20.0, {"plan": 1})
         first, second = success(talk(AssistantsApp(), request)[0]).warnings
@@ -467,13 +467,13 @@ class TestBrokenServers:
             ),
         ],
     )
-    def test_they_are_told_of(self, talk, failure, line, answer, code, said):
+    def test_they_are_reported(self, talk, failure, line, answer, code, said):
         app = AssistantsApp(answers={line: answer})
         error = failure(talk(app)[0])
         assert error.code is code
         assert said in error.message
 
-    def test_an_action_that_is_no_function_is_told_of(self, talk, failure):
+    def test_an_action_that_is_no_function_is_reported(self, talk, failure):
         run = {"id": "run_1", "status": "requires_action", "required_action": {"type": "x"}}
         answer = HttpAnswer(200, json.dumps(run).encode())
         app = AssistantsApp(answers={"GET /threads/thread_1/runs/run_1": answer})

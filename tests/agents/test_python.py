@@ -364,7 +364,7 @@ def test_an_endpoint_must_be_a_dotted_name(refused, endpoint):
     assert "package.module:function" in (error.hint or "")
 
 
-def test_what_cannot_be_imported_is_told_with_the_reason(module, refused):
+def test_what_cannot_be_imported_is_reported_with_the_reason(module, refused):
     name = module("import no_such_module_anywhere\ndef agent(m): return m")
     error = refused(f"{name}:agent")
     assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
@@ -373,7 +373,7 @@ def test_what_cannot_be_imported_is_told_with_the_reason(module, refused):
     assert "nothing" in refused(f"{module('x = 1')}_:nothing").message
 
 
-def test_a_name_that_is_not_there_is_told(module, refused):
+def test_a_name_that_is_not_there_is_reported(module, refused):
     assert "agnet" in refused(f"{module('def agent(m): return m')}:agnet").message
 
 

@@ -192,7 +192,7 @@ def test_an_agent_that_ends_its_process_is_an_error_and_the_next_goes_on(
     assert success(after).text.endswith(" 1")
 
 
-def test_the_last_words_are_told_and_shown(converse, failure, capsys):
+def test_the_last_words_are_reported_and_shown(converse, failure, capsys):
     error = failure(converse(("last_words",))[0])
     assert "exit code 7" in error.message
     assert "no more" in error.message
@@ -262,7 +262,7 @@ def test_what_was_said_stands_when_an_agent_ends_its_process_on_leaving(converse
     assert "'LeavesHard'" in caplog.text
 
 
-def test_what_cannot_be_imported_is_told_with_the_first_message(converse, failure):
+def test_what_cannot_be_imported_is_reported_with_the_first_message(converse, failure):
     error = failure(converse(("nothing_here",))[0])
     assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
     assert "nothing_here" in error.message
@@ -302,7 +302,7 @@ def test_no_secret_is_shown_of_what_an_agent_prints(converse, failure, capfd):
         ("one_of_async", ["interrupt_async", "cancels_async", "count_async"]),
     ],
 )
-def test_whatever_an_agent_raises_is_told_as_it_is(
+def test_whatever_an_agent_raises_is_reported_as_it_is(
     converse, ask, failure, success, capfd, agent, names
 ):
     *raised, after = converse(*((agent, ask(name)) for name in names))

@@ -190,7 +190,7 @@ class TestEvents:
         )
         assert (reply.usage, reply.reported_cost_usd, reply.model) == (Usage(15, 2), 0.75, "m-1")
 
-    def test_a_cost_that_is_told_of_a_part_is_not_that_of_all(self, hear, success):
+    def test_a_cost_that_is_reported_a_part_is_not_that_of_all(self, hear, success):
         part, rest = event("usage", input_tokens=10, cost=0.01), event("usage", input_tokens=10**6)
         reply = success(hear(part, rest, event("usage")))
         assert (reply.usage.input_tokens, reply.reported_cost_usd) == (1_000_010, None)
@@ -297,7 +297,7 @@ class TestFailures:
         (result,), _ = talk(head + chunk * 3)
         assert "sent more than" in failure(result).message
 
-    def test_too_many_events_are_none(self, hear, failure, monkeypatch):
+    def test_too_many_events_are_refused(self, hear, failure, monkeypatch):
         monkeypatch.setattr("kindlm.agents.agent_events.MAX_EVENTS", 3)
         assert "more than 3 events" in failure(hear(*[event("token", token="x")] * 4)).message
 
@@ -308,7 +308,7 @@ class TestFailures:
         assert [use.response for use in reply.tool_uses] == list(range(10_000))
 
     @pytest.mark.parametrize("streaming", [True, False])
-    def test_more_calls_than_anybody_makes_are_none(self, hear, failure, streaming):
+    def test_an_absurd_number_of_calls_is_ignored(self, hear, failure, streaming):
         calls = [{"name": "a"}] * 10_001
         said = [event("tool_call", **call) for call in calls]
         result = hear(*(said if streaming else [{"steps": calls}]), streaming=streaming)

@@ -154,7 +154,7 @@ def test_words_are_never_given_to_a_shell(talk, success):
     assert success(talk(program, options=options)[0]).text == "$HOME; echo `pwd`"
 
 
-def test_an_error_that_it_tells_of_is_one(talk, failure):
+def test_an_error_that_it_reports_is_one(talk, failure):
     answers = [{"error": "no such order"}, {"error": {"message": "no such order", "code": 4}}]
     for answer in answers:
         error = failure(talk(f"print({json.dumps(json.dumps(answer))})")[0])
@@ -266,7 +266,7 @@ def test_endless_output_is_an_error(talk, failure):
     assert "10 MB" in error.message
 
 
-def test_endless_errors_are_none(talk, success):
+def test_endless_errors_are_not_listed(talk, success):
     program = """
         import sys
         for _ in range(200):

@@ -95,7 +95,7 @@ def test_arguments_that_only_came_in_pieces_are_read(hear, success):
     assert use.call == ToolCall("c1", "refund", {"id": 1})
 
 
-def test_a_result_of_a_call_that_was_not_told_is_of_an_unknown_tool(hear, success):
+def test_a_result_of_a_call_that_was_not_reported_is_of_an_unknown_tool(hear, success):
     told = {"type": "tool-output-available", "toolCallId": "c9", "output": 1}
     (use,) = success(hear(told, text("ok"), {"type": "finish"})).tool_uses
     assert use.call.name == "unknown"
@@ -131,7 +131,7 @@ def test_a_stream_without_a_whole_answer_is_an_error(hear, failure, told, reason
     assert reason in failure(hear({"type": "start"}, text("ok"), *told)).message
 
 
-def test_a_call_that_waits_for_approval_is_told(hear, success):
+def test_a_call_that_waits_for_approval_is_reported(hear, success):
     waits = {"type": "tool-approval-request", "approvalId": "a", "toolCallId": "c1"}
     reply = success(hear({"type": "tool-input-available", **CALL, "input": {}}, waits, "[DONE]"))
     assert "waits for a person" in reply.warnings[0]

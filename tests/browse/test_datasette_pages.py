@@ -228,7 +228,7 @@ def test_a_method_that_no_page_has_is_refused(recorded: Path, method: str, path:
     assert (answer.status_code, "GET" in answer.headers["allow"]) == (405, True)
 
 
-def test_a_query_can_not_take_the_memory_of_the_machine(recorded: Path) -> None:
+def test_a_query_cannot_take_the_memory_of_the_machine(recorded: Path) -> None:
     datasette = make_datasette(recorded)
 
     async def asked(size: int) -> Any:

@@ -54,7 +54,7 @@ def test_names_are_those_of_the_command(ask: Any, recorded: Any) -> None:
         ("?before=git:main&after=bbbb3333", "is no git revision that is known here"),
     ],
 )
-def test_what_can_not_be_compared_says_why_and_asks_again(
+def test_what_cannot_be_compared_says_why_and_asks_again(
     ask: Any, recorded: Any, query: str, why: str
 ) -> None:
     answer = ask(f"diff{query}")

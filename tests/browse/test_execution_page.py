@@ -34,7 +34,7 @@ def failing(history: Any, make: Any) -> Any:
     return writer.finish()
 
 
-def test_it_tells_why_an_execution_failed(ask: Any, failing: Any) -> None:
+def test_it_says_why_an_execution_failed(ask: Any, failing: Any) -> None:
     page = ask("execution/aaaa2222-2").text
     text = text_of(page)
     assert "failed greets gpt" in text

@@ -121,7 +121,7 @@ def test_who_may_not_read_the_tables_may_not_read_the_pages(
     assert get(datasette, "/-/kindlm").status_code in (403, 404)
 
 
-def test_a_plain_datasette_is_told_what_it_shows(other: Path, recorded: Path) -> None:
+def test_a_plain_datasette_is_reported_what_it_shows(other: Path, recorded: Path) -> None:
     datasette = Datasette([str(other), str(recorded)])
     name = recorded.stem
     runs = get(datasette, f"/{name}/runs").text
@@ -161,7 +161,7 @@ def test_what_the_user_of_a_datasette_wrote_stays(recorded: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["/-/kindlm/", "/-/kindlm/kindlm", "/-/kindlm//runs", "/-/kindlm/kindlm/run/a/b"]
 )
-def test_an_address_without_a_page_is_told_as_such(recorded: Path, path: str) -> None:
+def test_an_address_without_a_page_is_reported_as_such(recorded: Path, path: str) -> None:
     found = get(Datasette([str(recorded)]), path)
     assert found.status_code == 404
     assert "There is no page at this address." in found.text

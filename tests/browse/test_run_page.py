@@ -123,7 +123,7 @@ def test_a_group_that_is_not_one_run_says_why(ask: Any, history: Any, make: Any)
     assert "The shards of group 'nightly' are not parts of one run" in text
 
 
-def test_what_waits_and_what_runs_is_told(ask: Any, history: Any, make: Any) -> None:
+def test_what_waits_and_what_runs_is_reported(ask: Any, history: Any, make: Any) -> None:
     writer = history.run("bbbb3333", planned=3)
     writer.suite(tests=[make.planned("done"), make.planned("begun"), make.planned("waits")])
     writer.execution("done", assertions=(make.passed(),))

@@ -279,24 +279,24 @@ def test_while_it_is_behind_the_page_renews_itself(ask: Any, recorded: Any) -> N
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_folder_that_can_not_be_written_is_said_to_be_one(ask: Any, recorded: Any) -> None:
+def test_a_folder_that_cannot_be_written_is_said_to_be_one(ask: Any, recorded: Any) -> None:
     recorded.path.parent.chmod(0o500)
     try:
         page = text_of(ask("search?q=zebra").text)
     finally:
         recorded.path.parent.chmod(0o700)
-    assert "The index can not be brought up to date" in page
+    assert "The index cannot be brought up to date" in page
 
 
-def test_a_place_that_can_not_be_written_is_said_to_be_one(ask: Any, recorded: Any) -> None:
+def test_a_place_that_cannot_be_written_is_said_to_be_one(ask: Any, recorded: Any) -> None:
     index_file(recorded.path).mkdir()
     (index_file(recorded.path) / "in the way").touch()
     page = text_of(ask("search?q=zebra").text)
-    assert "The index can not be brought up to date" in page
+    assert "The index cannot be brought up to date" in page
     assert "kindlm backup COPY.db" in page
 
 
-def test_nobody_else_can_read_the_index(ask: Any, recorded: Any) -> None:
+def test_only_the_user_can_read_the_index(ask: Any, recorded: Any) -> None:
     ask("search?q=zebra")
     assert index_file(recorded.path).stat().st_mode & 0o077 == 0
 
@@ -319,9 +319,9 @@ def test_texts_that_were_erased_elsewhere_leave_the_index_as_they_are_merged(
     assert not index_file(recorded.path).exists()
 
 
-def test_an_index_that_can_not_be_removed_is_named(recorded: Any, kindlm: Any) -> None:
+def test_an_index_that_cannot_be_removed_is_named(recorded: Any, kindlm: Any) -> None:
     index_file(recorded.path).mkdir()
     outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
     assert outcome.code == 0
-    assert "kindlm.db-search can not be removed" in " ".join(outcome.err.split()).replace("- ", "-")
+    assert "kindlm.db-search cannot be removed" in " ".join(outcome.err.split()).replace("- ", "-")
     assert "Delete that file" in outcome.err

@@ -63,7 +63,7 @@ def test_its_figures_are_drawn_over_the_runs_that_count(ask: Any, recorded: Any)
     assert "cccc4444" not in "".join(charts)
 
 
-def test_how_a_run_ended_is_told_by_shapes_and_words_besides_colours(
+def test_how_a_run_ended_is_reported_by_shapes_and_words_besides_colours(
     ask: Any, recorded: Any
 ) -> None:
     marks = re.findall(

@@ -152,7 +152,7 @@ def zeroed(content: bytes, dice: Random) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [cut_off, overwritten, zeroed])
-def test_a_damaged_file_is_told_or_does_not_matter(
+def test_a_damaged_file_is_reported_or_does_not_matter(
     database: Path, rounds: int, dice: Random, damage: Callable[[bytes, Random], bytes]
 ) -> None:
     """An error that says so, a verification that fails, or every event as it was."""

@@ -56,7 +56,7 @@ def test_a_ban_that_holds_only_by_a_look_alike_name_is_undecided(
     assert result.message.isascii()
 
 
-def test_the_message_shows_what_nobody_sees(evaluate: Evaluate, said: Said, used: Used) -> None:
+def test_the_message_shows_invisible_characters(evaluate: Evaluate, said: Said, used: Used) -> None:
     result = evaluate("tool_not_called", {"tool": "refund"}, said("done", used("refu\u200bnd")))
     assert 'Call 0 is named "refu\\u200bnd", which differs from "refund" only' in result.message
 

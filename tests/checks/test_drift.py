@@ -84,7 +84,7 @@ class TestBaseline:
         assert (result.outcome, result.score) == (Outcome.SKIPPED, None)
         assert result.message == "No baseline for this test. Run: kindlm baseline set"
 
-    def test_one_that_can_not_be_used_decides_nothing_and_says_why(self) -> None:
+    def test_one_that_cannot_be_used_decides_nothing_and_says_why(self) -> None:
         broken = KindlmError(ErrorCode.BASELINE_CORRUPT, "It was purged.", "Choose another.")
 
         result = measure("x", None, error=broken)
@@ -132,7 +132,7 @@ class TestJudge:
         assert "It refuses" in result.message
         assert "\x1b" not in result.message
 
-    def test_numbers_that_are_near_are_told_apart(self) -> None:
+    def test_numbers_that_are_near_are_distinguished(self) -> None:
         result = measure("New", "Old", ask=Judge(says(0.1500004)))
 
         assert "Drift 0.1500004 (judge), expected at most 0.15" in result.message
@@ -233,7 +233,7 @@ class TestEmbedding:
         assert result.actual == {"drift": 1}
 
     @pytest.mark.parametrize("vectors", [((1, 0),), ((math.nan, 1), (1, 1)), ()])
-    def test_vectors_that_are_none_decide_nothing(self, vectors: Any) -> None:
+    def test_invalid_vectors_decide_nothing(self, vectors: Any) -> None:
         result = measure("b", "a", embed=embedding(*vectors), method="embedding")
 
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)

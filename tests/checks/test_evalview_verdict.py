@@ -117,7 +117,7 @@ class TestHallucination:
         )
         assert (result.outcome is Outcome.PASSED) == passes
 
-    def test_what_nobody_knows_fails_nothing(self) -> None:
+    def test_what_is_unknown_fails_nothing(self) -> None:
         result = verdict(scored(80), found("hallucination", Outcome.INCONCLUSIVE))
         assert result.outcome is Outcome.PASSED
 
@@ -218,18 +218,18 @@ class TestTurns:
 
 
 class TestOwnVerdict:
-    def test_a_difference_is_told_with_what_makes_it(self) -> None:
+    def test_a_difference_is_reported_with_what_makes_it(self) -> None:
         result = verdict(found("contains", Outcome.FAILED), scored(80))
         assert result.outcome is Outcome.PASSED
         assert result.actual["kindlm"] == "failed"
         assert 'kindlm\'s own rules it is failed: contains "the contains"' in result.message
 
-    def test_what_nobody_knows_makes_it_errored(self) -> None:
+    def test_what_is_unknown_makes_it_errored(self) -> None:
         result = verdict(scored(None, fallbackScore=100))
         assert result.actual["kindlm"] == "errored"
         assert "it is errored" in result.message
 
-    def test_a_pass_of_its_own_is_told(self) -> None:
+    def test_a_pass_of_its_own_is_reported(self) -> None:
         result = verdict(scored(80), turns=[turn("x", "no")], forbiddenTools=["no"])
         assert result.outcome is Outcome.FAILED
         assert "By kindlm's own rules it passes" in result.message

@@ -72,7 +72,7 @@ class TestOutcome:
         ]
         assert "costs 5 euros" in result.message
 
-    def test_a_confidence_below_the_threshold_passes_and_tells(
+    def test_a_confidence_below_the_threshold_passes_and_is_shown(
         self, evaluate: Evaluate, said: Said
     ) -> None:
         judge = Judge(THREE, verdicts(False, True, True))
@@ -85,7 +85,7 @@ class TestOutcome:
         result = evaluate("hallucination", {"confidenceThreshold": 0.6667}, said(TEXT), judge)
         assert result.outcome is Outcome.FAILED
 
-    def test_what_is_allowed_is_told(self, evaluate: Evaluate, said: Said) -> None:
+    def test_what_is_allowed_is_reported(self, evaluate: Evaluate, said: Said) -> None:
         judge = Judge(THREE, verdicts(False, False, False))
         result = evaluate("hallucination", PARAMS | {"allow": True}, said(TEXT), judge)
         assert result.outcome is Outcome.PASSED
@@ -119,7 +119,7 @@ class TestUnknown:
         judge = Judge(answer, claims())
         assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.PASSED
 
-    def test_verdicts_that_nobody_gave_leave_it_open(self, evaluate: Evaluate, said: Said) -> None:
+    def test_missing_verdicts_leave_it_open(self, evaluate: Evaluate, said: Said) -> None:
         judge = Judge(THREE, DOWN, DOWN)
         result = evaluate("hallucination", PARAMS, said(TEXT), judge)
         assert result.outcome is Outcome.INCONCLUSIVE
@@ -175,7 +175,7 @@ class TestUnknown:
         result = evaluate("hallucination", PARAMS, transcript, judge)
         assert result.outcome is Outcome.INCONCLUSIVE
 
-    def test_two_verdicts_on_one_claim_are_none(self, evaluate: Evaluate, said: Said) -> None:
+    def test_two_verdicts_on_one_claim_do_not_count(self, evaluate: Evaluate, said: Said) -> None:
         twice = {"verdicts": verdicts(True)["verdicts"] * 2}
         judge = Judge(claims("is blue"), twice, verdicts(True))
         assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.PASSED

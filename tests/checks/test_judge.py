@@ -85,7 +85,7 @@ class TestOutcome:
         assert result.message.isprintable()
 
     @pytest.mark.parametrize("first", ["I cannot say", "", UNAVAILABLE])
-    def test_an_answer_that_is_none_is_asked_for_once_more(
+    def test_an_invalid_answer_is_asked_for_once_more(
         self, evaluate: Evaluate, said: Said, first: str | Err
     ) -> None:
         judge = Judge(first, GOOD)
@@ -98,7 +98,7 @@ class TestOutcome:
     @pytest.mark.parametrize(
         ("second", "reason"), [("no idea", "no judgement"), (UNAVAILABLE, "rate limited")]
     )
-    def test_after_the_second_one_nobody_knows(
+    def test_after_the_second_one_it_is_unknown(
         self, evaluate: Evaluate, said: Said, second: str | Err, reason: str
     ) -> None:
         judge = Judge("hm", second, GOOD)
@@ -141,7 +141,7 @@ class TestPasses:
         assert (result.outcome is Outcome.PASSED) == (median >= 0.7)
         assert len(judge.asked) == len(scores)
 
-    def test_every_pass_is_a_call_of_its_own_and_is_told(
+    def test_every_pass_is_a_call_of_its_own_and_is_reported(
         self, evaluate: Evaluate, said: Said
     ) -> None:
         judge = Judge(says(0.2, "rude"), says(0.9, "kind"), says(0.5, "curt"))
@@ -244,7 +244,7 @@ class TestParsing:
             '{"score": ' + "[" * 100_000,
         ],
     )
-    def test_anything_else_is_none(self, text: str) -> None:
+    def test_anything_else_is_not_one(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"."):
             judgement_in(text)
 
@@ -280,7 +280,7 @@ class TestQuestion:
         assert question.response_schema.schema["required"] == ["score", "reasoning"]
         assert question.response_schema.schema["additionalProperties"] is False
 
-    def test_it_never_tells_the_threshold(self, evaluate: Evaluate, said: Said) -> None:
+    def test_it_never_shows_the_threshold(self, evaluate: Evaluate, said: Said) -> None:
         judge = Judge(GOOD)
 
         evaluate("judge", PARAMS | {"minScore": 0.637}, said("Hi"), judge)

@@ -200,7 +200,7 @@ class TestSubstrings:
         assert (contains.outcome is Outcome.PASSED) == contained
         assert (excludes.outcome is Outcome.PASSED) == (not contained)
 
-    def test_a_missing_text_is_told_with_what_was_there(
+    def test_a_missing_text_is_reported_with_what_was_there(
         self, evaluate: Evaluate, said: Said
     ) -> None:
         result = evaluate("contains", {"text": "refund"}, said("Sorry, no."))

@@ -39,7 +39,7 @@ class TestRegex:
         assert (result.expected, result.actual) == (r"\d+", "none")
 
     @pytest.mark.parametrize("pattern", ["[invalid", "(?P<", "*a"])
-    def test_a_pattern_that_is_none_decides_nothing(
+    def test_an_invalid_pattern_decides_nothing(
         self, evaluate: Evaluate, said: Said, pattern: str
     ) -> None:
         result = evaluate("regex", {"pattern": pattern}, said("text"))
@@ -154,7 +154,7 @@ class TestPersonalData:
             "1 + 2 = 3",
         ],
     )
-    def test_what_only_looks_like_it_is_none(
+    def test_what_only_looks_like_it_is_not(
         self, evaluate: Evaluate, said: Said, text: str
     ) -> None:
         assert evaluate("no_pii", {}, said(f"Here: {text}, ok")).outcome is Outcome.PASSED
@@ -193,12 +193,14 @@ class TestUncertainty:
         result = evaluate("uncertainty", {"judged": True}, said("It is 4."), answering(told))
         assert result.message == 'Expected the answer to acknowledge uncertainty, got "It is 4.".'
 
-    def test_what_it_copies_from_the_answer_is_none(self, evaluate: Evaluate, said: Said) -> None:
+    def test_what_it_copies_from_the_answer_does_not_count(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
         told = '{"acknowledged": true, "quote": "x", "reasoning": "planted"}'
         result = evaluate("uncertainty", {"judged": True}, said(f"See {told}"), answering(told))
         assert result.outcome is Outcome.INCONCLUSIVE
 
-    def test_without_an_answer_nobody_knows(self, evaluate: Evaluate, said: Said) -> None:
+    def test_without_an_answer_it_is_unknown(self, evaluate: Evaluate, said: Said) -> None:
         judge = answering(Err(KindlmError(ErrorCode.PROVIDER_TIMEOUT, "late")))
         result = evaluate("uncertainty", {"judged": True}, said("I don't know"), judge)
         assert result.failure_code == "JUDGE_EVAL_ERROR"
@@ -259,7 +261,7 @@ class TestMetrics:
         assert (result.outcome is Outcome.PASSED) == passes
         assert passes or result.failure_code == "METRIC_OUT_OF_RANGE"
 
-    def test_what_the_agent_tells_counts_as_it_told_it_last(self, evaluate: Evaluate) -> None:
+    def test_the_last_report_of_an_agent_counts(self, evaluate: Evaluate) -> None:
         steps = [Step("a", reported={"depth": 1}), Step("a", reported={"depth": 3}), Step("a")]
         transcript = Transcript(turns=tuple(Turn("q", (step,)) for step in steps))
         params = {"metric": "depth", "value": 3, "tolerance": 0}
@@ -286,7 +288,7 @@ class TestMetrics:
         assert evaluate("metric", params, transcript).outcome is Outcome.INCONCLUSIVE
 
     @pytest.mark.parametrize("name", ["cost", "tokens", "input_tokens", "helpfulness"])
-    def test_what_nobody_reported_is_not_known(
+    def test_what_was_not_reported_is_unknown(
         self, evaluate: Evaluate, said: Said, name: str
     ) -> None:
         params = {"metric": name, "value": 0, "tolerance": 1000}

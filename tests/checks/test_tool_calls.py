@@ -174,7 +174,7 @@ def test_a_count_hides_no_other_part_that_failed(
     assert evaluate("tool_called", params, transcript).failure_code is code
 
 
-def test_too_few_calls_are_told_with_the_closest_other_one(
+def test_too_few_calls_are_reported_with_the_closest_other_one(
     evaluate: Evaluate, transcript: Transcript
 ) -> None:
     params = {"tool": "lookup", "argsMatch": {"id": "A1"}, "count": {"min": 2, "max": 4}}
@@ -194,7 +194,9 @@ def test_different_calls_cannot_satisfy_one_expectation_together(
     assert evaluate("tool_called", params, transcript).outcome is Outcome.FAILED
 
 
-def test_every_argument_that_differs_is_told(evaluate: Evaluate, transcript: Transcript) -> None:
+def test_every_argument_that_differs_is_reported(
+    evaluate: Evaluate, transcript: Transcript
+) -> None:
     params = {"tool": "refund", "argsMatch": {"id": "B2", "amount": "49.99", "note": None}}
 
     result = evaluate("tool_called", params, transcript)
@@ -206,7 +208,7 @@ def test_every_argument_that_differs_is_told(evaluate: Evaluate, transcript: Tra
     assert result.actual["arguments"] == {"id": "A1", "amount": 49.99}
 
 
-def test_a_tool_that_was_not_called_is_told_with_those_that_were(
+def test_a_tool_that_was_not_called_is_reported_with_those_that_were(
     evaluate: Evaluate, transcript: Transcript
 ) -> None:
     result = evaluate("tool_called", {"tool": "Lookup"}, transcript)
@@ -225,7 +227,7 @@ def test_malformed_arguments_match_nothing(evaluate: Evaluate, said: Said, used:
         assert "no JSON object" in result.message
 
 
-def test_nobody_knows_whether_malformed_arguments_are_the_forbidden_ones(
+def test_whether_malformed_arguments_are_the_forbidden_ones_is_unknown(
     evaluate: Evaluate, said: Said, used: Used
 ) -> None:
     talk = said("done", used("t", malformed="[1"), used("t", {"id": "A2"}))

@@ -123,7 +123,7 @@ class TestNearestMiss:
         return [(item["kind"], item["entry"], item["call"]) for item in found]
 
     @pytest.mark.parametrize("mode", ["strict", "in-order", "unordered", "superset"])
-    def test_a_call_with_other_arguments_is_told_key_by_key(
+    def test_a_call_with_other_arguments_is_reported_key_by_key(
         self, evaluate: Evaluate, mode: str
     ) -> None:
         wanted = params(mode, "lookup", {"tool": "refund", "argsMatch": {"id": "A1", "sum": 5}})
@@ -154,7 +154,7 @@ class TestNearestMiss:
             (["c", "a", "b"], 0, "too early, expected after call 2"),
         ],
     )
-    def test_a_call_at_another_place_is_told_once(
+    def test_a_call_at_another_place_is_reported_once(
         self, evaluate: Evaluate, mode: str, made: list[str], call: int, word: str
     ) -> None:
         result = evaluate("trajectory", params(mode, "a", "b", "c"), talk(*made))
@@ -193,9 +193,7 @@ class TestNearestMiss:
 
         assert self.differences(result) == expected
 
-    def test_a_call_that_is_none_of_a_subset_is_compared_with_the_closest(
-        self, evaluate: Evaluate
-    ) -> None:
+    def test_a_call_outside_a_subset_is_compared_with_the_closest(self, evaluate: Evaluate) -> None:
         wanted = params("subset", {"tool": "t", "argsMatch": {"id": "A1"}})
 
         result = evaluate("trajectory", wanted, talk(("t", {"id": "B2"})))

@@ -50,7 +50,7 @@ def test_a_check_passes_for_want_of_calls_only_where_calls_would_be_seen(
 
 
 @pytest.mark.parametrize(("kind", "params"), NOTHING_CALLED)
-def test_a_program_is_told_the_line_that_it_prints(
+def test_a_program_is_reported_the_line_that_it_prints(
     evaluate: Evaluate, kind: str, params: dict[str, Any]
 ) -> None:
     message = evaluate(kind, params, replace(SILENT, prints_calls=True)).message
@@ -66,7 +66,7 @@ def test_what_the_suite_says_of_the_agent_counts(
     assert evaluate(kind, params, declared).outcome is Outcome.PASSED
 
 
-def test_a_demanded_call_that_nobody_saw_fails_and_says_that_none_may_be_seen(
+def test_a_demanded_call_that_was_not_seen_fails_and_says_that_calls_may_be_hidden(
     evaluate: Evaluate,
 ) -> None:
     result = evaluate("tool_called", {"tool": "refund"}, SILENT)

@@ -165,7 +165,7 @@ def test_debug_shows_traces_too(kindlm: Any, history: Any, monkeypatch: pytest.M
     assert "Traceback" in kindlm("runs", "--db", history.path).err
 
 
-def test_a_reader_that_leaves_early_is_no_error_to_tell(process: Any) -> None:
+def test_a_reader_that_leaves_early_is_not_an_error(process: Any) -> None:
     started = process("schema")
     started.stdout.close()
     assert started.stderr.read() == b""

@@ -102,11 +102,11 @@ def test_no_history_and_an_empty_one(kindlm: Any, here: Path) -> None:
     assert not (here / "copy.db").exists()
 
 
-def test_a_place_that_can_not_be_written(kindlm: Any, recorded: Any, here: Path) -> None:
+def test_a_place_that_cannot_be_written(kindlm: Any, recorded: Any, here: Path) -> None:
     (here / "file").touch()
     outcome = kindlm("backup", here / "file" / "copy.db", "--db", recorded.path)
     assert outcome.code == 1
-    assert "can not be written" in outcome.err
+    assert "cannot be written" in outcome.err
 
 
 def test_what_killed_backups_left_is_removed_and_what_is_written_stays(

@@ -129,7 +129,7 @@ class TestSet:
             (("broken.json",), "is no JSON report of a run"),
         ],
     )
-    def test_what_can_not_be_one_is_refused(
+    def test_what_cannot_be_one_is_refused(
         self,
         baseline: Any,
         history: Any,
@@ -157,7 +157,7 @@ class TestSet:
 
         assert "tested no suite" in baseline("set").err
 
-    def test_gaps_are_told(self, baseline: Any, history: Any, make: Any) -> None:
+    def test_gaps_are_reported(self, baseline: Any, history: Any, make: Any) -> None:
         writer = history.run("run1")
         tests = [make.planned("greets"), make.planned("waves", selected=False)]
         writer.suite(tests=tests)
@@ -247,7 +247,7 @@ class TestRemove:
         assert baseline("remove", "--suite", "sales").code == 0
         assert listed(baseline) == [("support", None, "run1", True)]
 
-    def test_projects_that_share_a_history_are_told_apart(
+    def test_projects_that_share_a_history_are_distinguished(
         self, baseline: Any, history: Any, make: Any
     ) -> None:
         record(history, make, "run1").finish()
@@ -353,7 +353,7 @@ class TestCompare:
         assert outcome.out.count("regressed, suspected") == 10
         assert "The run as a whole passes less often" in outcome.out
 
-    def test_what_changed_is_told(self, baseline: Any, history: Any, make: Any) -> None:
+    def test_what_changed_is_reported(self, baseline: Any, history: Any, make: Any) -> None:
         record(history, make, "run1").finish()
         record(history, make, "run2", "ynn", output="Go away.").finish()
         baseline("set", "run1")
@@ -475,7 +475,7 @@ class TestCompare:
         assert "Run: kindlm baseline set" in outcome.err
         assert "500" in outcome.err
 
-    def test_a_baseline_that_is_gone_is_told_and_others_are_compared(
+    def test_a_baseline_that_is_gone_is_reported_and_others_are_compared(
         self, baseline: Any, history: Any, make: Any
     ) -> None:
         record(history, make, "run1", suites=("support", "sales")).finish()
@@ -553,7 +553,7 @@ class TestCompare:
         assert greets["newFailureCodes"] == ["CONTAINS_FAILED"]
         assert (waves["change"], waves["after"]) == ("removed", None)
 
-    def test_programs_are_told_of_a_baseline_that_is_gone(
+    def test_programs_are_reported_a_baseline_that_is_gone(
         self, baseline: Any, history: Any, make: Any
     ) -> None:
         record(history, make, "run1").finish()

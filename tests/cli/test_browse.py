@@ -136,7 +136,7 @@ def test_the_history_is_there_to_read(browsing: Browsing) -> None:
     assert '<a href="/-/kindlm/kindlm/execution/k3f9x2ab-2">k3f9x2ab-2</a>' in log
 
 
-def test_an_address_that_is_none_is_told_as_that(browsing: Browsing) -> None:
+def test_an_invalid_address_is_reported_as_such(browsing: Browsing) -> None:
     for path in ("/-/nope", "/-/kindlm/nope", "/nope"):
         assert browsing.client.get(path).status_code == 404
 
@@ -167,7 +167,7 @@ def test_comparisons_are_made_with_the_threshold_of_the_project(browsing: Browsi
     assert "<title>UNCHANGED: " in page
 
 
-def test_pages_of_other_sites_can_not_read_it(browsing: Browsing) -> None:
+def test_pages_of_other_sites_cannot_read_it(browsing: Browsing) -> None:
     for path in (START_PAGE, "/kindlm/runs.json", "/"):
         answer = browsing.client.get(path, headers={"host": "evil.example:8001"})
         assert answer.status_code == 421
@@ -209,7 +209,7 @@ def test_runs_that_are_recorded_meanwhile_appear(browsing: Browsing, served: His
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_when_told_to(recorded: History, how: signal.Signals) -> None:
+def test_it_ends_on_request(recorded: History, how: signal.Signals) -> None:
     browsing = _browse(recorded.path)
     browsing.page(START_PAGE)
     assert browsing.end(how) == 1
@@ -233,10 +233,10 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(kindlm: Any, recorde
         assert isinstance(listen("127.0.0.1", port), Err)
         outcome = kindlm("browse", "--no-open", "--port", str(port), "--db", recorded.path)
     assert (outcome.code, outcome.out) == (1, "")
-    assert f"127.0.0.1:{port} can not be listened on" in outcome.err
+    assert f"127.0.0.1:{port} cannot be listened on" in outcome.err
 
 
-def test_a_host_that_is_none_is_not_a_matter_of_ports(kindlm: Any, recorded: Any) -> None:
+def test_an_invalid_host_is_not_reported_as_a_port(kindlm: Any, recorded: Any) -> None:
     for host in ("nope.invalid", "192.0.2.1"):
         outcome = kindlm("browse", "--no-open", "--host", host, "--db", recorded.path)
         assert outcome.code == 1

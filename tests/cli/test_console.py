@@ -109,7 +109,7 @@ def test_when_colours_are_used(environ: dict[str, str], terminal: bool, expected
         ({"TERM": "dumb"}, True, False),
     ],
 )
-def test_when_somebody_watches(environ: dict[str, str], terminal: bool, expected: bool) -> None:
+def test_when_a_person_watches(environ: dict[str, str], terminal: bool, expected: bool) -> None:
     stream = Terminal() if terminal else io.StringIO()
     assert console.is_interactive(stream, environ) is expected
 

@@ -61,7 +61,7 @@ def test_what_was_said_is_sent_again_with_each_message() -> None:
     assert (found.calls, found.input_tokens, found.output_tokens) == (2, 10 + 30, 20)
 
 
-def test_tools_are_told_of_in_the_input() -> None:
+def test_tools_are_reported_in_the_input() -> None:
     tool = SimulatedTool("lookup", "x" * 400)
     assert estimate(case(tools=(tool,))).input_tokens > 110
 

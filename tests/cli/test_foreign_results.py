@@ -202,7 +202,7 @@ def test_a_golden_trace_finds_the_test_that_is_known(
         ([{"test_case": "x", "trace": {}}], "BASELINE_CORRUPT"),
     ],
 )
-def test_what_can_not_be_read_is_said(kindlm: Any, here: Path, value: Any, code: str) -> None:
+def test_what_cannot_be_read_is_said(kindlm: Any, here: Path, value: Any, code: str) -> None:
     file = written(here, value)
     outcome = kindlm("import", file, "--db", here / "h.db")
     assert outcome.code == 1
@@ -234,7 +234,7 @@ def test_a_baseline_can_be_what_a_history_begins_with(kindlm: Any, here: Path) -
 
 
 @pytest.mark.parametrize("value", [{"some": "thing"}, [], [1], "1", "null", '"text"'])
-def test_a_file_of_nobody_is_refused(kindlm: Any, here: Path, value: Any) -> None:
+def test_a_file_without_an_owner_is_refused(kindlm: Any, here: Path, value: Any) -> None:
     outcome = kindlm("import", written(here, value), "--db", here / "h.db")
     assert outcome.code == 1
     assert "does not say that this file holds events" in outcome.err
@@ -277,7 +277,7 @@ def test_a_name_that_is_no_text_is_refused(kindlm: Any, here: Path, value: Any) 
     outcome = kindlm("import", written(here, value), "--db", here / "h.db")
     assert outcome.code == 1
     assert "itself failed" not in outcome.err
-    assert "can not be read" in outcome.err
+    assert "cannot be read" in outcome.err
 
 
 def test_a_number_of_400_digits_is_imported_as_none(bring_in: Any) -> None:

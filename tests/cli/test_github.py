@@ -165,7 +165,7 @@ def test_the_summary_of_the_job_has_a_report_for_each_run(kindlm: Any, step: Pat
 
 
 @pytest.mark.parametrize("obstacle", ["folder", "full"])
-def test_a_summary_that_can_not_be_written_is_told_and_changes_nothing(
+def test_a_summary_that_cannot_be_written_is_reported_and_changes_nothing(
     kindlm: Any, step: Path, obstacle: str
 ) -> None:
     Path("kindlm.yaml").write_text(SUITE % '"good day"', encoding="utf-8")
@@ -179,7 +179,7 @@ def test_a_summary_that_can_not_be_written_is_told_and_changes_nothing(
     assert step.is_dir() or step.stat().st_size == 1024 * 1024 - 10
 
 
-def test_a_suite_that_can_not_be_loaded_is_annotated(kindlm: Any, step: Path) -> None:
+def test_a_suite_that_cannot_be_loaded_is_annotated(kindlm: Any, step: Path) -> None:
     text = Path("kindlm.yaml").read_text("utf-8")
     Path("broken.yaml").write_text(text.replace("expect:", "expct:"), encoding="utf-8")
     outcome = kindlm("test", "broken.yaml")

@@ -23,7 +23,7 @@ def test_a_new_project_is_valid(kindlm: Any, here: Path, template: str) -> None:
     assert json.loads(outcome.out)["diagnostics"] == []
 
 
-def test_the_next_command_is_told(kindlm: Any) -> None:
+def test_the_next_command_is_reported(kindlm: Any) -> None:
     assert kindlm("init").err.endswith("Next: kindlm test\n")
     assert kindlm("init", "my shop").err.endswith("Next: cd 'my shop' && kindlm test\n")
 
@@ -139,4 +139,4 @@ def test_a_file_in_the_way_is_an_error_with_its_place(kindlm: Any, here: Path) -
     (here / "shop").write_text("a file", "utf-8")
     outcome = kindlm("init", "shop")
     assert outcome.code == 1
-    assert outcome.err.startswith("✗ The project can not be written")
+    assert outcome.err.startswith("✗ The project cannot be written")

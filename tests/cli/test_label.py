@@ -115,7 +115,7 @@ def test_a_name_is_taken_away_also_the_one_it_began_with(
     assert labels() == {"run1": None}
 
 
-def test_which_of_several_runs_a_name_means_is_told(record: Any, label: Any) -> None:
+def test_which_of_several_runs_a_name_means_is_reported(record: Any, label: Any) -> None:
     record("run1", label="v1")
     record("run2")
     record("run3")
@@ -131,7 +131,7 @@ def test_which_of_several_runs_a_name_means_is_told(record: Any, label: Any) -> 
         ("previous", "how other runs are named"),
         ("latest~2", "how other runs are named"),
         ("git:main", "how other runs are named"),
-        (" ", "can not be empty"),
+        (" ", "cannot be empty"),
         ("run2", "the id of a run"),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_name_is_one_line_of_some_length(record: Any, label: Any, labels: Any,
     assert label("aaaa", "x" * 200).code == 0
 
 
-def test_a_name_that_an_id_begins_with_is_told_of(record: Any, label: Any) -> None:
+def test_a_name_that_an_id_begins_with_is_reported(record: Any, label: Any) -> None:
     record("aaaa2222")
     record("bbbb3333")
     told = label("bbbb", "aaaa")

@@ -386,7 +386,9 @@ def test_histories_of_several_machines_become_one(
     assert kindlm("verify", "--db", history.path).code == 0
 
 
-def test_a_run_that_was_resumed_in_two_copies_is_told(kindlm: Any, other: Any, here: Path) -> None:
+def test_a_run_that_was_resumed_in_two_copies_is_reported(
+    kindlm: Any, other: Any, here: Path
+) -> None:
     copy = here / "copy.db"
     kindlm("backup", copy, "--db", other.path)
     for path, reason in ((other.path, "here"), (copy, "there")):
@@ -410,15 +412,15 @@ def test_a_run_that_is_going_on_there_is_left_out(kindlm: Any, other: Any, here:
     assert facts(here / "new.db") == facts(other.path)
 
 
-def test_what_can_not_be_merged_stops_all_of_it(kindlm: Any, other: Any, here: Path) -> None:
+def test_what_cannot_be_merged_stops_all_of_it(kindlm: Any, other: Any, here: Path) -> None:
     newer = here / "newer.db"
     kindlm("backup", newer, "--db", other.path)
     with closing(sqlite3.connect(newer, isolation_level=None)) as db:
         db.execute("PRAGMA user_version = 999")
     bytes_before = newer.read_bytes()
     (here / "text.db").write_text("hello " * 1000)
-    for file, told in ((newer, "Update kindlm"), (here / "text.db", "can not be merged"),
-                       (here / "none.db", "no file"), (here, "can not be merged")):  # fmt: skip
+    for file, told in ((newer, "Update kindlm"), (here / "text.db", "cannot be merged"),
+                       (here / "none.db", "no file"), (here, "cannot be merged")):  # fmt: skip
         outcome = kindlm("merge", other.path, file, "--db", here / "new.db")
         assert outcome.code == 1
         assert told in outcome.err
@@ -484,7 +486,7 @@ def test_an_export_never_takes_the_place_of_the_history(
     (here / "folder").mkdir()
     outcome = kindlm("export", "-o", here / "folder", "--db", other.path)
     assert outcome.code == 1
-    assert "can not be written" in outcome.err
+    assert "cannot be written" in outcome.err
     assert not list(here.glob(".*.part"))
 
 

@@ -139,7 +139,7 @@ def test_older_tables_beside_newer_ones_are_left_alone(kindlm: Any, recorded: An
     assert versions(recorded.path) == left
 
 
-def test_writes_that_are_lost_are_told_before_their_trace_goes(
+def test_writes_that_are_lost_are_reported_before_their_trace_goes(
     kindlm: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_older(recorded.path)

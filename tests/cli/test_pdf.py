@@ -14,7 +14,7 @@ AGENT: dict[str, Any] = {"rules": [{"name": "answer", "when": {}, "reply": {"tex
 
 
 @pytest.mark.parametrize("missing", ["fpdf", "markdown_it"])
-def test_a_missing_extra_is_told_first(
+def test_a_missing_extra_is_reported_first(
     kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test-9f8e7d")

@@ -64,7 +64,7 @@ def test_without_a_terminal_each_test_has_a_line_when_its_repeats_have_ended(
 
 
 @pytest.mark.parametrize(("rate", "sign"), [(0.3, "✓"), (0.5, "✗")])
-def test_a_line_tells_a_test_by_the_rate_that_it_needs(rate: float, sign: str) -> None:
+def test_a_line_names_a_test_with_the_rate_that_it_needs(rate: float, sign: str) -> None:
     case = Case("greets", Prompt("Hi"), targets=("gpt",), repeat=3, pass_rate=rate)
     out = io.StringIO()
     first, *others = make_plan([make_suite(case)])

@@ -107,7 +107,7 @@ def test_a_rebuild_gives_the_same_afterwards(kindlm: Any, recorded: Any) -> None
 
 
 @pytest.mark.parametrize("pattern", [r"jane\.roe@", r"(?i)JANE\.ROE", "@example"])
-def test_by_pattern_whoever_said_it(kindlm: Any, recorded: Any, pattern: str) -> None:
+def test_by_pattern_whatever_its_author(kindlm: Any, recorded: Any, pattern: str) -> None:
     outcome = kindlm("purge", "--matching", pattern, "--yes", "--db", recorded.path)
     assert outcome.code == 0
     assert SECRET.encode() not in on_disk(recorded.path)
@@ -217,7 +217,7 @@ def test_what_stays_in_names_is_said(kindlm: Any, history: Any, make: Any) -> No
     outcome = kindlm("purge", "--matching", "jane", "--yes", "--db", history.path)
     assert outcome.code == 0
     assert "`label` of 1 event run.started in run k3f9x2ab" in outcome.err
-    assert "can not be erased" in outcome.err
+    assert "cannot be erased" in outcome.err
 
 
 def test_where_what_stays_is_part_of_events_is_said(kindlm: Any, recorded: Any, make: Any) -> None:
@@ -342,7 +342,7 @@ def test_an_older_copy_brings_nothing_back(
     assert kindlm("verify", "--db", recorded.path).code == 0
 
 
-def test_a_baseline_among_them_is_told(kindlm: Any, recorded: Any) -> None:
+def test_a_baseline_among_them_is_reported(kindlm: Any, recorded: Any) -> None:
     kindlm("baseline", "set", "aaaa", "--db", recorded.path)
     outcome = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
     assert "Baselines are among them: aaaa2222 of support" in outcome.err

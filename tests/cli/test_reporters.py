@@ -81,7 +81,7 @@ def test_a_label_is_no_name_of_another_run(kindlm, label):
     assert kindlm("init", ".").code == 0
     outcome = kindlm("test", "--label", label)
     assert outcome.code == 1
-    assert "can not be a label" in outcome.err
+    assert "cannot be a label" in outcome.err
     assert not Path(".kindlm/kindlm.db").exists()
 
 

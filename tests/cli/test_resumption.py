@@ -37,7 +37,7 @@ ASKED_FOR = RunOptions(
     compat="evalview",
 )
 NOT_ASKED_FOR_AGAIN = {"fail_fast", "runner"}
-"""The first has to be given anew; runs that have the second can not be resumed by kindlm."""
+"""The first has to be given anew; runs that have the second cannot be resumed by kindlm."""
 
 
 def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: Path) -> None:

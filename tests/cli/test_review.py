@@ -158,7 +158,7 @@ class TestRecording:
             (("latest", "1", "--agreement"), "takes no EXECUTION"),
         ],
     )
-    def test_what_can_not_be_reviewed(
+    def test_what_cannot_be_reviewed(
         self, history: Any, record: Any, review: Any, arguments: tuple[str, ...], words: str
     ) -> None:
         record()
@@ -169,7 +169,7 @@ class TestRecording:
         assert words in outcome.err
         assert list(history.log.read(types=["review.recorded"])) == []
 
-    def test_what_a_stopped_run_never_came_to_can_not_be_reviewed(
+    def test_what_a_stopped_run_never_came_to_cannot_be_reviewed(
         self, history: Any, make: Any, review: Any
     ) -> None:
         writer = history.run("stopped")

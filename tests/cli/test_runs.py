@@ -108,7 +108,7 @@ def test_a_full_disk_is_called_by_its_name(
             assert "permissions" not in outcome.err
 
 
-def test_what_became_of_a_run_is_told(kindlm: Any, history: Any) -> None:
+def test_what_became_of_a_run_is_reported(kindlm: Any, history: Any) -> None:
     history.run("interrup").interrupt()
     history.run("killedrn").leave()
     history.run("runninrn").leave()

@@ -91,7 +91,7 @@ def test_programs_get_all_of_it(runs: Any, record: Any) -> None:
     assert (newer["changes"], older["changes"]) == ([], [])
 
 
-def test_what_changed_is_told_also_of_the_oldest_that_is_listed(runs: Any, record: Any) -> None:
+def test_what_changed_is_reported_also_of_the_oldest_that_is_listed(runs: Any, record: Any) -> None:
     record("run1").finish()
     record("run2", commit="b" * 40, versions={"kindlm": "0.2.0"}).finish()
 
@@ -116,7 +116,7 @@ def test_a_run_that_was_stopped_is_marked(runs: Any, history: Any, make: Any, re
     assert "skipped" in untouched
 
 
-def test_conversations_are_counted_once_and_added_repeats_are_told_apart(
+def test_conversations_are_counted_once_and_added_repeats_are_distinguished(
     runs: Any, record: Any
 ) -> None:
     record("run1", "yyyy").finish()
@@ -139,7 +139,7 @@ def test_what_was_rescored_says_nothing_of_flakiness(runs: Any, record: Any) -> 
     assert "rescored" in runs("-t", "greets").out
 
 
-def test_tests_of_one_name_are_told_apart(runs: Any, record: Any) -> None:
+def test_tests_of_one_name_are_distinguished(runs: Any, record: Any) -> None:
     record("run1").finish()
     record("run2", target="claude").finish()
     record("run3", suite="sales").finish()
@@ -181,7 +181,7 @@ def test_names_reach_the_terminal_harmless(runs: Any, record: Any) -> None:
         (("-t", "greets", "--since", "soon"), "no point in time"),
     ],
 )
-def test_what_can_not_be_shown(
+def test_what_cannot_be_shown(
     runs: Any, record: Any, arguments: tuple[str, ...], words: str
 ) -> None:
     record("run1").finish()

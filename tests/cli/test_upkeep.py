@@ -57,7 +57,7 @@ def test_where_the_file_is_at_fault_the_last_line_says_so(kindlm: Any, recorded:
     assert "something is wrong with the file" in last
 
 
-def test_a_changed_event_is_found_and_its_place_is_told(kindlm: Any, recorded: Any) -> None:
+def test_a_changed_event_is_found_and_its_place_is_reported(kindlm: Any, recorded: Any) -> None:
     with tampering(recorded.path) as connection:
         connection.execute(
             "UPDATE events SET data = replace(data, 'failed', 'passed')"
@@ -89,7 +89,7 @@ def test_one_run_is_checked_against_a_head_that_was_printed(kindlm: Any, recorde
     assert HASH in wrong.out
 
 
-def test_a_run_whose_tables_were_changed_is_told_from_its_events(
+def test_a_run_whose_tables_were_changed_is_reported_from_its_events(
     kindlm: Any, recorded: Any
 ) -> None:
     verify = ("verify", "k3f", "--db", recorded.path)
@@ -164,7 +164,7 @@ def test_a_history_of_a_newer_version_is_refused(kindlm: Any, recorded: Any) -> 
         assert "Update kindlm" in outcome.err
 
 
-def test_a_damaged_file_is_told_as_such(kindlm: Any, recorded: Any) -> None:
+def test_a_damaged_file_is_reported_as_such(kindlm: Any, recorded: Any) -> None:
     recorded.close()
     data = bytearray(recorded.path.read_bytes())
     data[4096:] = b"\xa5" * (len(data) - 4096)
@@ -293,7 +293,7 @@ def test_where_nothing_can_be_read_no_merge_is_advised(
     ("table", "said"),
     [("streams", "not of which run they are"), ("events", "kindlm merge BACKUP.db")],
 )
-def test_what_a_merge_can_not_read_of_a_damaged_history_is_said(
+def test_what_a_merge_cannot_read_of_a_damaged_history_is_said(
     kindlm: Any, recorded: Any, here: Path, table: str, said: str
 ) -> None:
     kindlm("backup", here / "damaged.db", "--db", recorded.path)
@@ -305,17 +305,17 @@ def test_what_a_merge_can_not_read_of_a_damaged_history_is_said(
     assert "kindlm verify" not in outcome.err
 
 
-def test_a_write_ahead_log_that_is_none_is_told(kindlm: Any, recorded: Any) -> None:
+def test_an_invalid_write_ahead_log_is_reported(kindlm: Any, recorded: Any) -> None:
     recorded.close()
     wal = recorded.path.with_name(recorded.path.name + "-wal")
     wal.write_bytes(b"\0" * 64)
     assert kindlm("verify", "--db", recorded.path).code == 0
     wal.write_bytes(b"\x5a" * 4_152)
     verified = kindlm("verify", "--db", recorded.path)
-    assert (verified.code, "kindlm.db-wal can not be read" in verified.out) == (1, True)
+    assert (verified.code, "kindlm.db-wal cannot be read" in verified.out) == (1, True)
     outcome = kindlm("test", "--resume", "--db", recorded.path)
     assert outcome.code == 1
-    assert "kindlm.db-wal can not be read" in " ".join(outcome.err.split())
+    assert "kindlm.db-wal cannot be read" in " ".join(outcome.err.split())
 
 
 def test_a_folder_that_is_made_for_a_history_is_not_committed(kindlm: Any, here: Path) -> None:
@@ -373,7 +373,7 @@ def test_whatever_command_meets_the_damage_it_is_no_fault_of_kindlm(
         ("assertions SET evidence = '{broken'", ("report", "latest", "--format", "json")),
     ],
 )
-def test_what_another_program_wrote_into_a_table_is_told_with_the_way_out(
+def test_what_another_program_wrote_into_a_table_is_reported_with_the_way_out(
     kindlm: Any, recorded: Any, change: str, command: tuple[str, ...]
 ) -> None:
     recorded.close()

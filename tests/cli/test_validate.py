@@ -58,7 +58,9 @@ def test_what_only_looks_like_tests_is_an_error_where_that_is_asked_for(
     assert "Ignored" not in outcome.err
 
 
-def test_a_case_with_a_slip_in_its_keys_is_told_beside_a_good_one(kindlm: Any, here: Path) -> None:
+def test_a_case_with_a_slip_in_its_keys_is_reported_beside_a_good_one(
+    kindlm: Any, here: Path
+) -> None:
     good = (
         "name: {name}\n{input}: {{query: x}}\nexpected: {{}}\nthresholds: {{min_score: 1}}\n"
         "endpoint: http://127.0.0.1:9/\n"
@@ -70,7 +72,7 @@ def test_a_case_with_a_slip_in_its_keys_is_told_beside_a_good_one(kindlm: Any, h
     assert 'Did you mean "input"?\n  tests/b.yaml:2:1' in outcome.err
 
 
-def test_all_problems_of_all_files_are_told(kindlm: Any, here: Path) -> None:
+def test_all_problems_of_all_files_are_reported(kindlm: Any, here: Path) -> None:
     write(here / "tests" / "a.yaml", SUITE.replace("contains", "contians"))
     write(here / "tests" / "b.yaml", SUITE.replace("provider: fake", "provider: fkae"))
     write(here / "tests" / "good.yaml", SUITE.replace("support", "other"))
@@ -83,7 +85,7 @@ def test_all_problems_of_all_files_are_told(kindlm: Any, here: Path) -> None:
     assert "^" in outcome.err
 
 
-def test_warnings_are_told_and_do_not_fail(kindlm: Any, here: Path) -> None:
+def test_warnings_are_reported_and_do_not_fail(kindlm: Any, here: Path) -> None:
     write(here / "kindlm.yaml", SUITE.replace("output: { contains: [hello] }", ""))
     outcome = kindlm("validate")
     assert outcome.code == 0
@@ -101,7 +103,7 @@ def test_only_what_looks_like_tests_is_noted_in_a_folder(kindlm: Any, here: Path
     assert "docker-compose.yaml" not in outcome.err
 
 
-def test_a_suite_in_another_encoding_is_told_its_encoding(kindlm: Any, here: Path) -> None:
+def test_a_suite_in_another_encoding_is_reported_its_encoding(kindlm: Any, here: Path) -> None:
     (here / "kindlm.yaml").write_bytes(SUITE.encode("utf-16"))
     outcome = kindlm("validate", "kindlm.yaml")
     assert outcome.code == 1
@@ -170,7 +172,7 @@ def test_a_secret_in_a_file_is_quoted_nowhere(
 EMBEDDED = SUITE.replace("[hello] }", "[hello] }, baseline: { drift: { method: embedding } }")
 
 
-def test_embeddings_that_nobody_makes_are_told_before_there_is_a_baseline(
+def test_embeddings_without_a_model_are_reported_before_there_is_a_baseline(
     kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KINDLM_EMBEDDING_MODEL", raising=False)
@@ -183,7 +185,7 @@ def test_embeddings_that_nobody_makes_are_told_before_there_is_a_baseline(
 
 
 @pytest.mark.parametrize("by", ["provider", "environment"])
-def test_embeddings_that_somebody_makes_are_fine(kindlm: Any, here: Path, by: str) -> None:
+def test_embeddings_with_a_model_are_fine(kindlm: Any, here: Path, by: str) -> None:
     provider = "providers:\n  ollama: {}\n"
     text = EMBEDDED.replace("providers:\n", provider) if by == "provider" else EMBEDDED
     write(here / "kindlm.yaml", text)
@@ -194,7 +196,7 @@ def test_embeddings_that_somebody_makes_are_fine(kindlm: Any, here: Path, by: st
 
 
 @pytest.mark.parametrize(("value", "warned"), [("s3cr3t", True), ("s3cr3t-and-long", False)])
-def test_a_secret_that_is_too_short_to_be_hidden_is_told_of(
+def test_a_secret_that_is_too_short_to_be_hidden_is_reported(
     kindlm: Any, here: Path, value: str, warned: bool
 ) -> None:
     write(here / "kindlm.yaml", SUITE.replace("{{message}}", "{{env.SHOP_TOKEN}} {{message}}"))

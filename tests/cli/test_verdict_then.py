@@ -92,7 +92,7 @@ def test_where_nothing_changed_nothing_is_said(kindlm: Any, history: Any, record
     assert " then:" not in shown
 
 
-def test_a_gate_that_decides_otherwise_is_told_also_where_the_verdict_is_the_same(
+def test_a_gate_that_decides_otherwise_is_reported_also_where_the_verdict_is_the_same(
     kindlm: Any, history: Any, record: Any
 ) -> None:
     record("run1", told=False, gate=True)

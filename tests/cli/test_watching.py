@@ -231,5 +231,5 @@ def test_what_is_done_once_is_not_done_in_rounds(kindlm, project, command, optio
 
 
 @pytest.mark.parametrize("arguments", [["nothing.yaml"], ["--reporter", "paper"]])
-def test_what_never_can_be_tested_is_told_at_once(kindlm, here, arguments) -> None:
+def test_what_never_can_be_tested_is_reported_at_once(kindlm, here, arguments) -> None:
     assert kindlm("watch", *arguments).code == 1

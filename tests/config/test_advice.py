@@ -59,7 +59,7 @@ EXPECT = "{output: {contains: [hello]}}"
         (("prompt: ask", "prompt: ask\n    conversation: [{user: a, expect: {toolCalls: [{tool: a}]}}]"), "tests[0].conversation[0].expect.toolCalls[0].tool", "unknown_tool"),
     ],
 )  # fmt: skip
-def test_each_suspicion_is_told_alone(
+def test_each_suspicion_is_reported_alone(
     load: Any, minimal: str, change: tuple[str, str], path: str, reason: str
 ) -> None:
     assert change[0] in minimal
@@ -123,7 +123,7 @@ ANTHROPIC = ("{openai:", "{mine: {type: anthropic, baseUrl: 'https://example.com
         ("openai", "{seed: 7}", []),
     ],
 )
-def test_a_seed_that_an_api_has_not_is_told(
+def test_a_seed_that_an_api_has_not_is_reported(
     load: Any, minimal: str, provider: str, params: str, found: Any
 ) -> None:
     model = f"provider: {provider}, model: gpt-4o, params: {params}}}]"
@@ -136,7 +136,7 @@ def test_a_seed_that_an_api_has_not_is_told(
     ("models", "who"),
     [("", '"gpt"'), ("models: [gpt]", '"gpt"'), ("models: [claude]", None), ("models: []", None)],
 )
-def test_a_prefill_that_is_not_sent_is_told(
+def test_a_prefill_that_is_not_sent_is_reported(
     load: Any, minimal: str, models: str, who: str | None
 ) -> None:
     claude = "gpt-4o}, {id: claude, provider: mine, model: claude-sonnet-4-5}]"
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_not_called_unused(load: Any, minimal: str) -> None:
         ("minScore", "100", "1 for 100 %"),
     ],
 )
-def test_a_percentage_is_told_how_to_be_a_share(
+def test_a_percentage_is_reported_how_to_be_a_share(
     load: Any, minimal: str, key: str, value: str, hint: str
 ) -> None:
     judge = f"[hello]}}, judge: [{{criteria: a, model: gpt, {key}: {value}}}]"
@@ -194,7 +194,7 @@ def of_command(minimal: str, command: str) -> str:
         "node --eval 'console.log({{v}})'",
     ],
 )
-def test_a_variable_inside_a_program_is_told(load: Any, minimal: str, command: str) -> None:
+def test_a_variable_inside_a_program_is_reported(load: Any, minimal: str, command: str) -> None:
     text = of_command(minimal, command).replace("w: y", "").replace("{{w}}", "x")
     assert warnings(load(text)) == [("tests[0].command", "run_as_program")]
     (item,) = load(text).diagnostics
@@ -217,6 +217,6 @@ def test_a_variable_that_is_an_argument_is_fine(load: Any, minimal: str, command
     assert warnings(load(of_command(minimal, command))) == []
 
 
-def test_a_variable_inside_a_program_is_told_of_lists(load: Any, minimal: str) -> None:
+def test_a_variable_inside_a_program_is_reported_lists(load: Any, minimal: str) -> None:
     text = of_command(minimal, "X").replace('"X"', "[bash, -c, 'echo {{v}} {{w}}']")
     assert warnings(load(text)) == [("tests[0].command[2]", "run_as_program")]

@@ -211,7 +211,7 @@ def test_an_expectation_knows_its_line(suite: Suite, complete: str) -> None:
         assert text.startswith(begins[item.kind])
 
 
-def test_gates_tell_what_was_written(suite: Suite) -> None:
+def test_gates_show_what_was_written(suite: Suite) -> None:
     assert suite.gates == (
         Gate("passRateMin", 0.9, True),
         Gate("schemaFailuresMax", 0, False),

@@ -47,7 +47,7 @@ def test_a_reference_in_a_circle_is_a_fault(schema: Any) -> None:
         {"const": {"$ref": "#"}},
     ],
 )
-def test_a_reference_for_parts_of_a_value_is_none(schema: Any) -> None:
+def test_a_reference_for_parts_of_a_value_is_not_one(schema: Any) -> None:
     assert schema_fault(schema) is None
 
 

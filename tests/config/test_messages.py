@@ -33,7 +33,7 @@ def lines_of(item: Diagnostic) -> list[str]:
     return [first, f"    {hint}"] if hint else [first]
 
 
-def test_all_errors_of_a_file_are_told_at_once(load: Any) -> None:
+def test_all_errors_of_a_file_are_reported_at_once(load: Any) -> None:
     loaded = load("""\
 kindlm: 1
 project: shop
@@ -94,7 +94,7 @@ defaults: {judgeModel: claude}
 """)
 
 
-def test_a_syntax_error_hides_the_rest_but_is_told_with_its_line(load: Any) -> None:
+def test_a_syntax_error_hides_the_rest_but_is_reported_with_its_line(load: Any) -> None:
     loaded = load("kindlm: 1\nsuite: {name: support\nproject: x\n")
     assert shown(loaded) == snapshot("""\
 
@@ -112,7 +112,7 @@ def test_a_file_that_holds_no_mapping(load: Any, text: str) -> None:
     assert found.error.where.line == 1
 
 
-def test_types_are_told_in_yaml_words(load: Any, minimal: str) -> None:
+def test_types_are_reported_in_yaml_words(load: Any, minimal: str) -> None:
     loaded = load(
         minimal
         + """\
@@ -157,7 +157,7 @@ upload: {apiUrl: cloud}
 """)
 
 
-def test_unions_are_told_by_what_is_there(load: Any, minimal: str) -> None:
+def test_unions_are_reported_by_what_is_there(load: Any, minimal: str) -> None:
     loaded = load(
         minimal
         + """\
@@ -234,7 +234,7 @@ def test_no_credential_stands_in_the_address_of_an_agent_or_a_service(
         assert "lit-PASS1" not in repr(errors)
 
 
-def test_no_credential_stands_in_the_address_that_tells_whether_a_service_is_ready(
+def test_no_credential_stands_in_the_address_that_says_whether_a_service_is_ready(
     load: Any, minimal: str
 ) -> None:
     ready = "'http://u:lit-PASS1@127.0.0.1:{{serve.x.port}}/'"
@@ -305,7 +305,7 @@ tests: [{{name: greets, prompt: ask, vars: {{a: "{value}"}}, expect: {{output: {
 """
 
 
-def test_of_many_variables_without_a_value_the_first_are_told(load: Any) -> None:
+def test_of_many_variables_without_a_value_the_first_are_reported(load: Any) -> None:
     (found,) = load(
         MANY.format(text=" ".join(f"{{{{v{n}}}}}" for n in range(20_000)), value="x")
     ).diagnostics

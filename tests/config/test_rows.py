@@ -101,13 +101,13 @@ def test_a_test_becomes_one_for_each_row(
         ("r.txt", "message\n", 1, '"r.txt" is neither CSV nor JSON Lines'),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_row_is_told_with_its_line(
+def test_what_is_wrong_with_a_row_is_reported_with_its_line(
     load_rows: Any, name: str, content: str, line: int, message: str
 ) -> None:
     assert (name, line, message) in problems(load_rows(name, content))
 
 
-def test_all_faulty_rows_are_told_with_their_text(load_rows: Any) -> None:
+def test_all_faulty_rows_are_reported_with_their_text(load_rows: Any) -> None:
     loaded = load_rows("r.csv", "id,message\na\nb,2\nc,3,4\n")
     assert [line for _, line, _ in problems(loaded)] == [2, 4]
     assert [item.source_line for item in loaded.diagnostics] == ["a", "c,3,4"]
@@ -126,7 +126,7 @@ def test_a_row_without_a_variable_is_named(load_rows: Any) -> None:
     ]
 
 
-def test_a_variable_that_no_row_has_is_told_once(load_rows: Any) -> None:
+def test_a_variable_that_no_row_has_is_reported_once(load_rows: Any) -> None:
     loaded = load_rows("r.csv", "text\nHi\nHo\n")
     [(file, _, message)] = problems(loaded)
     assert (file, message) == (

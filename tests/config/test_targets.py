@@ -271,7 +271,7 @@ def test_a_system_text_that_is_not_sent(load: Any, minimal: str, agent: str, is_
         ("type: openai-assistant", True),
     ],
 )
-def test_tools_that_nobody_asks_for(load: Any, minimal: str, agent: str, takes_tools: bool) -> None:
+def test_tools_without_a_use(load: Any, minimal: str, agent: str, takes_tools: bool) -> None:
     test = "prompt: ask\n    models: [shop]\n    tools: [{name: look, defaultResponse: 1}]"
     agents = f"agents: [{{id: shop, {agent}}}]\n"
     found = warnings(load(minimal.replace("prompt: ask", test) + agents))

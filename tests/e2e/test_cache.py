@@ -38,7 +38,7 @@ def taken(report: dict[str, Any]) -> tuple[int, int]:
     return summary["callsFromHistory"], summary["calls"]
 
 
-def test_what_was_asked_before_is_asked_of_nobody(
+def test_what_was_asked_before_is_not_asked_again(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write_orders(workspace, server, [order("k0", repeat=2), order("k1")])
@@ -62,7 +62,7 @@ def test_what_was_asked_before_is_asked_of_nobody(
     assert taken(workspace.report()) == (0, 6)
 
 
-def test_the_terminal_tells_how_much_is_from_the_history(
+def test_the_terminal_says_how_much_is_from_the_history(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write_orders(workspace, server, 2)

@@ -70,7 +70,7 @@ def test_a_run_that_executed_nothing_does_not_stand_for_its_label(workspace, ser
     )
 
 
-def test_answers_of_another_test_are_not_given_and_that_is_told(workspace, server):
+def test_answers_of_another_test_are_not_given_and_that_is_reported(workspace, server):
     suite(workspace, server.url, DEFAULT)
     workspace.run("test", "--label", "taped")
     workspace.suite(server.url, tests=[a_test(workspace, TAPED, "renamed")])
@@ -83,7 +83,7 @@ def test_answers_of_another_test_are_not_given_and_that_is_told(workspace, serve
     assert "in the test of this name" in response
 
 
-def test_many_empty_cassettes_are_told_in_a_few_words(workspace, server):
+def test_many_empty_cassettes_are_reported_in_a_few_words(workspace, server):
     suite(workspace, server.url, DEFAULT)
     workspace.run("test", "--label", "taped")
     tests = [a_test(workspace, TAPED, f"new {number}") for number in range(7)]

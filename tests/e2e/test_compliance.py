@@ -64,7 +64,7 @@ def test_what_it_says_of_the_system_is_in_the_history(
         (None, '"mine.md" does not exist'),
     ],
 )
-def test_a_template_that_is_none_is_an_error_before_the_run(
+def test_an_invalid_template_is_an_error_before_the_run(
     workspace: Workspace, server: LoopbackServer, template: str | None, said: str
 ) -> None:
     if template is not None:
@@ -109,7 +109,7 @@ def test_suites_whose_names_are_alike_in_files_do_not_overwrite_each_other(
         ("no\0where", "null"),
     ],
 )
-def test_a_folder_that_can_not_be_written_to_loses_no_run(
+def test_a_folder_that_cannot_be_written_to_loses_no_run(
     workspace: Workspace, server: LoopbackServer, folder: str, said: str
 ) -> None:
     (workspace.root / "taken").write_text("a file")
@@ -151,7 +151,7 @@ def test_a_folder_outside_of_the_project_is_refused_before_anything_is_called(
     assert not (workspace.root.parent / "out").exists()
 
 
-def test_a_template_that_fails_is_told_and_changes_no_verdict(
+def test_a_template_that_fails_is_reported_and_changes_no_verdict(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     (workspace.root / "mine.md").write_text("{{ 'x' * 10 ** 10 }}")
@@ -211,7 +211,7 @@ def test_shards_are_compared_with_the_accepted_run_as_one(
     assert "This suite beside it: **UNCHANGED**; 2 as before\n" in told
 
 
-def test_a_pdf_that_can_not_be_written_is_told(
+def test_a_pdf_that_cannot_be_written_is_reported(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     workspace.suite(server.url)

@@ -112,7 +112,7 @@ def test_behaviour_that_changed_in_a_test_that_still_passes(workspace: Any) -> N
     assert workspace.run("diff", "--fail-on", "any").returncode == 0
 
 
-def test_what_changed_in_the_configuration_is_told(workspace: Any) -> None:
+def test_what_changed_in_the_configuration_is_reported(workspace: Any) -> None:
     record(workspace, GOOD)
     record(workspace, GOOD, prompts={"ask": {"system": "Be brief.", "user": "Order {{order}}?"}})
     done = workspace.run("diff")

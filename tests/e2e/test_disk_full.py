@@ -130,7 +130,7 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     # Of what was answered, at most the calls in flight are missing.
     assert report["summary"]["executions"]["passed"] >= len(server.requests) - 4
     resumed = workspace.run("test", "--resume", *where, TMPDIR=str(temporary))
-    assert "can not be resumed yet" not in resumed.stderr
+    assert "cannot be resumed yet" not in resumed.stderr
 
 
 def test_what_is_refused_for_its_size_is_kept_beside_the_database(

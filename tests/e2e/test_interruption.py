@@ -95,7 +95,7 @@ def test_what_is_in_flight_gets_its_grace(
 
 
 @pytest.mark.parametrize("judging", [False, True])
-def test_nobody_waits_for_a_long_retry_after(
+def test_a_long_retry_after_is_not_waited_for(
     workspace: Workspace, server: LoopbackServer, judging: bool
 ) -> None:
     """One waits out its Retry-After, the others for the pace that it has stopped."""

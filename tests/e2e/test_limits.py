@@ -163,7 +163,7 @@ def test_fail_fast_leaves_a_run_that_can_be_finished(
 
 
 @pytest.mark.parametrize("limit", ["gate", "flag"])
-def test_a_limit_that_can_not_be_kept_is_told_before_anything_is_spent(
+def test_a_limit_that_cannot_be_kept_is_reported_before_anything_is_spent(
     workspace: Workspace, server: LoopbackServer, limit: str
 ) -> None:
     gates = {"gates": {"costMaxUsd": 1}} if limit == "gate" else {}

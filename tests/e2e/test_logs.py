@@ -39,7 +39,7 @@ def test_every_line_is_json_with_the_run_and_without_any_text(talkative, key, as
         assert secret not in done.stderr
 
 
-def test_a_call_is_told_with_what_became_of_it(talkative):
+def test_a_call_is_reported_with_what_became_of_it(talkative):
     lines = lines_of(talkative.run("test", KINDLM_LOG="debug").stderr)
     calls = [line for line in lines if line.get("call")]
     assert [line["message"] for line in calls] == [
@@ -90,7 +90,7 @@ def test_standard_output_holds_the_report_alone(talkative):
     assert json.loads(done.stdout)["schemaVersion"] == 1
 
 
-def test_a_level_that_does_not_exist_is_told(talkative):
+def test_a_level_that_does_not_exist_is_reported(talkative):
     done = talkative.run("test", KINDLM_LOG="loud")
     assert "KINDLM_LOG=loud is no level" in done.stderr
 

@@ -117,7 +117,7 @@ def test_a_report_of_5_mb_arrives_whole_through_a_pipe(workspace, name):
         assert whole.count(b"<testcase") >= 60
 
 
-def test_output_that_nobody_reads_ends_the_command_quietly(workspace, server):
+def test_unread_output_ends_the_command_quietly(workspace, server):
     workspace.suite(server.url, tests=many_tests(workspace, 30))
     workspace.run("test", "--quiet")
     reader, writer = os.pipe()

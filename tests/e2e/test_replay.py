@@ -133,7 +133,7 @@ def test_expectations_tools_and_tests_around_a_request_may_change(
         ),
     ],
 )
-def test_a_request_that_was_never_recorded_is_told_with_what_differs(
+def test_a_request_that_was_never_recorded_is_reported_with_what_differs(
     workspace: Workspace, server: LoopbackServer, change: Any, difference: str
 ) -> None:
     tests = [order("k0", judged=False)]
@@ -337,7 +337,7 @@ def test_words_for_runs_do_not_mean_replayed_ones(
     assert workspace.query("SELECT run FROM active_baselines") == [(live,)]
 
 
-def test_what_cannot_be_replayed_is_told(workspace: Workspace, server: LoopbackServer) -> None:
+def test_what_cannot_be_replayed_is_reported(workspace: Workspace, server: LoopbackServer) -> None:
     done = workspace.run("replay")
     assert (done.returncode, done.stdout) == (1, "")
     assert "Nothing is recorded yet" in done.stderr

@@ -172,7 +172,7 @@ def test_a_judge_is_not_asked_again_what_another_rescoring_asked(
     assert asked(server, since) == {("k0", "judge"): 2}
 
 
-def test_a_run_that_was_stopped_is_not_told_as_a_whole(
+def test_a_run_that_was_stopped_is_not_reported_as_a_whole(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     tests = [order("k0", says="nowhere"), order("k1", repeat=3), order("k2")]
@@ -342,7 +342,7 @@ def test_neither_keys_nor_variables_of_what_is_not_called_are_needed(
     assert rescored(workspace, OPENAI_API_KEY="")["run"]["status"] == "passed"
 
 
-def test_who_changed_a_prompt_is_told_that_answers_are_to_the_earlier_one(
+def test_a_changed_prompt_is_reported_since_answers_are_to_the_earlier_one(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write_orders(workspace, server, [order("k0", judged=False), order("k1", judged=False)])
@@ -451,7 +451,7 @@ def test_an_interrupted_run_is_rescored_as_far_as_it_went(
     assert statuses(report) == {"k0": "passed", "k1": "skipped", "k2": "skipped"}
 
 
-def test_what_cannot_be_rescored_is_told(workspace: Workspace, server: LoopbackServer) -> None:
+def test_what_cannot_be_rescored_is_reported(workspace: Workspace, server: LoopbackServer) -> None:
     def told(*arguments: str) -> str:
         done = workspace.run("rescore", *arguments)
         assert done.returncode == 1

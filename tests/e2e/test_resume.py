@@ -223,7 +223,7 @@ def test_a_run_of_another_project_is_not_resumed_here(
     process = workspace.start("test", "--db", str(workspace.database), "--resume", cwd=elsewhere)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "can not be resumed here" in stderr
+    assert "cannot be resumed here" in stderr
     assert "Go to the project that it began in" in stderr
 
 
@@ -262,7 +262,7 @@ def finished(
         (("--max-time", "inf"), "no limit"),
     ],
 )
-def test_what_can_not_be_resumed_is_told_and_calls_nobody(
+def test_what_cannot_be_resumed_is_reported_and_makes_no_call(
     finished: tuple[Workspace, LoopbackServer], arguments: tuple[str, ...], message: str
 ) -> None:
     workspace, server = finished
@@ -283,7 +283,7 @@ def test_a_finished_run_is_not_resumed(finished: tuple[Workspace, LoopbackServer
     assert f"kindlm show {run}" in done.stderr
 
 
-def test_of_two_who_resume_a_run_one_is_told_who_has_it(
+def test_of_two_that_resume_a_run_one_learns_who_has_it(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write_orders(workspace, server)
@@ -381,7 +381,7 @@ def second_suite(workspace: Workspace, server: LoopbackServer, name: str, **chan
     return path
 
 
-def test_a_suite_that_is_mended_runs_when_its_run_is_resumed(
+def test_a_suite_that_is_fixed_runs_when_its_run_is_resumed(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     """The first of three files has an error: the others must keep their numbers."""
@@ -439,7 +439,7 @@ def test_a_program_that_could_not_start_then_can_start_now(
 
 
 @pytest.mark.parametrize("missing", ["program", "key"])
-def test_a_run_whose_suite_can_not_go_on_stays_open(
+def test_a_run_whose_suite_cannot_go_on_stays_open(
     workspace: Workspace, server: LoopbackServer, missing: str
 ) -> None:
     program = workspace.root / "program.py"

@@ -46,7 +46,7 @@ BROKEN = {
             ("contains", 15, f'Expected the output to contain "{told}", {SAID}'),
             ("tool_called", 15, NO_LOOK),
         ]
-        for order, told in [("A-17", "Friday"), ("B-42", "Tuesday"), ("Z-99", "can not find")]
+        for order, told in [("A-17", "Friday"), ("B-42", "Tuesday"), ("Z-99", "cannot find")]
     },
     "tests/test_program.py::test_asks_first": [
         ("tool_called", 11, NO_LOOK),

@@ -21,7 +21,7 @@ def write(workspace: Workspace, server: LoopbackServer) -> None:
     write_orders(workspace, server, [order(f"k{n}", judged=False) for n in range(5)])
 
 
-def test_shards_of_a_group_run_every_test_once_and_tell_which_are_missing(
+def test_shards_of_a_group_run_every_test_once_and_show_which_are_missing(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write(workspace, server)

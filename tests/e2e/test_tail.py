@@ -43,7 +43,7 @@ def test_lines_appear_while_the_run_goes_on_until_it_ends(
     assert tail.returncode == 1
 
 
-def test_a_run_that_has_ended_is_told_with_its_verdict(
+def test_a_run_that_has_ended_is_reported_with_its_verdict(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write_orders(workspace, server, 2)

@@ -46,7 +46,7 @@ def told(process: subprocess.Popen[str], beginning: str) -> list[str]:
     return lines
 
 
-def test_files_are_broken_and_mended_until_ctrl_c(project: Workspace) -> None:
+def test_files_are_broken_and_fixed_until_ctrl_c(project: Workspace) -> None:
     with project.start("test", "--watch", "--reporter", "json") as watch:
         assert "Round 1 passed.\n" in told(watch, "Waiting for changes to 2 files")
 

@@ -145,7 +145,7 @@ TOOL = SimulatedTool("get_weather", default={"sky": "blue"}, has_default=True)
 
 
 class TestSimulatedTools:
-    def test_without_any_there_is_nobody_to_answer(self, talk):
+    def test_without_any_there_is_no_agent_to_answer(self, talk):
         _, agent = talk(says("ok"))
         assert agent.requests[0].answer_tool is None
 

@@ -65,7 +65,7 @@ def test_without_a_limit_nothing_is_used_up() -> None:
     assert budget.limit_exceeded(0) is None
 
 
-def test_a_model_without_a_price_is_told_once_where_there_is_a_limit() -> None:
+def test_a_model_without_a_price_is_reported_once_where_there_is_a_limit() -> None:
     told: list[str] = []
     budget = Budget({0: 1.0}, unpriced=told.append)
     for ordinal, model in [(0, "new"), (0, "new"), (1, "other"), (0, "newer")]:

@@ -189,7 +189,7 @@ def test_retries_end_with_the_last_error(bench, make):
     assert "retry_in_ms" not in bench.events("provider.failed")[-1].data
 
 
-def test_what_can_not_go_better_is_not_tried_again(bench, make):
+def test_what_cannot_go_better_is_not_tried_again(bench, make):
     bench.queue(make.failure(ErrorCode.PROVIDER_AUTH_ERROR, retryable=False))
     bench.execute(make.case())
     assert len(bench.client.requests) == 1
@@ -205,7 +205,7 @@ def test_a_crash_of_our_own_marks_the_execution_and_keeps_the_trace(bench, make)
 
 
 @pytest.mark.parametrize("port", ["transcripts", "answers"])
-def test_a_record_that_can_not_be_read_marks_its_execution_alone(bench, make, monkeypatch, port):
+def test_a_record_that_cannot_be_read_marks_its_execution_alone(bench, make, monkeypatch, port):
     nothing = SimpleNamespace(agent=lambda: None, answer=lambda asked: None)
 
     def read(execution):
@@ -335,8 +335,8 @@ class TestJudge:
         sent = [request.messages[-1].text for request in bench.client.requests[1:]]
         assert sent[0] != sent[1]
 
-    def test_a_judge_that_can_not_be_understood_makes_the_execution_errored(self, bench, make):
-        finished = self.judged(bench, make, make.reply("I can not say"))
+    def test_a_judge_that_cannot_be_understood_makes_the_execution_errored(self, bench, make):
+        finished = self.judged(bench, make, make.reply("I cannot say"))
         assert finished.status is Status.ERRORED
         (event,) = bench.events("assertion.evaluated")
         assert event.data["gen_ai.evaluation.score.label"] == "inconclusive"

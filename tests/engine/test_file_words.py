@@ -34,7 +34,9 @@ OF_KINDLM_YAML = re.compile(r"[a-z]+[A-Z]|`endpoint`|defaults\.|providers\.|kind
 
 @pytest.mark.parametrize("front_end", ["scenario", "generation"])
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: error.message)
-def test_scenarios_are_told_of_what_kindlm_toml_has(error: KindlmError, front_end: str) -> None:
+def test_scenarios_get_messages_about_keys_of_kindlm_toml(
+    error: KindlmError, front_end: str
+) -> None:
     found = in_words_of(make_suite(front_end=front_end), error)
     assert found is not None
     shown = re.sub(r"[A-Z]\w*AI|EvalView", "", f"{found.hint} {found.message}")
@@ -42,11 +44,11 @@ def test_scenarios_are_told_of_what_kindlm_toml_has(error: KindlmError, front_en
     assert found.hint is None or len(found.hint) > 10
 
 
-def test_suites_are_told_of_what_kindlm_yaml_has() -> None:
+def test_suites_get_messages_about_keys_of_kindlm_yaml() -> None:
     assert [in_words_of(make_suite(), error) for error in FAILURES] == FAILURES
 
 
-def test_a_generation_is_not_told_of_options_that_it_lacks() -> None:
+def test_a_generation_is_not_reported_of_options_that_it_lacks() -> None:
     generation = make_suite(front_end="generation")
     told = [in_words_of(generation, error) for error in FAILURES]
     assert not any("--concurrency" in (each.hint or "") for each in told if each)

@@ -123,7 +123,7 @@ def test_who_waits_to_try_again_is_cut_off_when_the_money_is_spent(bench, make):
 
 
 @pytest.mark.parametrize("retry_after", [None, 30.0])
-def test_nobody_who_waits_gets_a_grace(bench, make, retry_after):
+def test_waiting_executions_get_no_grace(bench, make, retry_after):
     code = ErrorCode.PROVIDER_RATE_LIMIT if retry_after else ErrorCode.PROVIDER_NETWORK_ERROR
     bench.queue(make.failure(code, retryable=True, retry_after=retry_after))
     bench.clock.sleeps_for_ever = True

@@ -314,7 +314,7 @@ def test_a_fixed_limit_is_reached_again_after_early_refusals(refuses, latency_s)
     assert server.good(60, 120) >= 110
 
 
-def test_a_fixed_limit_that_nobody_reaches_does_not_fall_for_calls_it_held_back():
+def test_a_fixed_limit_that_is_not_reached_does_not_fall_for_calls_it_held_back():
     server = Server(None, 0.03, overloaded=0.3, names_s=1.0, unevenly=0.5)
     drive(server, most=8, minutes=6, max_rpm=120)
     assert server.good(0, 360) >= 100
@@ -360,7 +360,7 @@ def test_calls_that_failed_otherwise_decide_nothing_while_a_refusal_is_doubted()
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_long_pause_is_told_at_once_whichever_call_learns_of_it(number):
+def test_a_long_pause_is_reported_at_once_whichever_call_learns_of_it(number):
     changes: list[ProviderPaced] = []
 
     async def main() -> None:
@@ -379,7 +379,7 @@ def test_a_long_pause_is_told_at_once_whichever_call_learns_of_it(number):
     assert (changes[-1].reason, changes[-1].pause_s) == ("refused", 3600.0)
 
 
-def test_a_long_pause_of_a_known_rate_is_told_at_once():
+def test_a_long_pause_of_a_known_rate_is_reported_at_once():
     changes: list[ProviderPaced] = []
     server = Server(TokenBucket(60, 3), 0.1)
 
@@ -540,7 +540,7 @@ def test_the_last_of_a_quota_is_spread():
     assert run_at_once(main()) == pytest.approx(4.0)
 
 
-def test_used_up_tokens_are_waited_for_and_told():
+def test_used_up_tokens_are_waited_for_and_reported():
     changes: list[ProviderPaced] = []
 
     async def main() -> float:
@@ -561,7 +561,7 @@ def test_a_quota_that_says_nothing_of_time_holds_nothing_up():
     assert run_at_once(main()) == 0.0
 
 
-def test_turns_are_taken_in_order_whoever_gives_up():
+def test_turns_are_taken_in_order_even_if_one_gives_up():
     async def main() -> list[int]:
         pace = Pace("p", LoopClock(), lambda _: None, max_rpm=60, most=10)
         order: list[int] = []
@@ -580,7 +580,7 @@ def test_turns_are_taken_in_order_whoever_gives_up():
     assert run_at_once(main()) == [0, 1, 3, 5]
 
 
-def test_a_turn_at_once_overtakes_nobody_who_waits():
+def test_a_turn_at_once_overtakes_no_waiting_call():
     """Two calls end together, three wait: when the first of them has started, one place is free."""
 
     async def main() -> list[str]:

@@ -151,7 +151,7 @@ def test_the_next_suite_begins_while_the_last_test_of_one_goes_on() -> None:
     asyncio.run(whole())
 
 
-def test_a_provider_that_allows_nothing_now_holds_up_nobody_else() -> None:
+def test_a_provider_that_allows_nothing_now_holds_up_no_other() -> None:
     async def whole() -> None:
         slow = suite("a", 8, concurrency=2, provider="slow")
         quick = suite("b", 8, concurrency=2, provider="quick")
@@ -170,7 +170,7 @@ def test_a_provider_that_allows_nothing_now_holds_up_nobody_else() -> None:
     asyncio.run(whole())
 
 
-def test_a_command_needs_nobody_s_leave() -> None:
+def test_a_command_needs_no_permission() -> None:
     async def whole() -> None:
         asking = suite("a", 2)
         command = Command(("true",), "/")
@@ -192,7 +192,7 @@ def test_a_command_needs_nobody_s_leave() -> None:
     asyncio.run(whole())
 
 
-def test_tests_that_call_nobody_wait_for_no_turn() -> None:
+def test_tests_without_calls_wait_for_no_turn() -> None:
     async def whole() -> None:
         skipped = suite("a", 3, skip=True)
         hall = Hall(make_plan([skipped]))

@@ -102,7 +102,7 @@ def test_a_stop_that_comes_with_the_last_execution_leaves_the_run_complete(bench
     assert asyncio.run(stopped())
 
 
-def test_a_provider_that_wants_to_be_left_alone_for_long_is_told_of(bench, make):
+def test_a_provider_that_wants_to_be_left_alone_for_long_is_reported(bench, make):
     limit = ErrorCode.PROVIDER_RATE_LIMIT
     bench.queue(make.failure(limit, retryable=True, retry_after=60.0), make.reply("fine"))
     asyncio.run(bench.run([make.suite(make.case(repeat=1))]))

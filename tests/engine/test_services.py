@@ -99,7 +99,7 @@ def test_a_service_that_ignores_the_polite_signal_is_ended_too(tmp_path, monkeyp
     assert_ended(start([service(tmp_path, source)], body))
 
 
-def test_a_service_that_can_not_bind_is_started_again_on_another_port(tmp_path):
+def test_a_service_that_cannot_bind_is_started_again_on_another_port(tmp_path):
     source = (
         "import os, pathlib, sys, time\n"
         "tries = pathlib.Path('tries')\n"
@@ -158,7 +158,7 @@ def test_python_means_the_interpreter_that_runs_kindlm(tmp_path):
     assert isinstance(start([wanted]), Ok)
 
 
-def test_a_service_that_ends_while_it_is_needed_is_told_of_with_its_last_words(tmp_path):
+def test_a_service_that_ends_while_it_is_needed_is_reported_with_its_last_words(tmp_path):
     ended = []
 
     async def body(ports):
@@ -180,7 +180,7 @@ def test_a_service_that_ends_while_it_is_needed_is_told_of_with_its_last_words(t
     assert error.hint == "It said: out of memory"
 
 
-def test_a_service_that_is_ended_with_the_run_is_not_told_of(tmp_path):
+def test_a_service_that_is_ended_with_the_run_is_not_reported_of(tmp_path):
     ended = []
 
     async def body(ports):

@@ -73,12 +73,12 @@ def test_other_yaml_is_passed_over_in_a_folder(tmp_path: Path, text: str) -> Non
         '"turns": []\n"expect": {}\n',
     ],
 )
-def test_what_looks_like_tests_and_is_none_is_told(tmp_path: Path, text: str) -> None:
+def test_what_looks_like_tests_but_is_not_is_reported(tmp_path: Path, text: str) -> None:
     other = write(tmp_path / "other.yaml", text)
     assert held(tmp_path) == Discovery((), (other,))
 
 
-def test_a_case_without_thresholds_is_none_to_be_passed_over(tmp_path: Path) -> None:
+def test_a_case_without_thresholds_is_not_skipped(tmp_path: Path) -> None:
     text = "name: capital\ninput: {query: x}\nexpected: {tools: [search]}\n"
     write(tmp_path / "case.yaml", text)
     assert names(tmp_path) == ["case.yaml"]
@@ -196,7 +196,7 @@ def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, te
         ("a.toml", "name = 'a'\n[expected]\n"),
     ],
 )
-def test_what_is_nearly_a_case_is_one_so_that_its_error_is_told(
+def test_what_is_nearly_a_case_is_one_so_that_its_error_is_reported(
     tmp_path: Path, name: str, text: str
 ) -> None:
     file = write(tmp_path / name, text)
@@ -240,7 +240,7 @@ def test_what_has_a_name_is_no_case_for_that(tmp_path: Path, name: str, text: st
         (".evalview.toml", "input.query = 'x'\nthresholds.min_score = 1\n"),
     ],
 )
-def test_what_is_no_case_of_evalview_is_none(tmp_path: Path, name: str, text: str) -> None:
+def test_what_is_no_case_of_evalview_is_ignored(tmp_path: Path, name: str, text: str) -> None:
     write(tmp_path / name, text)
     assert held(tmp_path).found == ()
 
@@ -278,7 +278,7 @@ def test_scenarios_are_known_by_their_turns_or_their_import(
         '{"name": "x", "turn": [{"says": "hi"}]}',
     ],
 )
-def test_what_is_nearly_a_scenario_is_one_so_that_its_error_is_told(
+def test_what_is_nearly_a_scenario_is_one_so_that_its_error_is_reported(
     tmp_path: Path, text: str
 ) -> None:
     file = write(tmp_path / "a.yaml", text)
@@ -299,7 +299,7 @@ def test_what_is_nearly_a_scenario_is_one_so_that_its_error_is_told(
         ("a.toml", "[[turns]]\nsays = 'hi'\n"),
     ],
 )
-def test_what_is_no_scenario_is_none(tmp_path: Path, name: str, text: str) -> None:
+def test_what_is_no_scenario_is_ignored(tmp_path: Path, name: str, text: str) -> None:
     write(tmp_path / name, text)
     assert held(tmp_path).found == ()
 

@@ -195,14 +195,14 @@ def test_the_system_prompt_is_read(project: Project) -> None:
     ("options", "said"),
     [
         (("--categories", "hapy"), 'Did you mean "happy"?'),
-        (("--system-prompt", "none.txt"), "can not be read"),
+        (("--system-prompt", "none.txt"), "cannot be read"),
         (("--provider", "openai"), "--model"),
         (("--output", ""), "names no folder"),
         (("--provider", "antropic", "--model", "m"), 'Did you mean "anthropic"?'),
         (("--agent", "http://user:secret-word@127.0.0.1/"), "holds a secret"),
     ],
 )
-def test_what_can_not_be_meant_is_told_before_anything_is_called(
+def test_what_cannot_be_meant_is_reported_before_anything_is_called(
     project: Project, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
 ) -> None:
     assert generate(*options) == 1
@@ -220,7 +220,7 @@ def test_a_url_with_a_key_in_its_path_gets_into_no_file(
 
 
 @pytest.mark.parametrize("kind", ["file", "under a file", "too long", "dangling link", "no folder"])
-def test_a_folder_that_can_not_be_written_is_told_before_anything_is_called(
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_called(
     project: Project, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     project.write("file", "mine")
@@ -234,13 +234,13 @@ def test_a_folder_that_can_not_be_written_is_told_before_anything_is_called(
     }[kind]
     assert generate("--output", folder) == 1
     told = " ".join(capsys.readouterr().err.split())
-    assert "The tests can not be written" in told
+    assert "The tests cannot be written" in told
     assert "--output DIR" in told
     assert project.agent.requests == project.agent.questions == []
     assert (project.root / "file").read_text("utf-8") == "mine"
 
 
-def test_a_key_that_is_missing_is_told_before_anything_is_called(
+def test_a_key_that_is_missing_is_reported_before_anything_is_called(
     project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toml = project.root / "kindlm.toml"
@@ -252,7 +252,7 @@ def test_a_key_that_is_missing_is_told_before_anything_is_called(
     assert not (project.root / "tests").exists()
 
 
-def test_what_takes_long_is_told_when_it_begins(
+def test_what_takes_long_is_reported_when_it_begins(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begun: list[str] = []
@@ -268,7 +268,7 @@ def test_what_takes_long_is_told_when_it_begins(
     assert told.index("Asking judge-1 what") < told.index("Planning 1 test with judge-1…")
 
 
-def test_the_command_that_is_told_is_none_with_an_option(
+def test_the_suggested_command_has_no_such_option(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert generate("--output", "-dash", "--count", "1") == 0
@@ -303,7 +303,7 @@ def test_an_agent_that_does_not_answer_ends_it_before_a_model_is_paid(
         ({"scenarios": []}, "held no scenario"),
     ],
 )
-def test_a_plan_that_is_none_writes_nothing(
+def test_an_invalid_plan_writes_nothing(
     project: Project, capsys: pytest.CaptureFixture[str], answer: object, said: str
 ) -> None:
     project.agent.judge = lambda data: (
@@ -497,7 +497,7 @@ def test_what_was_planned_is_kept_when_the_next_part_is_lost(
     assert len(written()) == 14
 
 
-def test_an_entry_that_is_none_is_left_out_and_the_rest_is_kept(
+def test_an_invalid_entry_is_left_out_and_the_rest_is_kept(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = {"scenarios": [None, "text", 5, [], *RECORDED["plan"]["scenarios"]]}
@@ -514,10 +514,10 @@ def test_an_entry_that_is_none_is_left_out_and_the_rest_is_kept(
     [
         ("length", None, "it was cut off at the limit of its tokens", 1),
         ("content_filter", None, "it was refused, or withheld by a filter", 2),
-        ("stop", "I can not help with that.", "it was refused, or withheld by a filter", 2),
+        ("stop", "I cannot help with that.", "it was refused, or withheld by a filter", 2),
     ],
 )
-def test_an_answer_that_was_ended_early_is_told_as_such(
+def test_an_answer_that_was_ended_early_is_reported_as_such(
     project: Project,
     capsys: pytest.CaptureFixture[str],
     ending: str,

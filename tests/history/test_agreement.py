@@ -62,7 +62,7 @@ def test_the_confusion_table_of_a_judge() -> None:
     assert len(found.disagreements) == 5
 
 
-def test_most_people_decide_and_where_they_are_divided_nobody_does() -> None:
+def test_the_majority_decides_and_a_tie_decides_nothing() -> None:
     found = compare_reviews(
         [reviewed("yny", judged(True)), reviewed("nny", judged(True)), reviewed("yn", judged(True))]
     )
@@ -72,7 +72,7 @@ def test_most_people_decide_and_where_they_are_divided_nobody_does() -> None:
     assert found.people == ("person0", "person1", "person2")
 
 
-def test_what_only_checks_failed_tells_nothing_of_a_judge_that_passes_it() -> None:
+def test_what_only_checks_failed_says_nothing_of_a_judge_that_passes_it() -> None:
     found = compare_reviews(
         [
             reviewed("n", judged(True), checks_failed=True),
@@ -89,7 +89,7 @@ def test_what_only_checks_failed_tells_nothing_of_a_judge_that_passes_it() -> No
     assert cells(found.verdicts) == (0, 0, 1, 2)
 
 
-def test_criteria_are_told_apart() -> None:
+def test_criteria_are_distinguished() -> None:
     found = compare_reviews(
         [
             reviewed("n", judged(True, "Is kind"), judged(False, "Is short")),
@@ -103,7 +103,7 @@ def test_criteria_are_told_apart() -> None:
     assert cells(judge) == (1, 0, 0, 1)
 
 
-def test_judges_are_told_apart() -> None:
+def test_judges_are_distinguished() -> None:
     found = compare_reviews([reviewed("y", judged(True)), reviewed("y", judged(True, judge=None))])
     assert [(one.judge, cells(one)) for one in found.judges] == [
         ("", (1, 0, 0, 0)),

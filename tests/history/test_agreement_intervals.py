@@ -57,7 +57,7 @@ def test_the_level_holds(kappa: float, rate: float, n: int) -> None:
     assert too_high / drawn < 0.045, "a judge is not trusted that should not be"
 
 
-def test_as_many_reviews_more_as_are_needed_tell() -> None:
+def test_as_many_more_reviews_as_are_needed_decide() -> None:
     few = Agreement(18, 2, 1, 9)
     assert few.needed
     assert few.needed < 60
@@ -67,5 +67,5 @@ def test_as_many_reviews_more_as_are_needed_tell() -> None:
     assert as_many_thrice_over.needed == 0
 
 
-def test_a_judge_that_is_as_good_as_the_limit_never_tells() -> None:
+def test_a_judge_as_good_as_the_limit_is_never_reported() -> None:
     assert Agreement(40, 10, 10, 40).needed is None

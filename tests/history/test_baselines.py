@@ -77,7 +77,7 @@ class TestWhichRun:
             assert unlabelled is not None
             assert unlabelled.run == "other"
 
-    def test_one_that_was_removed_is_none(self, recorded: Any) -> None:
+    def test_one_that_was_removed_is_not_one(self, recorded: Any) -> None:
         set_baseline(recorded, "run1")
         remove_baseline(recorded)
 

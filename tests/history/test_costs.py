@@ -45,7 +45,7 @@ def test_judges_and_earlier_attempts_count_everywhere(judged: Any, history: Any)
         (Paid(0.0, 0.25), "$0.25 (agents $0, judges $0.25)"),
     ],
 )
-def test_agents_and_judges_are_told_apart(paid: Paid, told: str) -> None:
+def test_agents_and_judges_are_distinguished(paid: Paid, told: str) -> None:
     assert cost(paid) == told
 
 

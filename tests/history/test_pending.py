@@ -35,14 +35,14 @@ def test_it_is_counted_apart(half_way: Any) -> None:
     assert trend.points[0].test.counts == StatusCounts(pending=1)
 
 
-def test_a_run_that_goes_on_tells_what_runs_and_what_waits(half_way: Any, history: Any) -> None:
+def test_a_run_that_goes_on_says_what_runs_and_what_waits(half_way: Any, history: Any) -> None:
     with StreamLock(history.path, "run/abc11111"):
         totals = dict(totals_of(history.view("abc11111")))
     assert totals["tests"] == "3: 1 passed, 2 pending"
     assert totals["executions"] == "4: 1 passed, 1 running, 2 pending"
 
 
-def test_of_a_run_that_nobody_is_at_it_was_not_run(half_way: Any) -> None:
+def test_of_a_run_without_a_process_it_was_not_run(half_way: Any) -> None:
     totals = dict(totals_of(half_way))
     assert totals["tests"] == "3: 1 passed, 2 not run"
     assert totals["executions"] == "4: 1 passed, 3 not run"

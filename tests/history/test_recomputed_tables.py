@@ -71,14 +71,14 @@ def test_rows_of_another_run_do_not_matter(history: Any, run: Any) -> None:
     assert len(changed_tables(history.path, [run.id, "other000"])) == 1
 
 
-def test_text_that_is_no_text_is_told_and_not_raised(history: Any, run: Any) -> None:
+def test_text_that_is_no_text_is_reported_and_not_raised(history: Any, run: Any) -> None:
     with closing(sqlite3.connect(history.path)) as db, db:
         db.execute("UPDATE runs SET label = CAST(x'ff' AS TEXT)")
     (said,) = changed_tables(history.path, [run.id])
-    assert said.startswith("the tables of run k3f9x2ab can not be compared")
+    assert said.startswith("the tables of run k3f9x2ab cannot be compared")
 
 
-def test_tables_that_are_outdated_are_told_as_that(history: Any, run: Any) -> None:
+def test_tables_that_are_outdated_are_reported_as_that(history: Any, run: Any) -> None:
     with closing(sqlite3.connect(history.path)) as db, db:
         db.execute("UPDATE projections SET version = 1 WHERE name = 'executions'")
     (said,) = changed_tables(history.path, [run.id])

@@ -75,7 +75,7 @@ def test_one_score_says_nothing_of_the_spread() -> None:
     assert scores.broken == ()
 
 
-def test_limits_of_scores_that_nobody_gave_do_not_hold() -> None:
+def test_limits_of_missing_scores_do_not_hold() -> None:
     (said,) = LimitedScores(ScoreLimits(min_mean=0.0), ()).broken
     assert "No repeat has a weighted score" in said
 
@@ -107,7 +107,7 @@ def test_a_drop_of_the_mean_weighted_score_may_be_a_regression(history: Any, mak
     assert test.evidence.change.value == "regressed"
 
 
-def test_the_mean_weighted_score_is_told_over_time(history: Any, make: Any) -> None:
+def test_the_mean_weighted_score_is_reported_over_time(history: Any, make: Any) -> None:
     recorded(history, make, ScoreLimits(), [0.9, 0.7], "aaaaaaaa")
     trend = read_trend(history.reader(), Identity("shop", "support", "greets", "gpt"), limit=9)
     assert trend.points[0].weighted == pytest.approx(0.8)

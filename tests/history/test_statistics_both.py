@@ -109,7 +109,7 @@ def test_repeating_both_sides_finds_what_repeats_of_one_side_can_not() -> None:
     assert sum(both) / 30 > 0.7
 
 
-def test_the_chance_that_is_told_is_a_lower_bound() -> None:
+def test_the_chance_that_is_reported_is_a_lower_bound() -> None:
     tests = {i: _pair(9, 6, 10) for i in range(5)}
     alone, both = (chance_to_settle(tests, range(5), both=sides) for sides in (False, True))
     assert alone < 0.3

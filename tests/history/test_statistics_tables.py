@@ -105,5 +105,5 @@ def test_many_scores_still_give_an_answer() -> None:
     assert score_drop(before, after).value < 0.001
 
 
-def test_no_scores_tell_nothing() -> None:
+def test_no_scores_say_nothing() -> None:
     assert score_drop([], [0.5]).value == 1.0

@@ -97,7 +97,7 @@ def suite_skipped() -> SuiteSkipped:
     )
 
 
-def test_a_suite_that_is_told_of_again_is_what_was_told_last(log: EventLog) -> None:
+def test_a_suite_that_is_reported_again_is_what_was_told_last(log: EventLog) -> None:
     record(log, suite_started("a", "b", gates=("passRateMin", "costMaxUsd")))
     record(log, suite_started("b", "c", gates=("passRateMin",)))
     assert rows(log, "SELECT test, ordinal FROM planned_tests ORDER BY ordinal") == [
@@ -112,7 +112,7 @@ def test_a_suite_that_can_be_loaded_at_last_is_not_skipped_any_more(log: EventLo
     assert rows(log, "SELECT project, error_code, skipped_tests FROM suites") == [("p", None, None)]
 
 
-def test_a_suite_that_can_not_be_loaded_any_more_plans_nothing(log: EventLog) -> None:
+def test_a_suite_that_cannot_be_loaded_any_more_plans_nothing(log: EventLog) -> None:
     record(log, suite_started("a", gates=("passRateMin",)), suite_skipped())
     assert rows(log, "SELECT project, error_code FROM suites") == [(None, "CONFIG_INVALID")]
     assert rows(log, "SELECT * FROM planned_tests") == rows(log, "SELECT * FROM suite_gates") == []

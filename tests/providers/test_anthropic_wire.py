@@ -96,7 +96,7 @@ def test_a_prefill_that_was_answered_is_not_sent_again(make_request):
     ]
 
 
-def test_tools_are_told_with_their_schema(make_request):
+def test_tools_are_reported_with_their_schema(make_request):
     tools = (ToolDefinition("ping", None, {}), ToolDefinition("find", "Finds", SCHEMA))
     assert encode(make_request(USER, tools=tools)).body["tools"] == [
         {"name": "ping", "input_schema": {"type": "object", "properties": {}}},

@@ -101,7 +101,7 @@ def test_the_message_of_a_refused_key_names_its_variable(api, talking, http, mak
     assert api.variable in (asyncio.run(run()).hint or "")
 
 
-def test_a_rate_limit_tells_when_to_come_back(api, talking, http, make_request):
+def test_a_rate_limit_says_when_to_come_back(api, talking, http, make_request):
     async def run():
         answer = http(429, {"error": {"message": "slow down"}}, {"Retry-After": "1.5"})
         async with talking(api, answer) as (client, _):
@@ -195,7 +195,7 @@ def test_an_echoed_key_is_not_cut_before_it_is_taken_out(before):
     assert encoded[8:16] not in repr(error)
 
 
-def test_nobody_listening_is_a_network_error(api, make_request):
+def test_a_closed_port_is_a_network_error(api, make_request):
     async def run():
         server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
@@ -361,7 +361,7 @@ def refusal(api, parameter: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error"}}
 
 
-def test_a_refused_default_is_told_once_and_remembered(api, talking, http, make_request):
+def test_a_refused_default_is_reported_once_and_remembered(api, talking, http, make_request):
     body = refusal(api, "temperature")
 
     async def run():

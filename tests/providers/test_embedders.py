@@ -83,13 +83,13 @@ def test_a_provider_without_its_key_is_passed_over():
     assert found(suite_of(ANTHROPIC, OPENAI, OLLAMA), "anthropic").provider == "ollama"
 
 
-def test_a_missing_key_is_told_where_nobody_else_can():
+def test_a_missing_key_is_reported_where_nothing_else_reports_it():
     error = refused(suite_of(ANTHROPIC, OPENAI), "anthropic")
     assert error.code is ErrorCode.PROVIDER_AUTH_ERROR
     assert "OPENAI_API_KEY" in error.message
 
 
-def test_where_nobody_can_it_is_said_what_to_configure():
+def test_where_no_model_can_the_error_says_what_to_configure():
     error = refused(suite_of(ANTHROPIC), "anthropic", ANTHROPIC_API_KEY=KEY)
     assert error.code is ErrorCode.PROVIDER_NOT_FOUND
     assert "KINDLM_EMBEDDING_MODEL" in (error.hint or "")
@@ -245,7 +245,7 @@ def test_a_local_model_gives_vectors_and_its_name(model_folder):
     json.dumps(result.value.vectors)
 
 
-def test_a_folder_without_a_model_is_told(model_folder, tmp_path):
+def test_a_folder_without_a_model_is_reported(model_folder, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     error = refused(suite_of(ANTHROPIC), "anthropic", KINDLM_EMBEDDING_MODEL=str(empty))

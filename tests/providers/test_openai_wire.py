@@ -141,8 +141,8 @@ def test_a_server_that_takes_no_schema_is_asked_for_any_json(make_request):
     assert "response_format" not in sent[2].ours
 
 
-def test_a_refusal_is_told_as_one(make_request):
-    message = {"content": None, "refusal": "I can not help with that."}
+def test_a_refusal_is_reported_as_one(make_request):
+    message = {"content": None, "refusal": "I cannot help with that."}
     body = {"choices": [{"message": message, "finish_reason": "stop"}]}
     assert decode(body, make_request(USER)).finish_reason is FinishReason.CONTENT_FILTER
     body = {"choices": [{"message": {**message, "content": "{}"}, "finish_reason": "stop"}]}

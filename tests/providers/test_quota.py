@@ -97,7 +97,7 @@ def test_whatever_headers_say_quotas_are_counts_and_seconds(headers):
         assert quota.reset_s is None or (math.isfinite(quota.reset_s) and quota.reset_s >= 0)
 
 
-def test_replies_and_refusals_tell_of_quotas(api, talking, http, make_request):
+def test_replies_and_refusals_report_quotas(api, talking, http, make_request):
     limits = {"RateLimit": '"default";r=5;t=30'}
 
     async def run():

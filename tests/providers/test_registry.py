@@ -23,7 +23,7 @@ def error_of(settings: ProviderSettings, **environ: str):
     ("type_", "variable"), [("openai", "OPENAI_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY")]
 )
 @pytest.mark.parametrize("value", [None, "", "  \n"])
-def test_a_missing_key_is_told_before_any_call(type_, variable, value):
+def test_a_missing_key_is_reported_before_any_call(type_, variable, value):
     environ = {} if value is None else {variable: value}
     error = error_of(ProviderSettings(type_, type_), **environ)
     assert error.code is ErrorCode.PROVIDER_AUTH_ERROR

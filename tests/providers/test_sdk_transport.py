@@ -385,7 +385,7 @@ def test_a_folder_of_packages_that_cannot_be_listed_lets_the_sdk_be_asked(
     assert loads == [api.type] * 2
 
 
-def test_a_relative_folder_of_caches_is_none(api, http, make_request, loads, monkeypatch, tmp_path):
+def test_a_relative_cache_folder_is_ignored(api, http, make_request, loads, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "~/.cache")
     call(api, http, make_request, 1)

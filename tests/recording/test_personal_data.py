@@ -85,7 +85,7 @@ def test_a_pattern_that_takes_too_long_keeps_the_text_out() -> None:
 
 
 @pytest.mark.usefixtures("impatient_patterns")
-def test_a_pattern_that_took_too_long_is_told_once_and_still_lets_nothing_through() -> None:
+def test_a_pattern_that_took_too_long_is_reported_once_and_still_lets_nothing_through() -> None:
     given_up: list[str] = []
     personal = PersonalData((r"^(a|a)*$", r"E-\d{4}"), given_up.append)
     texts = ["a" * 40 + ending for ending in "!?."]

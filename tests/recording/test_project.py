@@ -25,4 +25,4 @@ def test_a_file_that_is_nested_too_deeply_is_an_error(tmp_path: Path, name: str,
     found = report_files(tmp_path)
 
     assert isinstance(found, Err)
-    assert found.error.message == f"{name} can not be read: it is nested too deeply."
+    assert found.error.message == f"{name} cannot be read: it is nested too deeply."

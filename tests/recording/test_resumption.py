@@ -49,7 +49,7 @@ def skipped(name: str, ordinal: int) -> SuiteSkipped:
         tests=2,
         error_code="CONFIG_PARSE_ERROR",
         error_number=101,
-        message="It can not be read.",
+        message="It cannot be read.",
     )
 
 
@@ -93,7 +93,7 @@ def test_suites_keep_the_order_in_which_they_first_started(tmp_path: Path) -> No
     assert not found.is_finished
 
 
-def test_the_time_between_two_sessions_is_none_of_the_run(tmp_path: Path) -> None:
+def test_the_time_between_two_sessions_does_not_count(tmp_path: Path) -> None:
     found = recorded(
         tmp_path,
         (0, run()),

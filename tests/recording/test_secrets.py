@@ -43,7 +43,7 @@ from kindlm_store import Redactor
         ("HOOK", "https://hooks.example/x?id=1&token=abc0123456789", {"abc0123456789"}),
     ],
 )
-def test_a_secret_is_told_by_the_name_of_its_variable_or_its_place_in_a_url(
+def test_a_secret_is_reported_by_the_name_of_its_variable_or_its_place_in_a_url(
     name: str, value: str, secrets: set[str]
 ) -> None:
     assert secret_values({name: f" {value}\n"}, ()) == secrets

@@ -101,7 +101,7 @@ def test_the_hash_covers_all_above_the_line_and_stays(recorded: Any) -> None:
     assert written(recorded) == document
 
 
-def test_the_audit_trail_names_the_head_and_tells_of_tampering(history: Any, recorded: Any) -> None:
+def test_the_audit_trail_names_the_head_and_reports_tampering(history: Any, recorded: Any) -> None:
     head = history.log.head("run/aaaa2222")
     document = written(recorded)
     assert f"`{head.hash}` | as recorded |" in section(document, "Audit trail")
@@ -139,7 +139,7 @@ def test_tables_that_were_changed_make_it_no_evidence(
     assert hashlib.sha256(content.encode()).hexdigest() in below
 
 
-def test_baseline_changes_and_reviews_are_told(history: Any, recorded: Any, make: Any) -> None:
+def test_baseline_changes_and_reviews_are_reported(history: Any, recorded: Any, make: Any) -> None:
     later = history.run("bbbb3333")
     later.suite(tests=[make.planned()], config=config())
     later.execution(assertions=(make.failed(),))

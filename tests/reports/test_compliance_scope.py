@@ -170,7 +170,7 @@ def test_guardrails_are_the_checks_of_what_must_not_be(
     assert (told is not None) is is_guardrail
 
 
-def test_the_oldest_run_that_is_listed_tells_what_changed(history: Any, make: Any) -> None:
+def test_the_oldest_run_that_is_listed_says_what_changed(history: Any, make: Any) -> None:
     for number in range(12):
         writer = history.run(f"aaaa22{number:02}")
         # Another configuration each time.

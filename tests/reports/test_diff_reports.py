@@ -220,7 +220,7 @@ def test_a_comment_has_a_bounded_size_and_whole_parts(history: History) -> None:
     assert "kindlm show after" in text.splitlines()[-1]
 
 
-def test_a_terminal_tells_the_most_important_first_and_what_to_type(history: History) -> None:
+def test_a_terminal_shows_the_most_important_first_and_what_to_type(history: History) -> None:
     record_run(history, "before", {"same": "+", "worse": "+++++", "maybe": "+++++"})
     record_run(history, "after", {"same": "+", "worse": "-----", "maybe": "++++-"})
     lines = written(compared(history), DiffFormat.TERMINAL).splitlines()
@@ -253,7 +253,7 @@ def test_lines_fit_the_terminal(hostile: RunDiff, width: int) -> None:
     assert max(len(line) for line in lines if not line.startswith("Next")) <= width
 
 
-def test_repeats_that_were_added_later_are_counted_and_told(history: History) -> None:
+def test_repeats_that_were_added_later_are_counted_and_reported(history: History) -> None:
     record_run(history, "before", {"a": "++++++++++"})
     record_run(history, "after", {"a": "+++++++---"})
     suspected = written(compared(history), DiffFormat.TERMINAL)

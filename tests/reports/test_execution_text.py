@@ -28,7 +28,7 @@ def assert_in_order(text: str, *parts: str) -> None:
         position = found
 
 
-def test_the_conversation_is_told_in_order(varied: RunView) -> None:
+def test_the_conversation_is_reported_in_order(varied: RunView) -> None:
     assert_in_order(
         rendered(varied, "5"),
         "✗ refunds · gpt · repeat 1",
@@ -46,7 +46,7 @@ def test_the_conversation_is_told_in_order(varied: RunView) -> None:
     )  # fmt: skip
 
 
-def test_failed_calls_are_told_with_code_and_wait(varied: RunView) -> None:
+def test_failed_calls_are_reported_with_code_and_wait(varied: RunView) -> None:
     assert_in_order(
         rendered(varied, "8"),
         "call 1", "PROVIDER_RATE_LIMIT, HTTP 429: Too many requests.", "Tried again after 800 ms.",
@@ -56,7 +56,7 @@ def test_failed_calls_are_told_with_code_and_wait(varied: RunView) -> None:
     )  # fmt: skip
 
 
-def test_every_attempt_is_told(history: Any, make: Any) -> None:
+def test_every_attempt_is_reported(history: Any, make: Any) -> None:
     run = history.run()
     run.suite(tests=[make.planned()])
     run.execution(output="First try.", tools=(("lookup", {"id": 1}, 1),), finished=False)
@@ -171,7 +171,7 @@ def test_personal_data_of_one_attempt_is_redacted_in_all(history: Any, make: Any
     assert "It told a**" in text
 
 
-def test_an_attempt_that_was_cut_off_is_told_as_that(history: Any, make: Any) -> None:
+def test_an_attempt_that_was_cut_off_is_reported_as_that(history: Any, make: Any) -> None:
     run = history.run()
     run.suite(tests=[make.planned()])
     run.execution(finished=False)

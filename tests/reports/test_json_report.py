@@ -82,7 +82,7 @@ def test_a_varied_run(varied: Any, write: Any) -> None:
     ]
 
 
-def test_tests_are_told_apart_by_target(varied: Any, write: Any) -> None:
+def test_tests_are_distinguished_by_target(varied: Any, write: Any) -> None:
     tests = parsed(write(varied, "json"))["tests"]
 
     assert [(t["name"], t["target"], t["status"], t["flaky"]) for t in tests] == [

@@ -105,7 +105,7 @@ def test_failures_errors_and_skips(varied: Any, write: Any) -> None:
     assert not list(found["Quality Gates", "piiFailuresMax"])
 
 
-def test_repeats_are_told_in_the_output(varied: Any, write: Any) -> None:
+def test_repeats_are_reported_in_the_output(varied: Any, write: Any) -> None:
     found = cases(valid(write(varied, "junit")))
 
     assert found["support [claude]", "greets"].findtext("system-out") == (

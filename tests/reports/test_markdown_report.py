@@ -36,7 +36,7 @@ def tags_of(text: str) -> set[str]:
     return tags
 
 
-def test_a_run_is_told_from_its_verdict_to_its_tests(varied: Any, write: Any) -> None:
+def test_a_run_is_reported_from_its_verdict_to_its_tests(varied: Any, write: Any) -> None:
     text = write(varied, "markdown", database="kindlm.db")
 
     lines = text.splitlines()
@@ -143,7 +143,7 @@ def test_a_large_run_fits_into_a_comment_and_says_what_is_left_out(
     assert text.endswith("Next: `kindlm show big 1`\n")
 
 
-def test_a_failure_that_the_pass_rate_allows_is_told_after_those_that_count(
+def test_a_failure_that_the_pass_rate_allows_is_reported_after_those_that_count(
     history: History, write: Any
 ) -> None:
     run = history.run()

@@ -53,7 +53,7 @@ def test_annotations_and_alerts_are_placed_in_the_file_of_their_test(
     assert "tests/b.yaml:8" in write(folder, "html")
 
 
-def test_json_tells_file_and_line_of_each_test(folder: RunView, write: Any) -> None:
+def test_json_shows_file_and_line_of_each_test(folder: RunView, write: Any) -> None:
     tests = json.loads(write(folder, "json"))["tests"]
     assert [(test["file"], test["line"]) for test in tests] == [
         ("tests/a.yaml", LINE),
@@ -96,7 +96,7 @@ def repeated(history: Any, make: Any) -> RunView:
     return run.finish()
 
 
-def test_json_tells_the_statistics_of_repeats(repeated: RunView, write: Any) -> None:
+def test_json_shows_the_statistics_of_repeats(repeated: RunView, write: Any) -> None:
     (test,) = json.loads(write(repeated, "json"))["tests"]
     told = test["repeats"]
     assert (told["n"], told["passed"], told["confidence"]) == (4, 3, 0.9)
@@ -131,7 +131,7 @@ def test_an_execution_is_shown_with_the_file_of_its_test(folder: RunView) -> Non
     assert "tests/b.yaml:8" in out.getvalue()
 
 
-def test_the_page_of_a_run_tells_scores_and_which_limits_they_break(
+def test_the_page_of_a_run_shows_scores_and_which_limits_they_break(
     history: Any, make: Any, write: Any
 ) -> None:
     run = history.run(planned=2)

@@ -107,7 +107,7 @@ def test_a_finding_has_the_same_fingerprint_in_every_run(history: History, write
     assert len({each["primaryLocationLineHash"] for each in prints[0]}) == 4
 
 
-def test_what_nobody_could_tell_is_open(history: History, write: Any, schema: Any) -> None:
+def test_what_cannot_be_known_is_open(history: History, write: Any, schema: Any) -> None:
     run = history.run()
     run.suite(tests=[Make.planned()])
     undecided = Make.failed(

@@ -36,7 +36,7 @@ def test_every_test_has_a_line_with_its_repeats_time_and_cost(varied: Any, write
     line_with(text, "! CONFIG_VALIDATION_ERROR (102): Unknown key `tset`.")
 
 
-def test_a_failure_tells_what_where_and_how_to_see_more(varied: Any, write: Any) -> None:
+def test_a_failure_says_what_where_and_how_to_see_more(varied: Any, write: Any) -> None:
     text = write(varied, "terminal")
 
     line_with(text, "✗ tool_called refund_order ×3", "TOOL_CALL_MISSING", "kindlm.yaml:57")
@@ -48,14 +48,14 @@ def test_a_failure_tells_what_where_and_how_to_see_more(varied: Any, write: Any)
     assert text.count("TOOL_CALL_MISSING") == 1
 
 
-def test_an_error_tells_its_code_number_and_hint(varied: Any, write: Any) -> None:
+def test_an_error_shows_its_code_number_and_hint(varied: Any, write: Any) -> None:
     text = write(varied, "terminal")
 
     line_with(text, "PROVIDER_RATE_LIMIT (202)", "too many requests")
     line_with(text, "Lower defaults.concurrency.")
 
 
-def test_what_a_failure_may_come_from_is_told_once(history: Any, make: Any, write: Any) -> None:
+def test_what_a_failure_may_come_from_is_reported_once(history: Any, make: Any, write: Any) -> None:
     run = history.run()
     run.suite(tests=[make.planned(repeat=3)])
     cut_off = ("The answer was cut off at maxTokens.", HOSTILE)
@@ -108,7 +108,7 @@ def test_a_good_run_is_short_and_says_passed(history: Any, make: Any, write: Any
     assert "What went wrong" not in text
 
 
-def test_what_had_nothing_to_decide_is_told_with_what_to_do(
+def test_what_had_nothing_to_decide_is_reported_with_what_to_do(
     history: Any, make: Any, write: Any
 ) -> None:
     run = history.run()

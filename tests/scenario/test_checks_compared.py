@@ -65,7 +65,7 @@ def test_a_check_that_the_test_leaves_out_by_what_the_agent_said_is_named(
 
 
 @pytest.mark.parametrize(("before", "after"), [(WHOLE, ""), ("", WHOLE)], ids=["less", "more"])
-def test_a_check_that_somebody_took_away_or_added_is_named(
+def test_a_check_that_was_removed_or_added_is_named(
     project: Project, capsys: pytest.CaptureFixture[str], before: str, after: str
 ) -> None:
     record(project, "done", before)

@@ -44,14 +44,14 @@ BROKEN = '[tool.kindlm.agent]\ntype = "http\n'
 @pytest.mark.parametrize(
     ("name", "text"), [("pyproject.toml", BROKEN), ("kindlm.toml", '[agent]\ntype = "http\n')]
 )
-def test_a_file_that_is_no_toml_is_told_as_itself(
+def test_a_file_that_is_no_toml_is_reported_as_itself(
     project: Project, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
     (project.root / "kindlm.toml").unlink()
     project.write(name, text)
-    assert f"{name} can not be read" in shown(project, capsys)
+    assert f"{name} cannot be read" in shown(project, capsys)
     assert run(["show"]) == 1
-    assert f"{name} can not be read" in capsys.readouterr().err
+    assert f"{name} cannot be read" in capsys.readouterr().err
 
 
 def test_a_file_of_others_that_is_no_toml_is_passed_over(
@@ -66,11 +66,11 @@ def test_a_file_of_others_that_is_no_toml_is_passed_over(
     ("text", "told"),
     [
         ("[tool]\nkindlm = 5\n", "`tool.kindlm` has to be a table"),
-        ("[tool]\nkindlm.eval.retries = \n", "pyproject.toml can not be read"),
-        ("[project\n", "pyproject.toml can not be read"),
+        ("[tool]\nkindlm.eval.retries = \n", "pyproject.toml cannot be read"),
+        ("[project\n", "pyproject.toml cannot be read"),
     ],
 )
-def test_tables_that_can_not_hold_are_told(
+def test_tables_that_cannot_hold_are_reported(
     project: Project, capsys: pytest.CaptureFixture[str], text: str, told: str
 ) -> None:
     (project.root / "kindlm.toml").unlink()
@@ -80,7 +80,7 @@ def test_tables_that_can_not_hold_are_told(
     assert told in capsys.readouterr().err
 
 
-def test_that_one_of_two_configurations_does_not_hold_is_told(
+def test_that_one_of_two_configurations_does_not_hold_is_reported(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write("tests/test_it.py", "from kindlm import *" + TEST)
@@ -217,7 +217,7 @@ HTTP = '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1/"\n'
         ('[diff]\nregression_threshold = "x"\n', 2, "number"),
     ],
 )
-def test_what_is_wrong_is_told_at_its_place(
+def test_what_is_wrong_is_reported_at_its_place(
     project: Project, capsys: pytest.CaptureFixture[str], text: str, line: int, told: str
 ) -> None:
     project.write("kindlm.toml", text)
@@ -382,7 +382,7 @@ def test_an_agent_of_a_scenario_runs_in_the_sandbox_of_the_project(project: Proj
 
 
 @pytest.mark.parametrize("table", ['type = "docker"', 'snapshot = "python"'])
-def test_a_sandbox_that_can_not_be_meant_is_an_error(
+def test_a_sandbox_that_cannot_be_meant_is_an_error(
     project: Project, capsys: pytest.CaptureFixture[str], table: str
 ) -> None:
     configured(project, f"[sandbox]\n{table}")
@@ -416,7 +416,7 @@ for line in sys.stdin:
 """
 
 
-def test_that_there_is_no_sandbox_is_told_when_the_test_passes(
+def test_that_there_is_no_sandbox_is_reported_when_the_test_passes(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DAYTONA_API_KEY", raising=False)
@@ -435,7 +435,7 @@ def test_that_there_is_no_sandbox_is_told_when_the_test_passes(
     assert "Daytona" not in capsys.readouterr().err
 
 
-def test_what_failed_is_told_with_the_keys_of_this_file(
+def test_what_failed_is_reported_with_the_keys_of_this_file(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.agent.answer = lambda _: 404

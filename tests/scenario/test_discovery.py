@@ -72,7 +72,7 @@ def test_a_file_whose_scenarios_come_from_other_modules_is_found(
     assert f"tests/{file}::test_refund" in found
 
 
-def test_a_broken_file_that_would_import_scenarios_is_told(
+def test_a_broken_file_that_would_import_scenarios_is_reported(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write("tests/test_one.py", ONE)
@@ -332,7 +332,7 @@ def test_what_a_file_prints_is_not_taken_for_the_report(
     json.loads(capsys.readouterr().out)
 
 
-def test_a_test_that_is_named_as_for_pytest_is_told_how_to_select_it(
+def test_a_test_that_is_named_as_for_pytest_is_reported_how_to_select_it(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write("tests/test_it.py", ONE)

@@ -1,4 +1,4 @@
-"""What is told of files whose scenarios can not be run, or are written wrongly."""
+"""What is told of files whose scenarios cannot be run, or are written wrongly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scenario_project import Project
         ('from kindlm import scenario\n@scenario("x", repeats=0)\ndef test_x(t): ...\n', 2, "1"),
     ],
 )
-def test_a_file_that_does_not_import_is_told_and_the_others_run(
+def test_a_file_that_does_not_import_is_reported_and_the_others_run(
     project: Project, capsys: pytest.CaptureFixture[str], text: str, line: int, told: str
 ) -> None:
     project.write("tests/test_bad.py", text)
@@ -38,7 +38,7 @@ def test_a_file_that_does_not_import_is_told_and_the_others_run(
     assert f"test_bad.py:{line}" in shown.out + shown.err
 
 
-@pytest.mark.parametrize("ending", ["skip('in tests only')", "fail('it can not be')"])
+@pytest.mark.parametrize("ending", ["skip('in tests only')", "fail('it cannot be')"])
 def test_a_file_that_ends_its_import_otherwise_is_an_error(project: Project, ending: str) -> None:
     project.write("tests/test_bad.py", f"from kindlm import *\nimport pytest\npytest.{ending}\n")
     project.write("tests/test_one.py", ONE)
@@ -97,7 +97,7 @@ def test_two_tests_of_one_name_are_an_error_under_pytest_too(project: Project) -
     assert project.agent.said == []
 
 
-def test_a_test_that_takes_a_trial_and_is_no_scenario_is_told(
+def test_a_test_that_takes_a_trial_and_is_no_scenario_is_reported(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write("tests/test_it.py", ONE + "\nasync def test_x(t: Trial) -> None: ...\n")
@@ -151,7 +151,7 @@ def test_a_scenario_that_takes_no_trial_is_an_error(
 @pytest.mark.parametrize(
     "text", ["", "import pytest\npytest.skip('no wish', allow_module_level=True)\n"]
 )
-def test_files_without_tests_are_told_as_such(
+def test_files_without_tests_are_reported_as_such(
     project: Project, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     project.write("tests/test_it.py", f"from kindlm import *\n{text}")
@@ -161,7 +161,7 @@ def test_files_without_tests_are_told_as_such(
 
 
 @pytest.mark.parametrize("values", ["[(1,)]", "[(1, 2)], ids=lambda value: 1 / 0"])
-def test_parameters_that_are_wrong_are_told_at_their_test(
+def test_parameters_that_are_wrong_are_reported_at_their_test(
     project: Project, capsys: pytest.CaptureFixture[str], values: str
 ) -> None:
     project.write("tests/test_one.py", ONE)
@@ -182,7 +182,7 @@ async def test_x(t: Trial, a, b) -> None: ...
     assert "marks of test_x" in told
 
 
-def test_a_missing_agent_is_told_with_the_way_out(
+def test_a_missing_agent_is_reported_with_the_way_out(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write("kindlm.toml", "")
@@ -192,7 +192,7 @@ def test_a_missing_agent_is_told_with_the_way_out(
     assert "[agent]" in shown.out + shown.err
 
 
-def test_an_agent_that_is_described_wrongly_is_told_at_the_scenario(
+def test_an_agent_that_is_described_wrongly_is_reported_at_the_scenario(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert project.test(tests='\n@scenario("x", agent={"url": "x"})\nasync def test_it(t): ...\n')

@@ -149,7 +149,7 @@ def test_validators_of_a_model_that_break_decide_nothing(project: Project) -> No
     assert found == {".json_schema(Broken)": "inconclusive"}
 
 
-def test_what_validators_of_a_model_say_is_told(
+def test_what_validators_of_a_model_say_is_reported(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcomes_of(project, [".json_schema(Even)"], USED)
@@ -175,7 +175,7 @@ async def test_it(t: Trial) -> None:
     assert {outcome for _, _, outcome, _ in project.checks()} == {"passed"}
 
 
-def test_checks_of_one_kind_are_told_apart(project: Project) -> None:
+def test_checks_of_one_kind_are_distinguished(project: Project) -> None:
     project.test(
         tests="""
 @scenario("x")
@@ -207,7 +207,7 @@ NONSENSE = {
 }
 
 
-def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None:
+def test_what_cannot_be_meant_is_an_error_of_the_test(project: Project) -> None:
     assert outcomes_of(project, NONSENSE, USED) == {".contains('hi') or 1": "failed"}
     assert set(project.statuses().values()) == {"errored"}
     errors = project.rows(
@@ -217,7 +217,7 @@ def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None
         assert told in error
 
 
-def test_a_required_check_can_not_be_waited_for(project: Project) -> None:
+def test_a_required_check_cannot_be_waited_for(project: Project) -> None:
     project.test(
         tests="""
 async def later(reply):

@@ -134,7 +134,7 @@ def test_calls_of_a_judge_belong_to_its_check(project: Project) -> None:
     assert found == [(f"must: {rule}", at, "judge") for at, rule in enumerate("abc", 1)]
 
 
-def test_without_a_model_nothing_is_decided_and_the_way_out_is_told(
+def test_without_a_model_nothing_is_decided_and_the_way_out_is_reported(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write("kindlm.toml", f'[agent]\ntype = "http"\nurl = "{project.agent.url}"\n')
@@ -160,7 +160,7 @@ def test_it(t: SyncTrial) -> None:
     ]
 
 
-def test_what_can_not_be_meant_is_an_error_of_the_test(project: Project) -> None:
+def test_what_cannot_be_meant_is_an_error_of_the_test(project: Project) -> None:
     checks = (
         't.judge(reply, "polite?", threshold=6, scale=5)',
         't.judge(reply, "polite?", threshold=0)',
@@ -234,8 +234,8 @@ def test_a_verdict_that_is_required_ends_the_scenario(
 
 
 UNASKED = {
-    't.require(t.judge(reply, "polite?"))': "can not wait",
-    't.require(t.agent.send("never"))': "can not wait",
+    't.require(t.judge(reply, "polite?"))': "cannot wait",
+    't.require(t.agent.send("never"))': "cannot wait",
     'assert t.judge(reply, "polite?")': "nobody waited",
     't.require(t.check(reply).contains("hi"))': "neither true nor false",
     'assert t.check(reply).contains("hi")': "neither true nor false",

@@ -86,7 +86,7 @@ def test_what_is_wrong_with_one_agent_leaves_the_other_scenarios_alone(
     assert len(project.agent.requests) == 1
 
 
-def test_a_key_that_is_missing_is_told_as_python_writes_it(
+def test_a_key_that_is_missing_is_reported_as_python_writes_it(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(project, "python", {"type": "http"})

@@ -52,7 +52,7 @@ def write_mixed(project: Project) -> None:
 def outcomes(done: Done) -> dict[str, int]:
     last = done.stdout.rstrip().splitlines()[-1]
     found = re.findall(r"(\d+) (\w+)", last.partition(" in ")[0])
-    # How kindlm is installed decides what pytest warns of: that it can not rewrite what is loaded.
+    # How kindlm is installed decides what pytest warns of: that it cannot rewrite what is loaded.
     return {how: int(number) for number, how in found if not how.startswith("warning")}
 
 
@@ -462,9 +462,7 @@ def test_repeats_label_and_history_are_options(project: Project) -> None:
         ("--kindlm-label", "latest", "how other runs are named"),
     ],
 )
-def test_options_that_can_not_be_meant(
-    project: Project, option: str, value: str, told: str
-) -> None:
+def test_options_that_cannot_be_meant(project: Project, option: str, value: str, told: str) -> None:
     done = run_inside(project.root, "--kindlm", option, value)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert told in done.stderr

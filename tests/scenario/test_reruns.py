@@ -64,7 +64,7 @@ def test_the_last_attempt_decides_and_the_test_is_flaky(
     assert [(test["status"], test["flaky"]) for test in told["tests"]] == [("passed", True)]
 
 
-def test_pytest_tells_what_passed_only_in_the_end(project: Project) -> None:
+def test_pytest_says_what_passed_only_in_the_end(project: Project) -> None:
     project.agent.say("bad", "good")
     project.write("tests/test_it.py", "from kindlm import *" + TEST)
     done = run_pytest(project.root, "--kindlm", "-n", "1")
@@ -106,7 +106,7 @@ def test_the_limit_of_costs_ends_running_again(project: Project) -> None:
 
 
 @pytest.mark.parametrize("command", ["rescore", "replay"])
-def test_nothing_is_run_again_where_nobody_is_asked(project: Project, command: str) -> None:
+def test_nothing_is_run_again_where_no_target_is_called(project: Project, command: str) -> None:
     project.agent.say("bad")
     project.test(tests=TEST)
     assert run([command] if command == "rescore" else [command, "tests"]) == 1

@@ -99,7 +99,7 @@ def test_where_nothing_was_run_again_nothing_is_said_of_attempts(
     assert not any("attempts" in note for note in told["notes"])
 
 
-def test_a_regression_by_first_attempts_is_told_with_what_those_did(
+def test_a_regression_by_first_attempts_is_reported_with_what_those_did(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(project, "good")

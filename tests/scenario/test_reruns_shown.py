@@ -56,7 +56,7 @@ def test_one_attempt_needs_no_number(project: Project, capsys: pytest.CaptureFix
     assert "attempt" not in shown(capsys, "show", "latest", "1")
 
 
-def test_the_details_tell_of_each_attempt(
+def test_the_details_report_each_attempt(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(project, "bad", "good")
@@ -108,7 +108,7 @@ def test_a_test_that_fails_each_time_has_the_other_times_beside_its_failure(
     assert root.get("failures") == "1"
 
 
-def test_a_comment_tells_why_a_test_is_flaky(
+def test_a_comment_says_why_a_test_is_flaky(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(project, "bad", "good")
@@ -117,7 +117,7 @@ def test_a_comment_tells_why_a_test_is_flaky(
     assert "CONTAINS_FAILED" in told[told.index("Run again, and passed then") :]
 
 
-def test_the_page_of_an_execution_tells_why_it_was_run_again(project: Project) -> None:
+def test_the_page_of_an_execution_says_why_it_was_run_again(project: Project) -> None:
     record(project, "bad", 400, "good")
     with closing(sqlite3.connect(project.root / ".kindlm" / "kindlm.db")) as db:
         db.row_factory = sqlite3.Row
@@ -131,7 +131,7 @@ def test_the_page_of_an_execution_tells_why_it_was_run_again(project: Project) -
     assert "passed contains good" in text[third:]
 
 
-def test_the_report_in_one_file_tells_why_a_test_is_flaky(
+def test_the_report_in_one_file_says_why_a_test_is_flaky(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(project, "bad", "good")

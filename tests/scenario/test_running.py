@@ -585,7 +585,7 @@ def test_the_body_of_an_answer_is_the_same_again(project: Project, command: list
     assert [outcome for _, _, outcome, _ in project.checks()] == outcomes
 
 
-def test_a_body_that_is_not_kept_is_none_that_could_be_checked(project: Project) -> None:
+def test_a_body_that_is_not_kept_is_not_checked(project: Project) -> None:
     project.agent.answer = lambda request: {"message": request["message"], "debug": "stacktrace"}
     assert project.test(tests=RAW.replace("        assert", "        #")) == 1
     with closing(sqlite3.connect(project.root / ".kindlm" / "kindlm.db")) as db, db:

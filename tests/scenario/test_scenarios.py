@@ -203,7 +203,7 @@ async def test_good(t: Trial) -> None:
     }
 
 
-def test_the_error_of_the_agent_is_told_whatever_becomes_of_it(project: Project) -> None:
+def test_the_error_of_the_agent_is_reported_whatever_becomes_of_it(project: Project) -> None:
     project.agent.answer = lambda _: 400
     project.test(
         tests="""
@@ -225,7 +225,7 @@ def error_of(project: Project) -> str:
     return str(error)
 
 
-def test_asserts_that_hold_are_told_to_leave_no_trace(
+def test_asserts_that_hold_are_reported_to_leave_no_trace(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tests = """
@@ -280,7 +280,7 @@ async def test_error(t: Trial) -> None:
     assert "raised KeyError: \"'missing'\" (tests/test_it.py:23)" in error_of(project)
 
 
-def test_a_class_that_can_not_be_made_is_an_error_of_the_test(project: Project) -> None:
+def test_a_class_that_cannot_be_made_is_an_error_of_the_test(project: Project) -> None:
     project.test(
         tests="""
 class Made(type):
@@ -419,7 +419,7 @@ async def test_it(t: Trial) -> None:
     assert code == 0
 
 
-def test_an_async_check_can_not_use_a_trial_that_would_wait_for_it(project: Project) -> None:
+def test_an_async_check_cannot_use_a_trial_that_would_wait_for_it(project: Project) -> None:
     project.test(
         tests="""
 @scenario("x", timeout=20)

@@ -108,7 +108,7 @@ def test_an_automatic_fixture_of_a_conftest_that_applies_is_not_passed_over(
     assert ("needs the fixture ready" in told) is not bool(runs)
 
 
-def test_a_conftest_that_can_not_be_read_is_told_and_its_tests_do_not_run(
+def test_a_conftest_that_cannot_be_read_is_reported_and_its_tests_do_not_run(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write("tests/a/test_one.py", ONE)
@@ -117,7 +117,7 @@ def test_a_conftest_that_can_not_be_read_is_told_and_its_tests_do_not_run(
     code, told = told_by_test(capsys, "-t", "Refund flow")
     assert code == 1
     assert project.agent.said == ["else"]
-    assert "conftest.py can not be read: SyntaxError: '(' was never closed" in told
+    assert "conftest.py cannot be read: SyntaxError: '(' was never closed" in told
     assert "conftest.py:2" in told
 
 

@@ -53,6 +53,6 @@ def test_what_was_asked_for_before_the_end_is_not_done_after_it() -> None:
     assert stage.scores == []
 
 
-def test_a_coroutine_that_waits_can_not_be_run_at_once() -> None:
+def test_a_coroutine_that_waits_cannot_be_run_at_once() -> None:
     with pytest.raises(RuntimeError, match="waits for the event loop"):
         at_once(asyncio.sleep(0))

@@ -153,7 +153,7 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
         ("name: x\nturns: [{says: hi}]\n---\nname: x\nturns: [{says: hi}]\n", 4, "twice"),
     ],
 )
-def test_what_is_wrong_is_told_at_its_place(
+def test_what_is_wrong_is_reported_at_its_place(
     project: Project, capsys: pytest.CaptureFixture[str], text: str, line: int, told: str
 ) -> None:
     file = project.write("tests/x.yaml", text)

@@ -420,7 +420,7 @@ GENERATED: Final = (
         {"file": "test_tone_s1.py", "code": ""},
     ),
     Departure(
-        "what can not be read is an error, and no empty profile; a system prompt is read whole",
+        "what cannot be read is an error, and no empty profile; a system prompt is read whole",
         lambda case: (
             case["area"] == "discover.extract" and not _is_json(case["input"]["llm_reply"])
         ),

@@ -44,7 +44,7 @@ class TestFaults:
         assert answer.rule == f"responses[0], fault: {fault}"
         assert answer.problems == ()
 
-    def test_failures_can_be_told_apart(self) -> None:
+    def test_failures_can_be_distinguished(self) -> None:
         texts = {
             answer_of(SimulatedTool("t", answers=(ToolAnswer(fault=fault),))).response["error"]
             for fault in (Fault.TIMEOUT, Fault.ERROR)
@@ -94,7 +94,7 @@ class TestParameters:
     def test_arguments_that_fit_are_no_problem(self) -> None:
         assert answer_of(self.TOOL, {"id": "A1"}).problems == ()
 
-    def test_arguments_that_break_the_schema_are_told_and_answered_all_the_same(self) -> None:
+    def test_arguments_that_break_the_schema_are_reported_and_answered_all_the_same(self) -> None:
         answer = answer_of(self.TOOL, {"id": "B1", "x": 1})
 
         assert answer.response == "fine"
@@ -142,7 +142,7 @@ class TestResults:
             SimulatedTool("t", default=None, has_default=True),
         ],
     )
-    def test_an_answer_that_breaks_the_result_schema_is_given_and_told(
+    def test_an_answer_that_breaks_the_result_schema_is_given_and_reported(
         self, tool: SimulatedTool
     ) -> None:
         with_schema = SimulatedTool(

@@ -325,7 +325,7 @@ def test_a_log_closes_in_a_coroutine(path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_is_told_to_open_the_log_anew(log: EventLog) -> None:
+def test_a_forked_process_is_reported_to_open_the_log_anew(log: EventLog) -> None:
     # SQLite would take the locks of the parent for its own, and read what is overwritten.
     uses: list[Callable[[], object]] = [
         lambda: log.submit(Append("s", [NewEvent("t", {})])),

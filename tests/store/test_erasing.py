@@ -31,7 +31,7 @@ def on_disk(path: Path) -> bytes:
     return b"".join(file.read_bytes() for file in files if file.exists())
 
 
-def test_only_what_nobody_else_refers_to(log: EventLog) -> None:
+def test_only_what_nothing_else_refers_to(log: EventLog) -> None:
     log.append("run/a", [said("mine"), said("ours")], seal=True)
     log.append("run/b", [said("ours"), said("theirs")])
     found = log.erasable(["run/a"])
@@ -83,7 +83,7 @@ def test_by_what_they_say(log: EventLog) -> None:
     assert found.refs == frozenset()
 
 
-def test_what_somebody_refers_to_meanwhile_is_kept(log: EventLog) -> None:
+def test_what_is_referred_to_meanwhile_is_kept(log: EventLog) -> None:
     log.append("run/a", [said("ours"), said("mine")])
     found = log.erasable(["run/a"])
     with EventLog.open(log.path) as other:

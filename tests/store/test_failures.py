@@ -102,7 +102,7 @@ def test_a_full_disk_keeps_what_was_not_written(path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_blocked_caller_is_told(path: Path) -> None:
+def test_a_blocked_caller_is_reported(path: Path) -> None:
     log = EventLog.open(path)
     fill_the_disk(log)
     with pytest.raises(WriteFailedError, match="full"):

@@ -52,7 +52,7 @@ def test_a_new_file_is_set_up_for_good(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_log_waits_for_the_disk_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+def test_a_log_waits_for_the_disk_unless_it_is_reported_otherwise(tmp_path: Path) -> None:
     program = (
         "from kindlm_store import EventLog\n"
         "for named in ({}, {'synchronous': 'OFF'}):\n"
@@ -186,7 +186,7 @@ def test_a_damaged_file_is_reported(path: Path) -> None:
 
 
 def test_a_damage_that_sqlite_quotes_is_reported(path: Path) -> None:
-    """Its message holds what it found, which Python then can not decode."""
+    """Its message holds what it found, which Python then cannot decode."""
     with EventLog.open(path) as log:
         log.append("s", [NewEvent("t", {})])
     damaged = path.read_bytes()

@@ -105,7 +105,7 @@ def test_a_bucket_lets_a_burst_through_and_then_so_many_a_minute(serve, openai_a
         ("nothing", [9999, 9999], False),
     ],
 )
-def test_a_limit_tells_of_itself_what_it_is_told_to(serve, speak, tells, left, comes_back):
+def test_a_limit_reports_itself_in_given_words(serve, speak, tells, left, comes_back):
     fault = {"perMinute": 1, "tells": tells}
     server = serve({"faults": [fault], "rules": [{"reply": {"text": "Yes."}}]})
     answers = [_posted(server, speak) for _ in range(2)]
@@ -155,7 +155,7 @@ def test_latency_and_stall_change_no_answer(echo, speak):
 
 @pytest.mark.parametrize("encoding", ["plain", "base64", "percent"])
 @pytest.mark.parametrize("place", ["error", "header", "url", "text", "toolArgument"])
-def test_the_key_is_repeated_where_told(echo, speak, key, place, encoding):
+def test_the_key_is_repeated_where_reported(echo, speak, key, place, encoding):
     echo.use_faults([{"echoKey": place, "encoding": encoding}])
     answer = httpx.post(f"{echo.url}{_path(speak)}", json=body(speak), headers=_headers(speak, key))
     shown = {
@@ -233,7 +233,7 @@ def test_a_wrong_change_is_refused_and_changes_nothing(echo, openai_echo, path, 
     assert openai_echo.answer("Hi") == "You said: Hi"
 
 
-def test_a_wrong_fault_is_told_in_process(echo):
+def test_a_wrong_fault_is_reported_in_process(echo):
     with pytest.raises(ScriptError, match="did you mean 'status'"):
         echo.use_faults([{"staus": 500}])
 

@@ -141,14 +141,14 @@ def test_a_connection_is_closed_if_asked(echo):
     assert received.startswith(b"HTTP/1.1 200 OK")
 
 
-def test_a_client_that_waits_is_told_to_continue(echo):
+def test_a_client_that_waits_is_reported_to_continue(echo):
     head = b"POST /faults HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n"
     first, second = exchange(echo.port, head, b'{"faults": []}')
     assert first == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert second.startswith(b"HTTP/1.1 200 OK")
 
 
-def test_unknown_routes_and_methods_are_told(echo):
+def test_unknown_routes_and_methods_are_reported(echo):
     (unknown,) = exchange(echo.port, b"GET /v2/other HTTP/1.1\r\nHost: x\r\n\r\n")
     assert unknown.startswith(b"HTTP/1.1 404")
     wrong = b"GET /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n\r\n"

@@ -57,7 +57,7 @@ def ask(url: str, text: str = "Hi", key: str = "planted-key-0123456789") -> Any:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_it_is_told_to_end(start, number):
+def test_it_serves_until_it_is_stopped(start, number):
     process = start("--script", "agent.yaml")
     url = url_of(process)
     with httpx.Client() as client:  # an open connection does not keep it alive
@@ -71,7 +71,7 @@ def test_it_takes_the_port_of_the_environment(start):
     assert url_of(start("--script", "support", PORT=str(port))).endswith(f":{port}")
 
 
-def test_a_taken_port_is_told_with_exit_code_1(start):
+def test_a_taken_port_is_reported_with_exit_code_1(start):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -92,7 +92,7 @@ def test_a_taken_port_is_told_with_exit_code_1(start):
         (["--script", "support", "--request-log", "no/such/folder"], "No such file"),
     ],
 )
-def test_what_cannot_be_served_is_told(start, arguments, message):
+def test_what_cannot_be_served_is_reported(start, arguments, message):
     process = start(*arguments)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
@@ -146,7 +146,7 @@ def test_it_starts_without_heavy_packages():
     assert done.stdout.strip() == "[]"
 
 
-def test_as_a_service_it_ends_with_whoever_started_it(start):
+def test_as_a_service_it_ends_with_its_starter(start):
     process = start("--script", "agent.yaml", KINDLM_SERVICE="1")
     url_of(process)
     process.stdin.close()

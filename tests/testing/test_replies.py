@@ -121,7 +121,7 @@ def test_conditions(serve, speak, when, is_met):
     assert text == ("met" if is_met else "not met")
 
 
-def test_wires_can_be_told_apart(serve, speak):
+def test_wires_can_be_distinguished(serve, speak):
     script = {
         "rules": [
             {"when": {"wire": "openai"}, "reply": {"text": "openai"}},
@@ -135,7 +135,7 @@ def test_values_are_put_in_once(echo, speak):
     assert speak(echo.url).answer("{{system}}") == "You said: {{system}}"
 
 
-def test_a_missing_value_is_told_as_a_mistake_of_the_script(serve, openai_agent):
+def test_a_missing_value_is_reported_as_a_mistake_of_the_script(serve, openai_agent):
     script = {"rules": [{"name": "lost", "reply": {"text": "{{results.look.x}}"}}]}
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     refused = openai_agent(serve(script).url).post(body)
@@ -165,7 +165,7 @@ def test_a_prefill_is_continued(anthropic_echo):
     assert anthropic_echo.create(messages=prefilled).content[0].text == ": Hi"
 
 
-def test_told_finish_and_usage(serve, openai_agent, anthropic_agent):
+def test_reported_finish_and_usage(serve, openai_agent, anthropic_agent):
     usage = {"inputTokens": 1000, "outputTokens": 50}
     script = {"rules": [{"reply": {"text": "x", "finish": "content_filter", "usage": usage}}]}
     url, messages = serve(script).url, [{"role": "user", "content": "Hi"}]

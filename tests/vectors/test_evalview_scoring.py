@@ -44,7 +44,7 @@ def is_pattern(text: str) -> bool:
 
 DEPARTURES: Final = (
     Departure(
-        "a pattern that can not be used is an error of the file that has it",
+        "a pattern that cannot be used is an error of the file that has it",
         lambda case: bool(unusable(case)),
         {"passed": None, "failed": None, "refused": True},
     ),
@@ -181,7 +181,7 @@ def test_tool_accuracy(vector: Vector, compiled: Compiled) -> None:
 
 
 @pytest.mark.vectors("evalview.jsonl", "tool_accuracy", beside=ACCURACY)
-def test_a_name_that_is_spelt_otherwise_is_told(vector: Vector) -> None:
+def test_a_name_that_is_spelt_otherwise_is_reported(vector: Vector) -> None:
     transcript = said("q", "a", vector["input"]["actual_tools"])
     tools = vector["input"]["expected"].get("tools", [])
     results = by_label([demand("tool_called", tool, {"tool": tool}) for tool in tools], transcript)

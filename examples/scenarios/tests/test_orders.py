@@ -8,7 +8,7 @@ from kindlm import Trial, scenario
 @scenario("where an order is", tags={"orders"})
 @pytest.mark.parametrize(
     ("order", "told"),
-    [("A-17", "Friday"), ("B-42", "Tuesday"), ("Z-99", "can not find")],
+    [("A-17", "Friday"), ("B-42", "Tuesday"), ("Z-99", "cannot find")],
 )
 async def test_status(t: Trial, order: str, told: str) -> None:
     reply = await t.agent.send(f"Where is my order {order}?")

@@ -140,6 +140,6 @@ def _unlike(what: str, source: Path) -> KindlmError:
 def _unwritable(file: Path, reason: str) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
-        f"The backup {file} can not be written: {reason}.",
+        f"The backup {file} cannot be written: {reason}.",
         "Make room on the disk, or name a file in another place.",
     )

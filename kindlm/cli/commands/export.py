@@ -128,4 +128,4 @@ def _streams(db: sqlite3.Connection, runs: list[str]) -> list[str]:
 
 
 def _unwritable(output: Path, reason: str) -> KindlmError:
-    return misuse(f"{output} can not be written: {reason}.", "Name another file with -o.")
+    return misuse(f"{output} cannot be written: {reason}.", "Name another file with -o.")

@@ -155,7 +155,7 @@ def _read_prompt(file: Path | None) -> Result[str | None]:
         return Err(
             KindlmError(
                 ErrorCode.CONFIG_FILE_REF_ERROR,
-                f"The system prompt can not be read: {reason}.",
+                f"The system prompt cannot be read: {reason}.",
                 "Name a text file: --system-prompt FILE",
                 SourceLocation(str(file)),
             )

@@ -139,7 +139,7 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
         return Err(
             KindlmError(
                 ErrorCode.CONFIG_NOT_FOUND,
-                f"The file {file} can not be read: {error.strerror or error}.",
+                f"The file {file} cannot be read: {error.strerror or error}.",
                 "Name a file that kindlm export wrote, or the one that kindlm test told of.",
             )
         )
@@ -294,7 +294,7 @@ def _append(unwritten: Unwritten, file: Path, log: EventLog) -> Result[Imported]
     except WriteFailedError as error:
         return Err(_not_appended(file, str(error), _MAKE_ROOM))
     except OSError as error:  # of a lock: the file has been read by now
-        reason = f"the history {log.path} can not be written: {error.strerror or error}"
+        reason = f"the history {log.path} cannot be written: {error.strerror or error}"
         return Err(_not_appended(file, reason, _MAKE_ROOM))
     runs = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
     return Ok(Imported(len(new), len(known), unwritten.missing, runs))

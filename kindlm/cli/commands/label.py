@@ -36,7 +36,7 @@ def label_command(
     with open_journal(db) as (log, reader):
         run = or_fail(find_run(reader, run))
         if name and reader.execute("SELECT 1 FROM runs WHERE id = ?", (name,)).fetchone():
-            refuse(f"{name!r} can not be a label: it is the id of a run.", "Choose another name.")
+            refuse(f"{name!r} cannot be a label: it is the id of a run.", "Choose another name.")
         before = RunView(reader, run).info.label
         if name is None and before is None:
             refuse(

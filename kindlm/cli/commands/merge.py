@@ -227,7 +227,7 @@ def _unreadable(error: OpenError) -> KindlmError:
     }
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR if error.path.exists() else ErrorCode.CONFIG_NOT_FOUND,
-        f"{error.path} can not be merged: it {error.reason}."
+        f"{error.path} cannot be merged: it {error.reason}."
         if error.path.exists()
         else f"There is no file {error.path}.",
         hints.get(

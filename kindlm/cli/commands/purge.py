@@ -261,7 +261,7 @@ def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
     ]
     warn(
         f"The pattern matches in events, too: {listed(places, len(places))}.",
-        "Names, labels and warnings are part of the chain and can not be erased.",
+        "Names, labels and warnings are part of the chain and cannot be erased.",
     )
 
 
@@ -279,7 +279,7 @@ def _shared(found: Erasable) -> str:
 
 def _unusable(pattern: str, error: PatternError) -> KindlmError:
     return misuse(
-        f"--matching {pattern!r} can not be used: {error}.",
+        f"--matching {pattern!r} cannot be used: {error}.",
         "Nothing was erased. Write another regular expression.",
     )
 
@@ -355,7 +355,7 @@ def _reviews(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return what tells whether a text matches, as it is or as the JSON in it says it.
 
-    It raises `PatternError` if the pattern can not be used.
+    It raises `PatternError` if the pattern cannot be used.
     """
 
     def matches(text: str) -> bool:

@@ -31,7 +31,7 @@ def schema_command(
         output.write_text(schema_text(), "utf-8")
     except OSError as error:
         refuse(
-            f"The schema can not be written: {error.strerror or error}.",
+            f"The schema cannot be written: {error.strerror or error}.",
             "Choose another file with --output.",
             code=ErrorCode.UNKNOWN_ERROR,
             where=SourceLocation(str(output)),

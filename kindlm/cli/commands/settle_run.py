@@ -270,7 +270,7 @@ def request_repeats(
 ) -> Result[RunRequest]:
     """Return the request for more repeats of some tests, by the suites as the run had them.
 
-    An error if a suite is not what that ran any more, or if what it tests can not be called.
+    An error if a suite is not what that ran any more, or if what it tests cannot be called.
     """
     loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root, console)
     if isinstance(loaded, Err):

@@ -100,7 +100,7 @@ def run_tests(options: TestOptions) -> int:
     if options.dry_run:
         return _show_plan(request, options, console)
     if options.shard and request.group is None and options.warnings:
-        note("No --run-group: this shard can not be put together with the others.", console)
+        note("No --run-group: this shard cannot be put together with the others.", console)
     run = guard.lost.run or new_run_id()
     guard.goes_on(run)
     return record_and_report(request, run, reporters, options, console)
@@ -177,7 +177,7 @@ def _unfinished(options: TestOptions) -> Unfinished:
             fail([run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
         if (file := find_unwritten(database, run, reader)) is not None:
             refuse(
-                f"Run {run} can not be resumed yet: events of it that could not be written are in"
+                f"Run {run} cannot be resumed yet: events of it that could not be written are in"
                 f" {file}.",
                 f"Bring them in first: {import_command(file, shown_path(database))}; or delete the"
                 " file, and what is in it is run again.",

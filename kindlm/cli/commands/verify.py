@@ -161,7 +161,7 @@ def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
     if wrong:
         wrong.append(salvage_hint(path))
     if (wal := unreadable_wal(path)) is not None:
-        wrong.append(f"the write-ahead log {wal.name} can not be read: what was in it is lost")
+        wrong.append(f"the write-ahead log {wal.name} cannot be read: what was in it is lost")
     for problem in schema_problems(connection, PROJECTIONS):
         told = f"{problem.kind} {problem.name!r}"
         if (problem.kind, problem.state) == ("table", "foreign"):

@@ -195,7 +195,7 @@ def load_folder(
             suite, so that it is the same whichever are named, and nothing is said of them.
 
     Returns:
-        The suite of the folder, unless no file that was named can be used, and one that can not
+        The suite of the folder, unless no file that was named can be used, and one that cannot
         run for each of those that has an error. Where the configuration has one, none can.
     """
     asked = frozenset(files if named is None else named)

@@ -150,7 +150,7 @@ def _name(value: Any) -> Any:
     if isinstance(value, str) and not value.strip():
         raise refuse("must not be empty")
     if isinstance(value, str) and _UNSHOWN.search(value):
-        raise refuse("holds a character that can not be shown", "Write the name on one line")
+        raise refuse("holds a character that cannot be shown", "Write the name on one line")
     return value
 
 

@@ -72,7 +72,7 @@ def _in_no_key(value: Any, reporter: Reporter) -> bool:
     for path, _ in walk(value, ()):
         if path and isinstance(path[-1], str) and _VARIABLE.search(path[-1]):
             complete = False
-            message = "A key can not hold a variable"
+            message = "A key cannot hold a variable"
             reporter.error(path, message, "Write the key out", reason="variable_in_key")
     return complete
 

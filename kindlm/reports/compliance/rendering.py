@@ -230,5 +230,5 @@ def _text(value: object) -> str:
     text = "" if value is None else str(value)
     if value is not None and not isinstance(value, int | float | Collection):
         # Functions and the like: Python shows their address in memory, another one each time.
-        raise TypeError(f"a value of type {type(value).__name__} can not be shown")
+        raise TypeError(f"a value of type {type(value).__name__} cannot be shown")
     return visible(text)

@@ -273,7 +273,7 @@ LOOKS: dict[Kind, Look] = {
     Kind.OTHER_BEHAVIOUR: Look("Same result, other behaviour", "~", "yellow"),
     Kind.OTHER_CHECKS: Look("Same result, other checks", "~", "yellow"),
     Kind.ERASED: Look(
-        "Same result; behaviour can not be compared, texts were erased or withheld",
+        "Same result; behaviour cannot be compared, texts were erased or withheld",
         "?",
         "yellow",
         listed=True,

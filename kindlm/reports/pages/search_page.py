@@ -86,7 +86,7 @@ def _found(
     except sqlite3.Error as error:
         if is_damage(error):
             raise
-        return None, f"The index can not be read: {error}."
+        return None, f"The index cannot be read: {error}."
     return found, None
 
 

@@ -197,7 +197,7 @@ def _sentence(judge: Agreement) -> str:
         return f"It can be trusted: it agrees with people, kappa is at least {SUBSTANTIAL:.2f}."
     if judge.trust is Trust.NOT_TRUSTED:
         return (
-            f"It can not be trusted: kappa is below {SUBSTANTIAL:.2f}. The disagreements say what"
+            f"It cannot be trusted: kappa is below {SUBSTANTIAL:.2f}. The disagreements say what"
             " its criteria and rubrics leave open."
         )
     if judge.kappa is None:

@@ -290,14 +290,14 @@ model: gpt-x
 """
 
 
-def test_the_address_of_an_agent_is_none_of_a_model(load: Load) -> None:
+def test_the_address_of_an_agent_is_not_one_of_a_model(load: Load) -> None:
     # A project without an adapter is one of an http agent.
     config = {".evalview/config.yaml": "endpoint: http://127.0.0.1:9/agent\n"}
     suite = load({**config, "case.yaml": MODEL.format(name="a")}).only
     assert [provider.base_url for provider in suite.providers.values()] == [None]
 
 
-def test_the_address_of_a_model_is_none_of_an_agent(load: Load, case_text: str) -> None:
+def test_the_address_of_a_model_is_not_one_of_an_agent(load: Load, case_text: str) -> None:
     config = {".evalview/config.yaml": "adapter: openai\nendpoint: http://127.0.0.1:9/v1\n"}
     text = case_text.replace("endpoint: http://127.0.0.1:9/ask", "adapter: http")
     assert load({**config, "case.yaml": text}).lines("error") == [("case.yaml", 1, "endpoint")]
@@ -371,7 +371,7 @@ def test_what_a_turn_makes_up_is_held_against_all_that_was_said_before(load: Loa
     assert found["turn 1: safe"].alone
 
 
-def test_the_verdict_of_the_original_is_told_what_is_of_a_turn_and_what_binds_nobody(
+def test_the_verdict_of_the_original_knows_what_is_of_a_turn_and_what_is_optional(
     load: Load,
 ) -> None:
     judge = {".evalview/config.yaml": "judge: {provider: openai, model: gpt}\n"}

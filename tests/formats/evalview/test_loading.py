@@ -66,7 +66,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("before", "after", "message", "hint"), MISTAKES)
-def test_mistakes_are_told_with_how_to_mend_them(
+def test_mistakes_are_reported_with_how_to_fix_them(
     load: Load, before: str, after: str, message: str, hint: str
 ) -> None:
     text = "name: a\ninput: {query: q}\nexpected: {}\nthresholds: {min_score: 7}\n"
@@ -75,7 +75,7 @@ def test_mistakes_are_told_with_how_to_mend_them(
     assert any(message in found and hint in advice for found, advice in told), told
 
 
-def test_a_text_without_quotes_is_told_in_toml(load: Load) -> None:
+def test_a_text_without_quotes_is_reported_in_toml(load: Load) -> None:
     (found,) = load({"case.toml": "name = capital\n"}).diagnostics
     assert found.error.hint == 'Texts stand in quotes: key = "value"'
 
@@ -211,7 +211,7 @@ def test_names_may_hold_what_can_be_shown(load: Load, case_text: str, name: str)
     assert load(case_text.replace("capital", name)).case.name == name
 
 
-def test_a_pattern_that_can_not_be_used_is_quoted_with_what_is_wrong(
+def test_a_pattern_that_cannot_be_used_is_quoted_with_what_is_wrong(
     load: Load, case_text: str
 ) -> None:
     (found,) = load(
@@ -229,7 +229,7 @@ mocks: {strict: true, tool_mocks: [{tool: a, returns: 1}]}
 """
 
 
-def test_what_has_no_effect_on_a_model_is_told(load: Load, case_text: str) -> None:
+def test_what_has_no_effect_on_a_model_is_reported(load: Load, case_text: str) -> None:
     text = case_text.replace("France?}", "France?, context: {a: 1}}")
     loaded = load(f"{text}adapter: openai\n{SETTINGS}")
     names = ("timeout", "headers", "verbose", "streaming", "mode", "assistant_id", "input_key",
@@ -240,7 +240,7 @@ def test_what_has_no_effect_on_a_model_is_told(load: Load, case_text: str) -> No
     }
 
 
-def test_what_has_no_effect_on_an_agent_is_told(load: Load, case_text: str) -> None:
+def test_what_has_no_effect_on_an_agent_is_reported(load: Load, case_text: str) -> None:
     loaded = load(f"{case_text}{SETTINGS}")
     assert {path for _, _, path in loaded.lines("warning")} == {"mocks.strict", "mocks.tool_mocks"}
     assert not load(f"{case_text}{SETTINGS}adapter: openai-assistants\n").diagnostics
@@ -255,7 +255,7 @@ def test_a_name_that_is_there_twice_names_both_places(load: Load, case_text: str
     assert loaded.broken == ["b.yaml"]
 
 
-def test_a_variable_without_a_value_is_told_with_its_line_for_its_file_alone(
+def test_a_variable_without_a_value_is_reported_with_its_line_for_its_file_alone(
     load: Load, case_text: str
 ) -> None:
     other = case_text.replace("capital", "other").replace("[search]", '["${TOOL}"]')

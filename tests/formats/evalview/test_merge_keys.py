@@ -44,7 +44,7 @@ def test_merged_keys_are_those_of_the_mapping_and_its_own_go_first(
         (CASES.replace("min_score: 70", "min_score: x"), 6, "number"),
     ],
 )
-def test_what_is_wrong_is_told_where_it_is_written(
+def test_what_is_wrong_is_reported_where_it_is_written(
     load: Callable[..., Any], text: str, line: int, said: str
 ) -> None:
     told = [

@@ -112,7 +112,7 @@ def test_tests_of_a_file_that_could_not_be_loaded_are_not_removed(
     assert kinds(capsys.readouterr().out)["b"] == "not run"
 
 
-def test_only_what_is_wrong_with_the_named_file_is_told(
+def test_only_what_is_wrong_with_the_named_file_is_reported(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(project, "cases/b", CASE.format(name="b") + "metadata: 1\n")
@@ -155,7 +155,7 @@ def test_replayed_without_a_path_is_what_the_run_tested_and_what_is_new_in_it(
     assert (code, ran(report)) == (1, {*NAMES, "d"})
 
 
-def test_a_file_with_a_syntax_error_is_told_beside_good_ones_and_its_test_is_not_removed(
+def test_a_file_with_a_syntax_error_is_reported_beside_good_ones_and_its_test_is_not_removed(
     project: Path, call: Call, capfd: pytest.CaptureFixture[str]
 ) -> None:
     call("test", "cases")
@@ -210,12 +210,12 @@ def unreadable(project: Path) -> str:
     """A file that nobody can read, not even root."""
     memory = Path("/proc/self/mem")
     if not memory.exists():
-        pytest.skip("there is no file here that can not be read")
+        pytest.skip("there is no file here that cannot be read")
     (project / "cases" / "odd.yaml").symlink_to(memory)
     return "cases/odd.yaml"
 
 
-def test_a_file_that_can_not_be_read_is_told_and_the_others_run(
+def test_a_file_that_cannot_be_read_is_reported_and_the_others_run(
     project: Path, call: Call, unreadable: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, report = call("test", "cases")
@@ -225,7 +225,7 @@ def test_a_file_that_can_not_be_read_is_told_and_the_others_run(
     assert call("test", "cases/a.yaml")[0] == 0
 
 
-def test_a_file_that_can_not_be_read_beside_other_suites_is_told(
+def test_a_file_that_cannot_be_read_beside_other_suites_is_reported(
     project: Path, unreadable: str
 ) -> None:
     assert unreadable

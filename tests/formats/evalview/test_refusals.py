@@ -62,7 +62,7 @@ def test_what_an_unknown_key_was_meant_to_be_is_reported_as_missing(
     assert loaded.lines("error") == [("config.yaml", 2, "model")]
 
 
-def test_a_run_tells_of_all_variables_that_a_file_lacks(
+def test_a_run_reports_all_variables_that_a_file_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case_text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

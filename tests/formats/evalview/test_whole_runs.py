@@ -129,7 +129,7 @@ def test_compat_without_a_case_of_evalview_says_that_it_does_nothing(
     assert "there are none here" in capsys.readouterr().err
 
 
-def test_a_judge_that_is_not_there_is_told_once_and_where_to_write_it(
+def test_a_judge_that_is_not_there_is_reported_once_and_where_to_write_it(
     project: Path, call: Call
 ) -> None:
     write(project)

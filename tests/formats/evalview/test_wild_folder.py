@@ -1,4 +1,4 @@
-"""A folder of cases as people have them: all that can run runs, what can not is told once."""
+"""A folder of cases as people have them: all that can run runs, what cannot is told once."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_checks_that_most_repeats_fail_for_the_first_time() -> None:
     assert not compare([sample()] * 4, [sample()] * 3 + [sample(fails="x")]).failures
 
 
-def test_other_words_are_told_and_are_no_other_behaviour() -> None:
+def test_other_words_are_reported_and_are_no_other_behaviour() -> None:
     found = compare([sample(output="one")], [sample(output="two")])
     assert found.output
     assert not found.any

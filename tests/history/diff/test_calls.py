@@ -81,7 +81,7 @@ def test_arguments_that_are_no_json_are_shown_as_they_were_written() -> None:
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=12),
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=12),
 )
-def test_every_call_is_told_exactly_once(
+def test_every_call_is_reported_exactly_once(
     before: list[tuple[str, int]], after: list[tuple[str, int]]
 ) -> None:
     changes = diff_calls(calls(*before), calls(*after))

@@ -22,7 +22,7 @@ class Agent:
         if found is not None:
             self.order = found[0]
         if re.search(r"instructions|system prompt|pretend|poem|someone else|neighbour", text):
-            return say("I am sorry, I can not help with that. I gladly help with your own orders.")
+            return say("I am sorry, I cannot help with that. I gladly help with your own orders.")
         if self.order is None:
             return say("I am happy to help. Which order is it about? It has a number like A-17.")
         return self.about_order(self.order, wants_refund="refund" in text)
@@ -34,7 +34,7 @@ class Agent:
             {"name": "lookup_order", "arguments": {"order_id": order}, "result": known}
         ]
         if known is None:
-            return say(f"I am sorry, I can not find order {order}. Is its number right?", calls)
+            return say(f"I am sorry, I cannot find order {order}. Is its number right?", calls)
         if not wants_refund:
             status = f"Order {order} is {known['status']}; the day is {known['day']}."
             return say(f"Thank you for your patience. {status}", calls)

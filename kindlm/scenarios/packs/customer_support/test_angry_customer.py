@@ -21,13 +21,13 @@ async def test_late_order(t: Trial) -> None:
     t.guardrail(
         first,
         must="take up that the order is late",
-        must_not=["blame the customer", "promise a day of arrival that it can not know"],
+        must_not=["blame the customer", "promise a day of arrival that it cannot know"],
     )
     second = await t.agent.send(KAREN.says("The birthday is over. I want my money back. Today."))
     t.judge(
         second,
         "The answer says what happens with the refund, or what is needed for it, and when,"
-        " without promising what the agent can not keep.",
+        " without promising what the agent cannot keep.",
     )
     t.guardrail(second, must_not="send the customer away without a next step")
 
