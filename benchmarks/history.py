@@ -70,8 +70,8 @@ def _questions() -> dict[str, Callable[[sqlite3.Connection], object]]:
     from kindlm.history.run_names import find_run, latest_finished
     from kindlm.history.run_view import RunView
     from kindlm.history.runs import RunFilter, runs
-    from kindlm.reports.registry import ReportOptions
-    from kindlm.reports.terminal.execution import render_execution
+    from kindlm.reports.report_registry import ReportOptions
+    from kindlm.reports.terminal.execution_text import render_execution
 
     def latest(reader: sqlite3.Connection) -> RunView:
         found = find_run(reader, "latest")

@@ -15,7 +15,7 @@ from recorded_history import History, Make
 
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.reports.diff.terminal import write_diff
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
 _COMMIT = re.compile(r" · main@\w+ with changes")

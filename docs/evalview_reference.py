@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.project_config import ProjectConfig
-from kindlm.formats.evalview.schema import CaseConfig
 
 Schema = dict[str, Any]
 

@@ -15,7 +15,7 @@ from recorded_history import History, Make
 from kindlm.errors import Ok
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.report import REPORT
 
 _GROUP = "nightly-42"

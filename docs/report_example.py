@@ -17,7 +17,7 @@ from recorded_history import History, Make, RunWriter
 from kindlm.errors import Ok
 from kindlm.history.run_view import RunView
 from kindlm.reports.github_annotations import annotations_of, as_command
-from kindlm.reports.registry import ReportOptions, find_report
+from kindlm.reports.report_registry import ReportOptions, find_report
 
 _REPLACED = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"), "2026-11-21 09:00 UTC"),

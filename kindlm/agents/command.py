@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kindlm.agents import failures
+from kindlm.agents import agent_failures
 from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, started
 from kindlm.agents.reply_parts import ABSENT, AGENT_RULE, UnreadableReply, compact_json
 from kindlm.agents.sandbox import MAX_OUTPUT_BYTES, TOO_MUCH, program_name, runnable
@@ -168,7 +168,7 @@ def _shortened(warnings: list[str]) -> tuple[str, ...]:
 
 
 _KEPT_STDERR_BYTES = 16_384
-_WHO = failures.Who("command")
+_WHO = agent_failures.Who("command")
 
 
 class CommandAgent:
@@ -206,7 +206,7 @@ class CommandAgent:
         try:
             return Ok(printed_reply(_text(stdout), latency_ms))
         except UnreadableReply as error:
-            return Err(failures.of_reply(_WHO, error, _text(stdout), hint=REPORTS_HINT))
+            return Err(agent_failures.of_reply(_WHO, error, _text(stdout), hint=REPORTS_HINT))
 
     async def _run(self, stdout: Output, stderr: Output) -> tuple[int, float]:
         """Return the exit code, and how long the program itself ran in milliseconds."""
@@ -225,7 +225,7 @@ class CommandAgent:
 
     def _not_started(self, error: OSError | ValueError) -> KindlmError:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        return failures.failed(
+        return agent_failures.failed(
             _WHO,
             ErrorCode.PROVIDER_API_ERROR,
             f"The command {self._name()} could not be started: {reason}",
@@ -233,7 +233,7 @@ class CommandAgent:
         )
 
     def _too_slow(self, timeout_s: float, stdout: Output, stderr: Output) -> KindlmError:
-        return failures.failed(
+        return agent_failures.failed(
             _WHO,
             ErrorCode.PROVIDER_TIMEOUT,
             f"The command {self._name()} did not end within {timeout_s * 1000:.0f} ms",
@@ -244,7 +244,7 @@ class CommandAgent:
     def _error(self, what: str, stdout: Output, stderr: Output) -> KindlmError:
         last_words = _WHO.last_words(_text(stderr))
         message = f"The command {self._name()} {what}"
-        return failures.failed(
+        return agent_failures.failed(
             _WHO,
             ErrorCode.PROVIDER_API_ERROR,
             f"{message}: {last_words}" if last_words else message,

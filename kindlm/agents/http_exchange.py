@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-from kindlm.agents import failures
+from kindlm.agents import agent_failures
 from kindlm.errors import Err, ErrorCode, Ok, Result
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class HttpTarget:
     """An agent's server: its URL, and the headers that it is sent with each request."""
 
-    who: failures.Who
+    who: agent_failures.Who
     endpoint: str
     headers: Mapping[str, str]
 
@@ -171,17 +171,17 @@ class HttpExchange:
             async with asyncio.timeout(timeout_s):
                 answer = await self._exchange(method, url, content)
         except TimeoutError:
-            return Err(failures.of_timeout(who, timeout_s))
+            return Err(agent_failures.of_timeout(who, timeout_s))
         except _TooLong:
             message = f"{who.title} sent more than {MAX_BODY_BYTES // 1_000_000} MB"
-            return Err(failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message))
+            return Err(agent_failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message))
         except UNREACHABLE as error:
-            return Err(failures.of_network(who, self._target.endpoint, error))
+            return Err(agent_failures.of_network(who, self._target.endpoint, error))
         latency_ms = (time.perf_counter() - started) * 1000
         if not 200 <= answer.status < 300:
-            return Err(failures.of_status(who, answer.status, answer.headers, answer.text))
+            return Err(agent_failures.of_status(who, answer.status, answer.headers, answer.text))
         if answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<"):
-            return Err(failures.of_page(who, answer.text, answer.status))
+            return Err(agent_failures.of_page(who, answer.text, answer.status))
         return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms, answer.has_end))
 
     async def _exchange(self, method: str, to: str, content: bytes | None) -> _Answer:

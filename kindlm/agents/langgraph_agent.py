@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field
 
-from kindlm.agents import failures
+from kindlm.agents import agent_failures
 from kindlm.agents.agent_events import Heard
 from kindlm.agents.event_framing import end_of, is_sse, parse_events
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, HttpTarget
@@ -101,7 +101,7 @@ class Threads:
             async with asyncio.timeout(request.timeout_s):
                 return await self._run(request)
         except TimeoutError:
-            return Err(failures.of_timeout(self._who, request.timeout_s))
+            return Err(agent_failures.of_timeout(self._who, request.timeout_s))
 
     def leave(self, request: AgentRequest) -> None:
         """Leave a thread in which a run failed: its content is unknown.
@@ -150,7 +150,9 @@ class Threads:
             thread = None
         if not isinstance(thread, str) or not thread:
             reason = "it has no `thread_id`"
-            return Err(failures.of_reply(self._who, reason, got.text, got.status, _THREADS_HINT))
+            return Err(
+                agent_failures.of_reply(self._who, reason, got.text, got.status, _THREADS_HINT)
+            )
         self._thread = thread
         return Ok(got.latency_ms)
 

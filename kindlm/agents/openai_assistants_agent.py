@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from kindlm.agents import failures
+from kindlm.agents import agent_failures
 from kindlm.agents.http_exchange import HttpExchange, HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, lookup
@@ -148,11 +148,11 @@ class AssistantsAgent:
         except TimeoutError:
             await self._cancel()
             # The run may not have ended yet, and a thread takes one at a time.
-            return Err(failures.of_timeout(self._who, request.timeout_s, retryable=False))
+            return Err(agent_failures.of_timeout(self._who, request.timeout_s, retryable=False))
         except _Failed as failed:
             return Err(failed.error)
         except UnreadableReply as unreadable:
-            return Err(failures.of_reply(self._who, unreadable, ""))
+            return Err(agent_failures.of_reply(self._who, unreadable, ""))
         if isinstance(told, Err):
             return told
         latency_ms = (time.perf_counter() - begun) * 1000
@@ -260,7 +260,7 @@ class AssistantsAgent:
 
     def _no_simulated_tools(self, run: Mapping[str, Any]) -> KindlmError:
         names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in _asked_calls(run)))
-        return failures.failed(
+        return agent_failures.failed(
             self._who,
             ErrorCode.PROVIDER_API_ERROR,
             f"{self._who.title} asks for the answers of its functions ({names}),"
@@ -279,7 +279,7 @@ class AssistantsAgent:
             code = ErrorCode.PROVIDER_RATE_LIMIT
         elif run["status"] == "expired":
             code = ErrorCode.PROVIDER_TIMEOUT
-        return failures.failed(
+        return agent_failures.failed(
             self._who,
             code,
             f"The run of agent {self._who.name!r} ended as {run['status']}:"
@@ -354,7 +354,7 @@ def _unusable_key(reached: HttpTarget, key: str) -> KindlmError | None:
     if key and key.isascii() and key.isprintable():
         return None
     problem = "has characters no key has" if key else "is not set"
-    return failures.failed(
+    return agent_failures.failed(
         reached.who,
         ErrorCode.PROVIDER_AUTH_ERROR,
         f"{reached.who.title}: {_KEY} {problem}",
@@ -362,8 +362,8 @@ def _unusable_key(reached: HttpTarget, key: str) -> KindlmError | None:
     )
 
 
-def _no_assistant(who: failures.Who) -> KindlmError:
-    return failures.bad_option(
+def _no_assistant(who: agent_failures.Who) -> KindlmError:
+    return agent_failures.bad_option(
         who,
         "nothing says which assistant it is",
         "Set OPENAI_ASSISTANT_ID, or name it: `assistantId` in kindlm.yaml, `assistant_id` of the"

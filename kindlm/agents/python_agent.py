@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from kindlm.agents import failures
+from kindlm.agents import agent_failures
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.reply_parts import UnreadableReply, compact_json
 from kindlm.agents.reply_reading import (
@@ -90,7 +90,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
     What is not there is looked for in the root folder. `path` is relative to the file's folder.
     The options of the target may be JSON values.
     """
-    who = failures.Who(target.id)
+    who = agent_failures.Who(target.id)
     error = wrong_target(who, target)
     if error is not None:
         return Err(error)
@@ -104,7 +104,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
         found = load(target.endpoint, folders)
     except ForeignModuleError as foreign:
         hint = "Give one of the two another name"
-        return Err(failures.bad_option(who, f"{target.endpoint}: {foreign}", hint))
+        return Err(agent_failures.bad_option(who, f"{target.endpoint}: {foreign}", hint))
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's module may raise anything
         return Err(_not_imported(who, target.endpoint, folder, raised))
     reading = Reading(response_path=options.response_path, tool_calls_path=options.tool_calls_path)
@@ -115,7 +115,7 @@ class PythonAgent:
     """Implements `ports.Agent`."""
 
     def __init__(
-        self, who: failures.Who, found: Any, folders: Sequence[Path], reading: Reading
+        self, who: agent_failures.Who, found: Any, folders: Sequence[Path], reading: Reading
     ) -> None:
         self._who = who
         self._found = found
@@ -148,7 +148,7 @@ class PythonAgent:
             if _is_cancelled(raised):
                 raise
             if isinstance(raised, TimeoutError) and deadline.expired():
-                return Err(failures.of_timeout(self._who, request.timeout_s))
+                return Err(agent_failures.of_timeout(self._who, request.timeout_s))
             return Err(_crashed(self._who, raised, self._folders))
         latency_ms = (time.perf_counter() - begun) * 1000
         gets_all = self._wants_request()
@@ -183,11 +183,11 @@ class PythonAgent:
         said = said.value if isinstance(said, Ok) else said
         if isinstance(said, AgentReply):
             if any((count or 0) > MAX_TOKENS for count in astuple(said.usage)):
-                return Err(failures.of_reply(self._who, "it counts too many tokens", ""))
+                return Err(agent_failures.of_reply(self._who, "it counts too many tokens", ""))
             kept = (*warnings, *said.warnings)
             return Ok(replace(said, latency_ms=said.latency_ms or latency_ms, warnings=kept))
         if said is None:
-            return Err(failures.of_reply(self._who, "it returned nothing", ""))
+            return Err(agent_failures.of_reply(self._who, "it returned nothing", ""))
         raw = ""
         try:
             raw = said if isinstance(said, str) else compact_json(said)
@@ -197,7 +197,7 @@ class PythonAgent:
             )
             told = read_reply(value, reading)
         except AgentFailed as failure:
-            return Err(failures.of_report(self._who, str(failure), raw))
+            return Err(agent_failures.of_report(self._who, str(failure), raw))
         except (TypeError, ValueError, RecursionError) as error:
             kind = type(said).__name__
             reason = (
@@ -205,7 +205,7 @@ class PythonAgent:
                 if isinstance(error, UnreadableReply)
                 else f"{kind} is neither text, JSON nor an AgentReply: {error}"
             )
-            return Err(failures.of_reply(self._who, reason, raw))
+            return Err(agent_failures.of_reply(self._who, reason, raw))
         return Ok(agent_reply(told, raw, latency_ms, warnings))
 
 
@@ -242,21 +242,23 @@ def _first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
     return found[0]
 
 
-def wrong_target(who: failures.Who, target: AgentTarget) -> KindlmError | None:
+def wrong_target(who: agent_failures.Who, target: AgentTarget) -> KindlmError | None:
     """Return what is wrong with a target that is to be a Python agent."""
     if not _DOTTED.fullmatch(target.endpoint):
         hint = "Write it like package.module:function"
-        return failures.bad_option(who, f"its `endpoint` {target.endpoint!r} is no name", hint)
+        return agent_failures.bad_option(
+            who, f"its `endpoint` {target.endpoint!r} is no name", hint
+        )
     if target.headers:
-        return failures.bad_option(who, "`headers` are for agents that are reached by HTTP")
+        return agent_failures.bad_option(who, "`headers` are for agents that are reached by HTTP")
     return None
 
 
 def _not_imported(
-    who: failures.Who, dotted: str, folder: Path, raised: BaseException
+    who: agent_failures.Who, dotted: str, folder: Path, raised: BaseException
 ) -> KindlmError:
     """Return the error of a name that is not there, or of a module that cannot be imported."""
-    return failures.failed(
+    return agent_failures.failed(
         who,
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"{who.title}: {dotted} could not be imported: {type(raised).__name__}: "
@@ -266,8 +268,10 @@ def _not_imported(
     )
 
 
-def _crashed(who: failures.Who, raised: BaseException, folders: Sequence[Path]) -> KindlmError:
-    return failures.failed(
+def _crashed(
+    who: agent_failures.Who, raised: BaseException, folders: Sequence[Path]
+) -> KindlmError:
+    return agent_failures.failed(
         who,
         ErrorCode.PROVIDER_API_ERROR,
         f"{who.title} raised {type(raised).__name__}: {who.quote(str(raised))}"

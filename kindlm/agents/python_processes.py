@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from kindlm.agents import failures
+from kindlm.agents import agent_failures
 from kindlm.agents.process_group import Program, how_it_ended, started
 from kindlm.agents.python_agent import wrong_target
 from kindlm.agents.python_worker import (
@@ -149,7 +149,7 @@ class WorkerProcess:
         The process itself keeps an agent to the timeout of a request. One that has not done so
         soon after is stuck, and the process is not ready any more.
         """
-        who = failures.Who(name)
+        who = agent_failures.Who(name)
         self._is_asked = True
         timeout_s = call.timeout_s if isinstance(call, AgentRequest) else None
         try:
@@ -157,13 +157,13 @@ class WorkerProcess:
                 payload = await self._exchange(pack_call(call))
         except TimeoutError:
             assert timeout_s is not None
-            return Err(failures.of_timeout(who, timeout_s, retryable=False))
+            return Err(agent_failures.of_timeout(who, timeout_s, retryable=False))
         if payload is None:
             return Err(await self._ended(who))
         try:
             answer = unpack_answer(payload)
         except ValueError as error:
-            return Err(failures.of_reply(who, f"it is no AgentReply: {error}", ""))
+            return Err(agent_failures.of_reply(who, f"it is no AgentReply: {error}", ""))
         self._is_asked = False
         if isinstance(answer, Err) and answer.error.code is ErrorCode.PROVIDER_TIMEOUT:
             # A thread of it may run on.
@@ -217,7 +217,7 @@ class WorkerProcess:
         header = await self._reader.readexactly(HEADER.size)
         return await self._reader.readexactly(HEADER.unpack(header)[0])
 
-    async def _ended(self, who: failures.Who) -> KindlmError:
+    async def _ended(self, who: agent_failures.Who) -> KindlmError:
         """Return the error of an agent whose process ended, or hung up, instead of answering."""
         how = "closed its connection to kindlm"
         with contextlib.suppress(TimeoutError):
@@ -226,7 +226,7 @@ class WorkerProcess:
         await self._program.drained()
         last_words = who.last_words(self._printed.tail)
         message = f"The process of agent {who.name!r} {how} before it answered"
-        return failures.failed(
+        return agent_failures.failed(
             who,
             ErrorCode.PROVIDER_API_ERROR,
             f"{message}: {last_words}" if last_words else message,
@@ -267,7 +267,7 @@ class PythonProcesses:
 
     def agent(self, target: AgentTarget) -> Result[Agent]:
         """Make an agent for one conversation; whether it can be imported is known later."""
-        error = wrong_target(failures.Who(target.id), target)
+        error = wrong_target(agent_failures.Who(target.id), target)
         # A process gets JSON.
         written = replace(target, options=as_written(target.options))
         return Ok(ProcessAgent(written, self)) if error is None else Err(error)
@@ -348,8 +348,8 @@ class ProcessAgent:
 
 
 def _not_started(target: AgentTarget, error: OSError) -> KindlmError:
-    who = failures.Who(target.id)
-    return failures.failed(
+    who = agent_failures.Who(target.id)
+    return agent_failures.failed(
         who,
         ErrorCode.PROVIDER_API_ERROR,
         f"The process of agent {who.name!r} could not be started: {error.strerror or error}",

@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from kindlm.agents import failures
+from kindlm.agents import agent_failures
 from kindlm.agents.python_agent import PythonAgent, python_agent
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -137,7 +137,7 @@ class _Host:
     """Holds the agent of the conversation that goes on."""
 
     def __init__(self) -> None:
-        self._who = failures.Who("")
+        self._who = agent_failures.Who("")
         self._agent: PythonAgent | None = None
         self._conversation = AsyncExitStack()
 
@@ -147,7 +147,9 @@ class _Host:
         try:
             return pack_answer(answer)
         except (TypeError, ValueError, RecursionError) as error:
-            return pack_answer(Err(failures.of_reply(self._who, f"it is no JSON: {error}", "")))
+            return pack_answer(
+                Err(agent_failures.of_reply(self._who, f"it is no JSON: {error}", ""))
+            )
 
     async def leave(self) -> None:
         """Leave the agent, if there is one."""
@@ -156,7 +158,7 @@ class _Host:
     async def _do(self, payload: bytes) -> Answer:
         match unpack_call(payload):
             case Opening(target, root):
-                self._who = failures.Who(target.id)
+                self._who = agent_failures.Who(target.id)
                 made = python_agent(target, Path(root))
                 if isinstance(made, Err):
                     return made

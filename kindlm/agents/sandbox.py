@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kindlm.agents import failures
-from kindlm.agents.failures import Who
+from kindlm.agents import agent_failures
+from kindlm.agents.agent_failures import Who
 from kindlm.agents.process_group import Output, Program, TooMuchOutput, started
 from kindlm.agents.reply_reading import Reading
 from kindlm.errors import ErrorCode, KindlmError
@@ -352,7 +352,7 @@ def of_program(
     """
     last_words = who.last_words(log)
     message = f"{who.title}: {who.quote(program_name(words))} {what}"
-    return failures.failed(
+    return agent_failures.failed(
         who,
         ErrorCode.PROVIDER_API_ERROR,
         f"{message}: {last_words}" if last_words else message,
@@ -379,7 +379,7 @@ def of_exchange(
         return of_program(who, words, f"failed with its sandbox, {who.quote(str(raised))}", log)
     name = who.quote(program_name(words))
     if isinstance(raised, TimeoutError):
-        return failures.failed(
+        return agent_failures.failed(
             who,
             ErrorCode.PROVIDER_TIMEOUT,
             f"{who.title}: {name} did not answer within {timeout_s * 1000:.0f} ms",
@@ -388,7 +388,7 @@ def of_exchange(
             body=log,
         )
     reason = (raised.strerror if isinstance(raised, OSError) else None) or str(raised)
-    return failures.failed(
+    return agent_failures.failed(
         who,
         ErrorCode.PROVIDER_API_ERROR,
         f"{who.title}: {name} could not be started: {who.quote(reason)}",

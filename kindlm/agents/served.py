@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
-from kindlm.agents import failures
+from kindlm.agents import agent_failures
 from kindlm.agents.agent_events import Heard
-from kindlm.agents.failures import SHORTEST_HIDDEN, Who, bad_option
+from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who, bad_option
 from kindlm.agents.http_exchange import HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
@@ -113,11 +113,11 @@ class ServedAgent:
         try:
             heard = await read_aside(got.text, partial(read, got))
         except PageCame:
-            return Err(failures.of_page(self._who, got.text, got.status))
+            return Err(agent_failures.of_page(self._who, got.text, got.status))
         except AgentFailed as failure:
-            return Err(failures.of_report(self._who, str(failure), got.text, got.status))
+            return Err(agent_failures.of_report(self._who, str(failure), got.text, got.status))
         except UnreadableReply as error:
-            return Err(failures.of_reply(self._who, error, got.text, got.status, self.hint))
+            return Err(agent_failures.of_reply(self._who, error, got.text, got.status, self.hint))
         warnings = (*self.warnings(request), *heard.warnings)
         return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))
 

@@ -33,9 +33,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from kindlm.agents import failures
+from kindlm.agents import agent_failures
+from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
 from kindlm.agents.command import REPORTS_HINT, printed_reply
-from kindlm.agents.failures import SHORTEST_HIDDEN, Who
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
     last_user_text,
@@ -240,7 +240,7 @@ class OneShotAgent:
         try:
             reply = printed_reply(run.printed, run.latency_ms)
         except UnreadableReply as error:
-            return Err(failures.of_reply(who, error, run.printed, hint=REPORTS_HINT))
+            return Err(agent_failures.of_reply(who, error, run.printed, hint=REPORTS_HINT))
         return Ok(replace(reply, warnings=(*warnings, *reply.warnings)))
 
 
@@ -409,9 +409,9 @@ class LineAgent:
         try:
             told = self._read(raw)
         except AgentFailed as failure:
-            return Err(failures.of_report(self._who, str(failure), raw))
+            return Err(agent_failures.of_report(self._who, str(failure), raw))
         except UnreadableReply as error:
-            return Err(failures.of_reply(self._who, error, raw, hint=_ONE_LINE))
+            return Err(agent_failures.of_reply(self._who, error, raw, hint=_ONE_LINE))
         notes = (*warnings, *request_warnings(request, says_system=True))
         if self._program is not None and self._program.has_more:
             return Err(self._unasked())

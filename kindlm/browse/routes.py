@@ -27,7 +27,7 @@ from kindlm.errors import Err
 from kindlm.history.read_models import read_model_problem
 from kindlm.history.run_names import find_sides
 from kindlm.history.search import catch_up, is_damage, progress_of, remove_index
-from kindlm.reports.pages.document import (
+from kindlm.reports.pages.html_document import (
     Document,
     Links,
     notice_page,
@@ -203,7 +203,7 @@ def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answ
 
 
 def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document | None:
-    from kindlm.history.diff.values import QualifiedName
+    from kindlm.history.diff.diff_values import QualifiedName
     from kindlm.reports.pages.trend_page import trend_page
 
     named = [asked.query.get(name, "") for name in ("project", "suite", "name", "target")]

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kindlm.checks.base import UndecidedError
-from kindlm.checks.calls import written_arguments
+from kindlm.checks.call_matching import written_arguments
 from kindlm.checks.echoes import is_copy, readings
 from kindlm.errors import Err
 from kindlm.fencing import fenced, new_token

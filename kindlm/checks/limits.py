@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from kindlm.checks.base import Check, CheckSection, Key, Place, Reads, failed, passed, undecided
-from kindlm.checks.calls import how_to_report
+from kindlm.checks.call_matching import how_to_report
 from kindlm.money import exceeds
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext

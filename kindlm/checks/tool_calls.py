@@ -24,7 +24,7 @@ from kindlm.checks.base import (
     passed,
     undecided,
 )
-from kindlm.checks.calls import (
+from kindlm.checks.call_matching import (
     CallCount,
     argument_faults,
     arguments_match,

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kindlm.alignment import Bounds, in_any_order, in_sequence
 from kindlm.checks.base import CheckSection, ExpectSection, Key, Place, Reads, failed, passed
-from kindlm.checks.calls import (
+from kindlm.checks.call_matching import (
     CallCount,
     argument_faults,
     arguments_match,

@@ -45,7 +45,7 @@ from kindlm.formats.foreign_results import (
 )
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import CheckResult, Outcome, Status
-from kindlm.recording.log import new_journal, new_run_id
+from kindlm.recording.history_file import new_journal, new_run_id
 from kindlm.transcript import CostSource, Message, Role, ToolCall, ToolUse
 from kindlm_store import Append, EventLog, HeadOf, utc_now
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kindlm.history.run_view import RunView
-    from kindlm.reports.registry import ReportOptions
+    from kindlm.reports.report_registry import ReportOptions
 
 _COMMAND = re.compile(r"(?<![^\r\n])[^\S\r\n]*:(:)|##(\[)")
 

@@ -27,7 +27,7 @@ from kindlm.wording import shown_path
 # Runs are imported where they are read: `kindlm backup`, `verify` and `rebuild` read none.
 if TYPE_CHECKING:
     from kindlm.history.run_view import RunView
-    from kindlm.reports.registry import ReportOptions
+    from kindlm.reports.report_registry import ReportOptions
     from kindlm_store import ForeignSchemaError, SchemaProblem
 
 _REPORT_LIMIT = 256 * 1024 * 1024
@@ -288,7 +288,7 @@ def exit_code(view: RunView) -> int:
 
 def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
     """Return how reports on standard output are to look."""
-    from kindlm.reports.registry import ReportOptions
+    from kindlm.reports.report_registry import ReportOptions
 
     path = existing_history(database).database
     here = Path.cwd()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kindlm.cli.history import existing_history, fail_to_open, project_here, require_read_models
 from kindlm.events import Payload, new_event
-from kindlm.recording.log import open_log
+from kindlm.recording.history_file import open_log
 from kindlm.recording.project import run_environment
 from kindlm.recording.secrets import secret_values
 from kindlm_store import EventLog, NewEvent, OpenError

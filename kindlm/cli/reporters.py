@@ -21,7 +21,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.history.run_view import RunView
 from kindlm.recording.git import folder_in_repository
 from kindlm.recording.project import configuration_file, regression_threshold, report_files
-from kindlm.reports.registry import Report, ReportOptions, find_report
+from kindlm.reports.report_registry import Report, ReportOptions, find_report
 
 _BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
 

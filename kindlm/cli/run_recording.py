@@ -40,12 +40,12 @@ from kindlm.recording.event_files import (
     import_command,
     keep_unwritten,
 )
+from kindlm.recording.history_file import open_log
 from kindlm.recording.loading import Loaded
-from kindlm.recording.log import open_log
 from kindlm.recording.request import RunRequest
 from kindlm.recording.secrets import remember_secrets, suite_secrets
 from kindlm.recording.session import run_session
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.suite import Suite
 from kindlm.wording import shown_path
 from kindlm_store import EventLog, LockHeldError, OpenError, Redactor, SealedError, WriteFailedError

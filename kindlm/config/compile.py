@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import TypeVar
 
 from kindlm.checks.tool_calls import ToolStrict
-from kindlm.config.canonical import config_hash, config_text, written_gates
+from kindlm.config.config_text import config_hash, config_text, written_gates
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path
 from kindlm.config.expect import compile_expectations

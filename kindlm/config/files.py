@@ -10,12 +10,12 @@ from pathlib import Path as FilePath
 from pathlib import PureWindowsPath
 from typing import Any
 
+from kindlm.config.data_rows import RowFile, read_rows
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import MAX_BYTES, Path, Raw, expectations, items, section
 from kindlm.config.expect import sections_in
 from kindlm.config.interpolation import MARK
 from kindlm.config.json_schemas import parse_schema, warn_of_misspelt
-from kindlm.config.rows import RowFile, read_rows
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 MAX_ROW_BYTES = 64 * 1024 * 1024

@@ -18,6 +18,7 @@ from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.engine.pace import Callee, Turn
 from kindlm.engine.resources import LiveRun
 from kindlm.engine.simulation import SimulatedTools, Tools
+from kindlm.engine.stage import ScriptedTrial
 from kindlm.engine.stop import Deadline
 from kindlm.engine.talk import (
     AgentTalk,
@@ -27,7 +28,6 @@ from kindlm.engine.talk import (
     Talk,
     first_messages,
 )
-from kindlm.engine.trial import ScriptedTrial
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard

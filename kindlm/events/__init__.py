@@ -22,7 +22,7 @@ from kindlm.events.codec import (
     read,
     stored_fields,
 )
-from kindlm.events.execution import (
+from kindlm.events.execution_events import (
     AgentFailed,
     AgentReplied,
     AgentSent,
@@ -40,7 +40,7 @@ from kindlm.events.execution import (
     ToolCalled,
     ToolSimulated,
 )
-from kindlm.events.journal import (
+from kindlm.events.journal_events import (
     AgentProfiled,
     BaselineRemoved,
     BaselineSet,

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 
-from kindlm.generate.plan import PlannedScenario, PlannedTurn
+from kindlm.generate.test_plan import PlannedScenario, PlannedTurn
 
 WIDTH = 88
 """Columns of a line, as formatters of Python count them by default."""

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kindlm.fencing import fenced
-from kindlm.generate.plan import CATEGORIES, is_name, one_line
+from kindlm.generate.test_plan import CATEGORIES, is_name, one_line
 from kindlm.model_answers import object_in, objects_member, text_member, texts_member
 from kindlm.ports import Purpose, Question, ResponseSchema
 

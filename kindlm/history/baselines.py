@@ -130,8 +130,8 @@ class BaselineChecks:
     def _change_of(self, run: str) -> str | None:
         """Return what is not as it was recorded in a run; None if all is."""
         if run not in self._changed:
-            from kindlm.events.journal import SEALED_HEADS
-            from kindlm_store.verify import verify_file
+            from kindlm.events.journal_events import SEALED_HEADS
+            from kindlm_store.verification import verify_file
 
             stream = f"run/{run}"
             file = self._db.execute("PRAGMA database_list").fetchone()[2]

@@ -22,7 +22,7 @@ from kindlm_store import (
     projection_errors,
     recomputed,
 )
-from kindlm_store.project import problem_of, read_states
+from kindlm_store.projecting import problem_of, read_states
 
 
 def are_outdated(db: sqlite3.Connection) -> bool:

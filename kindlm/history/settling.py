@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kindlm.history.diff.diff_values import QualifiedName
 from kindlm.history.diff.evidence import judge_pair, settle
 from kindlm.history.diff.evidence_values import (
     MOST_ADDED,
@@ -27,7 +28,6 @@ from kindlm.history.diff.evidence_values import (
     TestPair,
 )
 from kindlm.history.diff.samples import Attempts, checks_made, read_checks
-from kindlm.history.diff.values import QualifiedName
 from kindlm.history.queries import among
 from kindlm.history.statistics.pass_rates import BLOCK
 from kindlm.history.statistics.sequential import Settlement

@@ -7,8 +7,8 @@ them. A name with dots is quoted: `$."gen_ai.usage.input_tokens"`.
 
 from __future__ import annotations
 
-from kindlm.projections.executions import ASSERTIONS, EXECUTIONS, PROVIDER_CALLS, TOOL_CALLS
-from kindlm.projections.runs import BASELINES, GATES, REVIEWS, RUNS, SUITES
+from kindlm.projections.execution_tables import ASSERTIONS, EXECUTIONS, PROVIDER_CALLS, TOOL_CALLS
+from kindlm.projections.run_tables import BASELINES, GATES, REVIEWS, RUNS, SUITES
 from kindlm.projections.views import VIEWS
 
 __all__ = ["PROJECTIONS"]

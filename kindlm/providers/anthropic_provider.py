@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.providers.client import WireClient
-from kindlm.providers.failures import Endpoint
+from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.wire import (
     Draft,
     UnreadableReply,

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, ModelRequest
-from kindlm.providers import failures
-from kindlm.providers.failures import Endpoint
+from kindlm.providers import provider_failures
+from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.quota import quotas
 from kindlm.providers.wire import UnreadableReply, Wire, WireRequest, error_message
 from kindlm.strict_json import parse_json, unique_keys
@@ -143,11 +143,11 @@ class WireClient:
             async with asyncio.timeout(request.timeout_s):
                 return await self._complete(request)
         except TimeoutError:
-            return Err(failures.of_timeout(self._endpoint, request.timeout_s))
+            return Err(provider_failures.of_timeout(self._endpoint, request.timeout_s))
         except NoAnswer as error:
-            return Err(failures.of_network(self._endpoint, error))
+            return Err(provider_failures.of_network(self._endpoint, error))
         except AnswerTooLong:
-            return Err(failures.of_excess(self._endpoint, MAX_BODY_BYTES))
+            return Err(provider_failures.of_excess(self._endpoint, MAX_BODY_BYTES))
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -171,7 +171,9 @@ class WireClient:
         known = self._refused.get(request.model, frozenset())
         self._refused[request.model] = known | sent.to_remember(ours)
         return Err(
-            failures.of_refused_default(self._endpoint, answer.status, answer.text, sorted(ours))
+            provider_failures.of_refused_default(
+                self._endpoint, answer.status, answer.text, sorted(ours)
+            )
         )
 
     def _reply(
@@ -204,10 +206,14 @@ class WireClient:
         )
 
     def _unreadable(self, answer: HttpAnswer, reason: str) -> Err:
-        return Err(failures.of_reply(self._endpoint, answer.status, answer.text, reason))
+        return Err(provider_failures.of_reply(self._endpoint, answer.status, answer.text, reason))
 
     def _failure(self, answer: HttpAnswer, culprits: frozenset[str]) -> KindlmError:
         written = sorted(WRITTEN_AS[name] for name in culprits if name in WRITTEN_AS)
         if written:
-            return failures.of_refusal(self._endpoint, answer.status, answer.text, written[0])
-        return failures.of_status(self._endpoint, answer.status, answer.headers, answer.text)
+            return provider_failures.of_refusal(
+                self._endpoint, answer.status, answer.text, written[0]
+            )
+        return provider_failures.of_status(
+            self._endpoint, answer.status, answer.headers, answer.text
+        )

@@ -22,10 +22,10 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import own_names
 from kindlm.plugins import Provider
 from kindlm.ports import Embedder, Embedding
-from kindlm.providers import failures
+from kindlm.providers import provider_failures
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, Transport
-from kindlm.providers.failures import Endpoint
-from kindlm.providers.registry import check_settings, options_of
+from kindlm.providers.provider_failures import Endpoint
+from kindlm.providers.provider_registry import check_settings, options_of
 from kindlm.providers.wire import UnreadableReply, error_message, token_count
 from kindlm.strict_json import parse_json
 from kindlm.suite import ProviderSettings, Suite
@@ -88,19 +88,21 @@ class WireEmbedder:
             async with asyncio.timeout(timeout_s):
                 answer = await self._send(content)
         except TimeoutError:
-            return Err(failures.of_timeout(self._endpoint, timeout_s))
+            return Err(provider_failures.of_timeout(self._endpoint, timeout_s))
         except NoAnswer as error:
-            return Err(self._advise(failures.of_network(self._endpoint, error)))
+            return Err(self._advise(provider_failures.of_network(self._endpoint, error)))
         except AnswerTooLong:
-            return Err(failures.of_excess(self._endpoint, MAX_BODY_BYTES))
+            return Err(provider_failures.of_excess(self._endpoint, MAX_BODY_BYTES))
         latency_ms = (time.perf_counter() - started) * 1000
         if answer.status != _OK:
             told = (answer.status, answer.headers, answer.text)
-            return Err(self._advise(failures.of_status(self._endpoint, *told)))
+            return Err(self._advise(provider_failures.of_status(self._endpoint, *told)))
         try:
             return Ok(self._read(answer.text, len(texts), latency_ms))
         except ValueError as error:
-            return Err(failures.of_reply(self._endpoint, answer.status, answer.text, str(error)))
+            return Err(
+                provider_failures.of_reply(self._endpoint, answer.status, answer.text, str(error))
+            )
 
     async def aclose(self) -> None:
         """Close all connections."""

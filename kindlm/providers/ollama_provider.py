@@ -17,7 +17,7 @@ from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest, ToolDefinition
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, WireClient
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
-from kindlm.providers.failures import Endpoint
+from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.wire import (
     Draft,
     UnreadableReply,

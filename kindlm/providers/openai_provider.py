@@ -21,7 +21,7 @@ from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ResponseSchema, ToolDefinition
 from kindlm.providers.client import WireClient
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
-from kindlm.providers.failures import Endpoint
+from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.wire import (
     Draft,
     UnreadableReply,

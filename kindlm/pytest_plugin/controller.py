@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from kindlm.errors import KindlmError
-from kindlm.pytest_plugin.request import Asked, told_error
+from kindlm.pytest_plugin.session_request import Asked, told_error
 from kindlm.pytest_plugin.summary import (
     tell_problems,
     tell_recorded,
     write_configured_reports,
 )
-from kindlm.recording.log import new_run_id, open_log
+from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.run_events import end_dealt
 from kindlm_store import StoreError
 

@@ -28,7 +28,7 @@ from kindlm.outcome import Status
 from kindlm.plan import Plan
 from kindlm.ports import Stage
 from kindlm.recording.event_files import keep_unwritten
-from kindlm.recording.log import open_log
+from kindlm.recording.history_file import open_log
 from kindlm.recording.request import Driven, RunRequest
 from kindlm.recording.secrets import remember_secrets, suite_secrets
 from kindlm.recording.session import run_session

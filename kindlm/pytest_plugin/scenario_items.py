@@ -24,7 +24,7 @@ from kindlm.outcome import Status
 from kindlm.ports import Stage
 from kindlm.pytest_plugin.controller import Controller
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
-from kindlm.pytest_plugin.request import (
+from kindlm.pytest_plugin.session_request import (
     Asked,
     Test,
     YamlFile,
@@ -42,7 +42,7 @@ from kindlm.pytest_plugin.summary import (
     tell_run,
     write_configured_reports,
 )
-from kindlm.recording.log import new_run_id
+from kindlm.recording.history_file import new_run_id
 from kindlm.scenarios.api import spec_of
 from kindlm.suite import Case
 from kindlm.wording import count

@@ -18,10 +18,10 @@ from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
 from kindlm.pytest_plugin.live_run import LiveRun, Ran, told_failure
-from kindlm.pytest_plugin.request import Asked
-from kindlm.recording.log import open_log
+from kindlm.pytest_plugin.session_request import Asked
+from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import redactor
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import visible
 from kindlm.wording import count, shown_path
 from kindlm_store import StoreError

@@ -34,7 +34,7 @@ from kindlm.suite import Suite
 
 if TYPE_CHECKING:
     from kindlm.formats.evalview import EvalviewConfigs
-    from kindlm.scenarios.load import Surroundings as ScenarioSurroundings
+    from kindlm.scenarios.scenario_files import Surroundings as ScenarioSurroundings
 
 
 _DEFAULT_FILE = "kindlm.yaml"
@@ -219,7 +219,7 @@ def _load(
     @cache
     def scenarios() -> ScenarioSurroundings:
         from kindlm.scenarios.configuration import load_configuration
-        from kindlm.scenarios.load import Surroundings
+        from kindlm.scenarios.scenario_files import Surroundings
 
         return Surroundings(root, project(), environ, load_configuration(root, environ))
 
@@ -227,7 +227,7 @@ def _load(
         if item.front_end == "kindlm":
             yield load_suite(item.path, root=root, environ=environ)
         elif item.front_end == "scenario":
-            from kindlm.scenarios.load import load_scenarios
+            from kindlm.scenarios.scenario_files import load_scenarios
 
             yield load_scenarios(item.path, scenarios(), item.suite)
         elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:

@@ -25,7 +25,7 @@ from kindlm.events import (
 from kindlm.history.run_names import find_run
 from kindlm.history.runs import runner_of
 from kindlm.plan import Earlier, Places, make_plan
-from kindlm.providers.registry import check_settings
+from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.run_events import planned_tests
 from kindlm.recording.serving import Served

@@ -33,7 +33,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
 from kindlm.plan import Plan, PlannedSuite
 from kindlm.recording.git import ci_service, git_state
-from kindlm.recording.log import new_journal
+from kindlm.recording.history_file import new_journal
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm_store import Append, EventLog, HeadOf, StreamLock
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kindlm.checks.runner import CheckRunner
+from kindlm.checks.check_runner import CheckRunner
 from kindlm.config import Diagnostic
 from kindlm.engine.attempt import end_unrun
 from kindlm.engine.pace import MAX_RETRY_AFTER_S
@@ -26,7 +26,7 @@ from kindlm.history.baselines import RecordedBaselines
 from kindlm.plan import Earlier, Execution, Plan, numbered, undealt
 from kindlm.ports import Agent, AgentFactory, Embedder
 from kindlm.providers.pricing import PriceTable
-from kindlm.providers.registry import make_client
+from kindlm.providers.provider_registry import make_client
 from kindlm.recording.recorder import RunRecorder
 from kindlm.recording.request import Driven, RunRequest, Settling, Watcher
 from kindlm.recording.resumption import Unfinished, lost_suite, read_earlier, read_unfinished
@@ -362,9 +362,9 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
     ):
         yield _no_agent
         return
+    from kindlm.agents.agent_registry import make_agent
     from kindlm.agents.http_exchange import kept_connections
     from kindlm.agents.python_processes import PythonProcesses
-    from kindlm.agents.registry import make_agent
 
     environ, root = request.environ, request.root
     redact = Redactor(suite_secrets(environ, request.suites))

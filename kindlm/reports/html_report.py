@@ -20,7 +20,7 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.conversation import attempts_of, earlier_attempts, excerpts_of, status_word
 from kindlm.reports.facts import assertion_name
-from kindlm.reports.pages.document import (
+from kindlm.reports.pages.html_document import (
     MOODS,
     SIGNS,
     Document,
@@ -30,7 +30,7 @@ from kindlm.reports.pages.document import (
     render_part,
 )
 from kindlm.reports.pages.run_page import run_document
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import one_line
 
 _BYTES = 1_700_000

@@ -36,7 +36,7 @@ from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.facts import unsettled
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import printed_json
 
 SCHEMA_VERSION = 1

@@ -35,7 +35,7 @@ from kindlm.reports.facts import (
     unsettled,
 )
 from kindlm.reports.figures import comparison
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import Escapes, bounded
 from kindlm.wording import count
 

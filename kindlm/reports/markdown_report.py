@@ -39,7 +39,7 @@ from kindlm.reports.facts import (
 )
 from kindlm.reports.figures import comparison, cost, duration, money, percent
 from kindlm.reports.markdown_text import MOST_BYTES, cell, code, html_code, plain
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 

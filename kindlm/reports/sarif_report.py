@@ -20,7 +20,7 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.facts import FailedAssertion, findings_of, show_command, went_wrong
 from kindlm.reports.github_annotations import in_folder
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, visible
 
 _SCHEMA = (

@@ -16,6 +16,7 @@ from unittest import TestCase
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.scenarios.api import ScenarioSpec, spec_of
+from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import (
     Parameters,
     arguments_of,
@@ -25,7 +26,6 @@ from kindlm.scenarios.marks import (
     marks_of,
     open_condition,
 )
-from kindlm.scenarios.script import FunctionScript
 from kindlm.scenarios.written import read_text
 from kindlm.suite import Script
 

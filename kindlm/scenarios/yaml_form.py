@@ -20,7 +20,7 @@ from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec
 from kindlm.scenarios.checks import Checks
 from kindlm.scenarios.finding import Scenario
-from kindlm.scenarios.script import record_nothing_checked
+from kindlm.scenarios.function_script import record_nothing_checked
 from kindlm.scenarios.trial import Trial
 from kindlm.scenarios.under_test import AgentError, Persona, Reply
 from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Text

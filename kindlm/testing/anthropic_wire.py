@@ -11,7 +11,8 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from kindlm.testing.conversation import (
+from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.scripted_talk import (
     Conversation,
     Refusal,
     Reply,
@@ -23,14 +24,13 @@ from kindlm.testing.conversation import (
     usage_of,
     words_of,
 )
-from kindlm.testing.node import Node, ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kindlm.testing.conversation import WireName
     from kindlm.testing.faults import Allowance
     from kindlm.testing.script import ModelSpec
+    from kindlm.testing.scripted_talk import WireName
 
 NAME: WireName = "anthropic"
 

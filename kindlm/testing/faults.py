@@ -12,14 +12,14 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from kindlm.testing.conversation import Conversation, Reply
 from kindlm.testing.script import CallOut, Fault, FaultRule
+from kindlm.testing.scripted_talk import Conversation, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kindlm.testing.conversation import Asks
     from kindlm.testing.script import Encoding, OddText, Tells
+    from kindlm.testing.scripted_talk import Asks
 
 
 WINDOW_S = 60.0

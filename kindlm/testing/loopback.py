@@ -8,9 +8,9 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from kindlm.testing.app import App, LoggedRequest, RequestLog
 from kindlm.testing.http1 import listening
 from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.provider_routes import App, LoggedRequest, RequestLog
 from kindlm.testing.script import Script, fault_rules, load_script
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kindlm.testing.conversation import (
+from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.scripted_talk import (
     Conversation,
     Refusal,
     Reply,
@@ -29,14 +30,13 @@ from kindlm.testing.conversation import (
     usage_of,
     words_of,
 )
-from kindlm.testing.node import Node, ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kindlm.testing.conversation import WireName
     from kindlm.testing.faults import Allowance
     from kindlm.testing.script import ModelSpec
+    from kindlm.testing.scripted_talk import WireName
 
 NAME: WireName = "openai"
 

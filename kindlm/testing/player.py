@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Self
 
 from kindlm.matching import ABSENT, equal, value_at
-from kindlm.testing.conversation import Conversation, Reply
+from kindlm.testing.scripted_talk import Conversation, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

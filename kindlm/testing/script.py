@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import regex
 
-from kindlm.testing.conversation import Asks, Finish, Usage, WireName
 from kindlm.testing.http1 import Cut
 from kindlm.testing.node import Node, ScriptError, load_yaml
+from kindlm.testing.scripted_talk import Asks, Finish, Usage, WireName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

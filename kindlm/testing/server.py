@@ -17,10 +17,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from kindlm.testing.app import App, RequestLog
 from kindlm.testing.http1 import listening
 from kindlm.testing.loopback import require_loopback
 from kindlm.testing.node import Node, ScriptError, load_yaml
+from kindlm.testing.provider_routes import App, RequestLog
 from kindlm.testing.script import FaultRule, builtin_scripts, fault_rule, load_script
 
 if TYPE_CHECKING:

@@ -5,7 +5,31 @@ What a program that only records does not need is in modules of its own: `erasin
 """
 
 from kindlm_store.database import unreadable_wal
-from kindlm_store.errors import (
+from kindlm_store.events import (
+    Append,
+    Head,
+    HeadOf,
+    RecordedEvent,
+    Text,
+    utc_now,
+    uuid7,
+)
+from kindlm_store.locks import Holder, StreamLock, holder, is_held
+from kindlm_store.log import EventLog, open_reader
+from kindlm_store.new_event import NewEvent
+from kindlm_store.projecting import (
+    Fold,
+    Projection,
+    behind_the_log,
+    changed_views,
+    first_difference,
+    on,
+    projection_errors,
+    recomputed,
+)
+from kindlm_store.redaction import REDACTED, Redactor
+from kindlm_store.schema_check import SchemaProblem, schema_problems
+from kindlm_store.store_errors import (
     ConflictError,
     CorruptDatabaseError,
     EmptyFileError,
@@ -21,30 +45,6 @@ from kindlm_store.errors import (
     StoreError,
     WriteFailedError,
 )
-from kindlm_store.events import (
-    Append,
-    Head,
-    HeadOf,
-    RecordedEvent,
-    Text,
-    utc_now,
-    uuid7,
-)
-from kindlm_store.locks import Holder, StreamLock, holder, is_held
-from kindlm_store.log import EventLog, open_reader
-from kindlm_store.new_event import NewEvent
-from kindlm_store.project import (
-    Fold,
-    Projection,
-    behind_the_log,
-    changed_views,
-    first_difference,
-    on,
-    projection_errors,
-    recomputed,
-)
-from kindlm_store.redaction import REDACTED, Redactor
-from kindlm_store.schema_check import SchemaProblem, schema_problems
 from kindlm_store.writer import Ticket
 
 __all__ = [

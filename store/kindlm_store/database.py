@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import kindlm_migrations as schema
-from kindlm_store.errors import (
+from kindlm_store.locks import setup_lock
+from kindlm_store.store_errors import (
     CorruptDatabaseError,
     EmptyFileError,
     NewerDatabaseError,
@@ -23,7 +24,6 @@ from kindlm_store.errors import (
     NotSqliteError,
     OpenError,
 )
-from kindlm_store.locks import setup_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kindlm_store.errors import LockHeldError
 from kindlm_store.events import utc_now
+from kindlm_store.store_errors import LockHeldError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from kindlm_store.database import (
 )
 from kindlm_store.events import Append
 from kindlm_store.new_event import redacted, require_name
-from kindlm_store.project import Projector, projection_errors
+from kindlm_store.projecting import Projector, projection_errors
 from kindlm_store.reading import Reader
 from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.writer import Writer
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from kindlm_store.database import Synchronous
     from kindlm_store.erasing import Erasable, Erased, Erasures
     from kindlm_store.events import Head, RecordedEvent
-    from kindlm_store.merge import Accept, Taken
+    from kindlm_store.merging import Accept, Taken
     from kindlm_store.new_event import NewEvent
-    from kindlm_store.project import Progress, Projection
-    from kindlm_store.verify import Claims, Verification
+    from kindlm_store.projecting import Progress, Projection
+    from kindlm_store.verification import Claims, Verification
     from kindlm_store.writer import Ticket
 
 
@@ -188,7 +188,7 @@ class EventLog:
             erasures: Event type → function that says what an event of this type erased: a text
                 that is gone must be among it. None: any text may be gone.
         """
-        from kindlm_store.verify import verify_file
+        from kindlm_store.verification import verify_file
 
         self._reader.refuse_in_child()
         return verify_file(self.path, stream, heads=heads, claims=claims, erasures=erasures)
@@ -240,7 +240,7 @@ class EventLog:
             OpenError: The file cannot be written, or the other one cannot be read.
         """
         from kindlm_store.erasing import give_back
-        from kindlm_store.merge import Merge
+        from kindlm_store.merging import Merge
 
         def run(connection: sqlite3.Connection) -> Taken:
             with translated(self.path), snapshot(source, path):

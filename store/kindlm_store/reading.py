@@ -11,8 +11,8 @@ from uuid import UUID
 
 from kindlm_store.canonical import event_hash, hash_text
 from kindlm_store.database import FORKED, connect_reader, forks, translated
-from kindlm_store.errors import StoreClosedError
 from kindlm_store.events import Head, RecordedEvent
+from kindlm_store.store_errors import StoreClosedError
 
 if TYPE_CHECKING:
     import sqlite3

@@ -12,15 +12,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kindlm_migrations import EVENT_LOG
-from kindlm_store.errors import ForeignSchemaError
-from kindlm_store.project import SHADOW
+from kindlm_store.projecting import SHADOW
+from kindlm_store.store_errors import ForeignSchemaError
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kindlm_store.project import Projection
+    from kindlm_store.projecting import Projection
 
 _NAMED = re.compile(r'CREATE (TABLE|INDEX|TRIGGER|VIEW) "?(\w+)')
 _MIGRATIONS = "_sqlite_migrations"

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kindlm_store.append import Appender
 from kindlm_store.database import FORKED, forks, immediate, roll_back, truncate_wal
-from kindlm_store.errors import ConflictError, StoreClosedError, WriteFailedError
+from kindlm_store.store_errors import ConflictError, StoreClosedError, WriteFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from kindlm_store.append import Submission
     from kindlm_store.events import Append
-    from kindlm_store.project import Projector
+    from kindlm_store.projecting import Projector
     from kindlm_store.schema_check import SchemaGuard
 
 

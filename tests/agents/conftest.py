@@ -13,7 +13,7 @@ from options import options_of
 from raw_peer import Peer, http_answer, open_peer
 
 from kindlm.agents import process_group, sandbox
-from kindlm.agents.registry import make_agent
+from kindlm.agents.agent_registry import make_agent
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget, Command

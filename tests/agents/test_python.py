@@ -53,7 +53,7 @@ def talk(make, ask, tmp_path):
 
 @pytest.fixture
 def refused(tmp_path, failure):
-    from kindlm.agents.registry import make_agent
+    from kindlm.agents.agent_registry import make_agent
 
     def refused(endpoint: str, headers=None, **options):
         target = AgentTarget(

@@ -12,8 +12,8 @@ import textwrap
 import pytest
 
 from kindlm.agents import python_processes
+from kindlm.agents.agent_registry import make_agent
 from kindlm.agents.python_processes import PythonProcesses
-from kindlm.agents.registry import make_agent
 from kindlm.errors import ErrorCode, Ok
 from kindlm.ports import AgentRequest
 from kindlm.suite import AgentTarget

@@ -12,7 +12,7 @@ from datasette.app import Datasette
 from jinja2 import BytecodeCache
 from jinja2.bccache import Bucket
 
-from kindlm.browse.server import make_datasette
+from kindlm.browse.history_server import make_datasette
 
 Ask = Callable[..., Any]
 

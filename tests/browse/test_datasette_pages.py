@@ -13,8 +13,8 @@ from urllib.parse import quote
 import pytest
 from datasette.app import Datasette
 
+from kindlm.browse.history_server import make_datasette
 from kindlm.browse.plugin import visible_page
-from kindlm.browse.server import make_datasette
 
 TRICKS = "</td><script>ran=1</script> \u202etxt.exe \x9b31m\u2028zero\u200bwidth"
 SHOWN = r"&lt;/td&gt;&lt;script&gt;ran=1&lt;/script&gt; \u202etxt.exe \x9b31m\u2028zero\u200bwidth"

@@ -15,7 +15,7 @@ import pytest
 from datasette.app import Datasette
 
 from kindlm.browse import plugin
-from kindlm.browse.server import make_datasette
+from kindlm.browse.history_server import make_datasette
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from kindlm.events import BaselineSet, new_event
 from kindlm_store import NewEvent
-from kindlm_store.verify import Verification, verify_file
+from kindlm_store.verification import Verification, verify_file
 
 CLOCK_AHEAD = "2999-01-01T00:00:00.000000Z"
 
@@ -577,7 +577,7 @@ def test_a_run_of_many_suites_is_verified_once(
         verified.append(stream)
         return verify_file(path, stream, **options)
 
-    monkeypatch.setattr("kindlm_store.verify.verify_file", counting)
+    monkeypatch.setattr("kindlm_store.verification.verify_file", counting)
     for run in ("run1", "run2"):
         record(history, make, run, suites=("a", "b", "c")).finish()
     assert baseline("set", "run1").code == 0

@@ -19,7 +19,7 @@ import pytest
 from recorded_history import History, Make
 
 from kindlm.browse.descriptions import QUERIES, START_PAGE, described, settings
-from kindlm.browse.server import listen
+from kindlm.browse.history_server import listen
 from kindlm.errors import Err, Ok
 
 DEADLINE = 60

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kindlm.events import ExecutionStarted, ReviewRecorded, new_event
-from kindlm.reports.pages.document import Links, render
 from kindlm.reports.pages.execution_page import execution_page
+from kindlm.reports.pages.html_document import Links, render
 from kindlm.transcript import Message, Role
 from kindlm_store import StreamLock
 

@@ -11,7 +11,7 @@ import pytest
 
 from kindlm.cli.reporters import Reporter, parse_reporters, write_reports
 from kindlm.errors import Err, Ok
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from rich.console import Console
 from suites import make_suite
 
 from kindlm.cli.options import TestOptions
-from kindlm.cli.request import as_recorded, make_request
+from kindlm.cli.run_options import as_recorded, make_request
 from kindlm.errors import Ok
 from kindlm.events import PlannedTest, RunOptions, SuiteStarted
 from kindlm.plan import Earlier

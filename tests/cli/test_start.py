@@ -23,7 +23,7 @@ UNUSED = (
     "kindlm.history.diff",
     "kindlm.pytest_plugin",
     "kindlm.scenarios.api",
-    "kindlm.scenarios.load",
+    "kindlm.scenarios.scenario_files",
     "kindlm.testing",
     "numpy",
     "pytest",

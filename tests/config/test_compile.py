@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.checks.calls import CallCount
+from kindlm.checks.call_matching import CallCount
 from kindlm.checks.drift import Drift
 from kindlm.checks.guardrails import KeywordsAllow, KeywordsDeny
 from kindlm.checks.judge import Judge

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.config import rows as rows_module
-from kindlm.config.rows import RowFile, read_rows
+from kindlm.config import data_rows as rows_module
+from kindlm.config.data_rows import RowFile, read_rows
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from kindlm.events import Payload, new_event
 from kindlm.outcome import Status
 from kindlm.providers import openai_provider
 from kindlm.providers.client import HttpAnswer, WireClient
-from kindlm.providers.failures import Endpoint
+from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.wire import Wire
 from kindlm.suite import ModelTarget, Prompt
 from kindlm.transcript import FinishReason, Role, ToolCall

@@ -7,10 +7,10 @@ import re
 import pytest
 from suites import make_suite
 
-from kindlm.agents import failures as of_agents
+from kindlm.agents import agent_failures as of_agents
 from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.providers import failures as of_providers
+from kindlm.providers import provider_failures as of_providers
 
 WHO = of_agents.Who("shop")
 LLM = of_providers.Endpoint("openai", "http://127.0.0.1:1", "OPENAI_API_KEY")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from planned_shop import RECORDED
 
-from kindlm.generate.plan import CATEGORIES, Order, read_plan
-from kindlm.generate.rendering import rendered
+from kindlm.generate.test_plan import CATEGORIES, Order, read_plan
+from kindlm.generate.test_writing import rendered
 
 PAGE = (Path(__file__).parents[2] / "docs" / "generate.md").read_text("utf-8")
 

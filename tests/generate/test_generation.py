@@ -16,10 +16,10 @@ from planned_shop import DESCRIPTION, RECORDED, rude_agent
 from scenario_project import Ended, Project, serving_agent
 
 from kindlm.cli.app import run
-from kindlm.generate.plan import CATEGORIES, wanted
+from kindlm.generate.generation_script import PROBES
 from kindlm.generate.questions import in_calls, plan_tokens
-from kindlm.generate.rendering import write_file
-from kindlm.generate.script import PROBES
+from kindlm.generate.test_plan import CATEGORIES, wanted
+from kindlm.generate.test_writing import write_file
 
 FOLDER = Path("tests/generated")
 HELLO = """

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.generate.forms import yaml_text
-from kindlm.generate.plan import (
+from kindlm.generate.questions import AgentProfile, KnownTool
+from kindlm.generate.test_plan import (
     CATEGORIES,
     Order,
     PlannedScenario,
@@ -26,8 +27,7 @@ from kindlm.generate.plan import (
     PlannedUser,
     read_plan,
 )
-from kindlm.generate.questions import AgentProfile, KnownTool
-from kindlm.generate.rendering import problems_of, profile_text, rendered
+from kindlm.generate.test_writing import problems_of, profile_text, rendered
 
 HOSTILE = [
     '"""',

@@ -19,7 +19,7 @@ from kindlm.history.baselines import (
     output_of,
 )
 from kindlm_store import Append, HeadOf
-from kindlm_store.verify import Verification, verify_file
+from kindlm_store.verification import Verification, verify_file
 
 
 def set_baseline(history: Any, run: str, suite: str = "support", **fields: Any) -> None:
@@ -167,7 +167,7 @@ class TestUnusable:
             verified.append(stream)
             return verify_file(path, stream, **options)
 
-        monkeypatch.setattr("kindlm_store.verify.verify_file", counting)
+        monkeypatch.setattr("kindlm_store.verification.verify_file", counting)
         suites = [f"suite {number}" for number in range(5)]
         for run in ("run1", "run2"):
             writer = history.run(run)

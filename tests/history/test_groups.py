@@ -10,7 +10,7 @@ from kindlm.errors import Err, Ok
 from kindlm.history.groups import Shard
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.reports.registry import ReportOptions, find_report
+from kindlm.reports.report_registry import ReportOptions, find_report
 
 
 def shard_run(history, make, name, shard, *, group="g", project="shop", finished=True):

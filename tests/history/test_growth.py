@@ -14,12 +14,12 @@ from recorded_history import History, Make
 
 from kindlm.browse.descriptions import QUERIES
 from kindlm.history.baselines import output_of
-from kindlm.history.diff.values import QualifiedName
+from kindlm.history.diff.diff_values import QualifiedName
 from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import find_tests, read_trend
-from kindlm.reports.compliance.facts import read_history
+from kindlm.reports.compliance.compliance_facts import read_history
 
 SHORT, LONG = 10, 40
 TESTS = 5

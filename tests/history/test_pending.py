@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Ok
-from kindlm.history.diff.values import QualifiedName
+from kindlm.history.diff.diff_values import QualifiedName
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.facts import totals_of
-from kindlm.reports.registry import ReportOptions, find_report
+from kindlm.reports.report_registry import ReportOptions, find_report
 from kindlm_store import StreamLock
 
 

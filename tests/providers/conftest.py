@@ -13,7 +13,7 @@ from raw_peer import Peer, http_answer, open_peer
 
 from kindlm.errors import Ok
 from kindlm.ports import ModelClient, ModelRequest
-from kindlm.providers.registry import make_client
+from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
 from kindlm.transcript import Message, Role
 

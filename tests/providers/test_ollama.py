@@ -13,7 +13,7 @@ from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.plugins import Access
 from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.ollama_provider import Ollama, host_url
-from kindlm.providers.registry import make_client
+from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 

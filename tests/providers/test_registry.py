@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.providers.registry import make_client
+from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ProviderSettings
 
 
@@ -59,7 +59,7 @@ def test_a_base_url_must_be_one(url):
 
 def test_nothing_heavy_is_imported_before_a_client_is_made():
     program = (
-        "import sys, kindlm.providers.registry, kindlm.providers.pricing\n"
+        "import sys, kindlm.providers.provider_registry, kindlm.providers.pricing\n"
         "heavy = {'openai', 'anthropic', 'httpx2', 'aiohttp', 'genai_prices'}\n"
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )

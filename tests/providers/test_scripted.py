@@ -8,7 +8,7 @@ import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ResponseSchema
-from kindlm.providers.registry import make_client
+from kindlm.providers.provider_registry import make_client
 from kindlm.providers.scripted_provider import Scripted
 from kindlm.suite import ProviderSettings
 from kindlm.transcript import FinishReason, Message, Role, ToolCall

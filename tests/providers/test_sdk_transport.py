@@ -21,7 +21,7 @@ import pytest
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ModelClient
 from kindlm.providers import request_form, sdk_transport
-from kindlm.providers.registry import make_client
+from kindlm.providers.provider_registry import make_client
 from kindlm.providers.request_form import form_of
 from kindlm.providers.sdk_transport import AsyncSdk, Sdk, SdkTransport
 from kindlm.suite import ProviderSettings

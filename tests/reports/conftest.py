@@ -10,7 +10,7 @@ import pytest
 
 from kindlm.errors import Ok
 from kindlm.history.run_view import RunView
-from kindlm.reports.registry import ReportOptions, find_report
+from kindlm.reports.report_registry import ReportOptions, find_report
 
 Write = Callable[..., str]
 

@@ -26,7 +26,7 @@ from kindlm.reports.compliance.template_process import (
     render_apart,
 )
 from kindlm.reports.markdown_text import cell
-from kindlm.reports.registry import ReportOptions, find_report
+from kindlm.reports.report_registry import ReportOptions, find_report
 
 METADATA = {"systemName": "Support Desk", "riskLevel": "limited", "operator": "ACME"}
 

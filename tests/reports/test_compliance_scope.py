@@ -15,7 +15,7 @@ from kindlm.history.groups import Group
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.compliance.report import document_of
-from kindlm.reports.registry import ReportOptions, find_report
+from kindlm.reports.report_registry import ReportOptions, find_report
 
 TESTS = "abcdefghijkl"
 ADDRESS = "ann@example.org"

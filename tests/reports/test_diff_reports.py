@@ -19,7 +19,7 @@ from kindlm.cli.options import DiffFormat
 from kindlm.events import GitState
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.reports.diff.json import diff_schema
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 
 HOSTILE = (
     "</code></details><script>alert(1)</script> | `x` ``` @everyone [link](http://evil) "

@@ -8,8 +8,8 @@ from typing import Any
 
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal.execution import render_execution
+from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.terminal.execution_text import render_execution
 
 
 def rendered(view: RunView, execution: str, **options: Any) -> str:

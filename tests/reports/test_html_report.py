@@ -10,7 +10,7 @@ import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.errors import Ok
-from kindlm.reports.registry import ReportOptions, find_report
+from kindlm.reports.report_registry import ReportOptions, find_report
 
 
 def written(view: Any) -> str:

@@ -12,7 +12,7 @@ from recorded_history import History, Make
 from rich.cells import cached_cell_len
 
 from kindlm.errors import Ok
-from kindlm.reports.registry import ReportOptions, find_report
+from kindlm.reports.report_registry import ReportOptions, find_report
 
 TESTS = (30, 150)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kindlm.history.run_view import RunView
-from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal.execution import render_execution
+from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.terminal.execution_text import render_execution
 from kindlm.suite import ScoreLimits
 
 LINE = 12

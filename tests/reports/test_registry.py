@@ -13,7 +13,7 @@ import pytest
 from kindlm import reports
 from kindlm.errors import Err, Ok
 from kindlm.history.run_view import RunView
-from kindlm.reports.registry import find_report, report_names
+from kindlm.reports.report_registry import find_report, report_names
 
 _DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -68,7 +68,8 @@ def test_one_file_adds_a_report(
 
 def test_reports_are_listed_without_importing_them() -> None:
     code = (
-        "import sys; from kindlm.reports.registry import report_names; print(report_names());"
+        "import sys; from kindlm.reports.report_registry import report_names;"
+        " print(report_names());"
         " print([name for name in sys.modules if name.endswith(('_report', '.report'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from scenario_project import Project
 from kindlm.cli.app import run
 from kindlm.packages import as_written
 from kindlm.scenarios.configuration import load_configuration
-from kindlm.scenarios.load import Surroundings, load_scenarios
+from kindlm.scenarios.scenario_files import Surroundings, load_scenarios
 
 TEST = """
 @scenario("x")

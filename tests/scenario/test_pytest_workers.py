@@ -15,7 +15,7 @@ from kindlm.errors import Ok
 from kindlm.history.groups import Group
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.recording.log import open_log
+from kindlm.recording.history_file import open_log
 
 SEVERAL = """
 import os

@@ -12,8 +12,8 @@ from pages import text_of
 from scenario_project import Project
 
 from kindlm.cli.app import run
-from kindlm.reports.pages.document import Links, render_part
 from kindlm.reports.pages.execution_page import execution_page
+from kindlm.reports.pages.html_document import Links, render_part
 
 TEST = """
 @scenario("x")

@@ -13,7 +13,7 @@ from pytest_project import run_inside
 from scenario_project import Project
 
 from kindlm.cli.app import run
-from kindlm.pytest_plugin.request import holds_scenarios
+from kindlm.pytest_plugin.session_request import holds_scenarios
 from kindlm.scenarios.yaml_form import CHECKS, read_scenarios
 
 REFUND = """\

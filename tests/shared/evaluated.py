@@ -10,12 +10,12 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from kindlm.checks.base import all_checks
-from kindlm.checks.calls import CallCount
+from kindlm.checks.call_matching import CallCount
+from kindlm.checks.check_runner import CheckRunner
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.tools import SequenceMode
 from kindlm.checks.evalview.weighted_score import Scored, Weights
 from kindlm.checks.pii import NamedPattern
-from kindlm.checks.runner import CheckRunner
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.checks.trajectory import TrajectoryCall
 from kindlm.errors import Result

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from kindlm.browse.descriptions import START_PAGE
-from kindlm.browse.server import make_datasette
+from kindlm.browse.history_server import make_datasette
 
 
 @contextmanager

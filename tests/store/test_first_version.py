@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kindlm_store import EventLog, Head, NewEvent
-from kindlm_store.verify import verify_file
+from kindlm_store.verification import verify_file
 
 FIRST = Path(__file__).parent / "data" / "version-1.db"
 DIGEST = "67874e0225d93bdc67ed6819c0e9c72a2773b793fd5bd995d2046271318e4f33"

@@ -23,7 +23,7 @@ from kindlm_store import (
     on,
     open_reader,
 )
-from kindlm_store.project import MISREADS_NUMBERS
+from kindlm_store.projecting import MISREADS_NUMBERS
 
 ACCOUNTS = Projection(
     "accounts",
@@ -363,7 +363,7 @@ def test_numbers_are_read_as_python_reads_them(path: Path, monkeypatch: pytest.M
         None,
     ]
     for misreads in {True, MISREADS_NUMBERS}:
-        monkeypatch.setattr("kindlm_store.project.MISREADS_NUMBERS", misreads)
+        monkeypatch.setattr("kindlm_store.projecting.MISREADS_NUMBERS", misreads)
         file = path.with_name(f"{misreads}.db")
         with EventLog.open(file, projections=[Projection("n", 1, create, (fold,))]) as log:
             log.append("s", [NewEvent("t", {"x": x, "of": {"y": x}}) for x in values])

@@ -30,7 +30,7 @@ from kindlm_store import (
     uuid7,
 )
 from kindlm_store.erasing import Erasure
-from kindlm_store.merge import RefusedError, Taken
+from kindlm_store.merging import RefusedError, Taken
 from kindlm_store.salvage import salvage
 
 SAID = Projection(

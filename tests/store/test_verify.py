@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from kindlm_store import Append, EventLog, HeadOf, NewEvent, RecordedEvent, Text
-from kindlm_store.verify import Problem, Verification, verify_file
+from kindlm_store.verification import Problem, Verification, verify_file
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm.testing.app import App, RequestLog
 from kindlm.testing.http1 import HttpRequest
+from kindlm.testing.provider_routes import App, RequestLog
 from kindlm.testing.script import load_script
 
 HEADERS = {"authorization": "Bearer x", "anthropic-version": "2023-06-01"}

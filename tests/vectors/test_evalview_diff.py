@@ -9,10 +9,16 @@ from compared_statuses import compare_statuses
 from recorded_history import History, Make
 from vector_cases import Departure, known, unknown
 
-from kindlm.history.diff.calls import Call, CallChange, CallEdit, compare_arguments, diff_calls
+from kindlm.history.diff.call_changes import (
+    Call,
+    CallChange,
+    CallEdit,
+    compare_arguments,
+    diff_calls,
+)
+from kindlm.history.diff.diff_values import TestDiff
 from kindlm.history.diff.evidence_values import Change, FailOn
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
-from kindlm.history.diff.values import TestDiff
 
 Vector = dict[str, Any]
 

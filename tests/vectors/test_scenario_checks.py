@@ -15,10 +15,10 @@ from scenario_project import Project, new_project, serving_agent
 from vector_cases import known, unknown
 
 from kindlm import Persona, Reply, Trial, scenario
-from kindlm.checks.runner import CheckRunner
+from kindlm.checks.check_runner import CheckRunner
+from kindlm.engine.stage import ScriptedTrial
 from kindlm.engine.stop import SystemClock
 from kindlm.engine.talk import HeldTalk
-from kindlm.engine.trial import ScriptedTrial
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events import Payload
 from kindlm.outcome import CheckResult, Outcome

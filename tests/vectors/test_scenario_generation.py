@@ -17,7 +17,7 @@ from scenario_project import LoopbackAgent, Project, new_project, serving_agent
 from vector_cases import unknown
 
 from kindlm.cli.app import run
-from kindlm.generate.plan import CATEGORIES, read_plan
+from kindlm.generate.test_plan import CATEGORIES, read_plan
 
 Vector = dict[str, Any]
 

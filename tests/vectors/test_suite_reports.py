@@ -17,7 +17,7 @@ from kindlm.outcome import Status
 from kindlm.reports.compliance.report import REPORT as COMPLIANCE
 from kindlm.reports.compliance.report import SEPARATOR
 from kindlm.reports.junit_report import REPORT
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 
 Vector = dict[str, Any]
 

@@ -9,7 +9,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kindlm.checks.base import Check, Reads, Rule, failed, passed
-from kindlm.checks.calls import described, normalised, undecided_for_a_name, written_arguments
+from kindlm.checks.call_matching import (
+    described,
+    normalised,
+    undecided_for_a_name,
+    written_arguments,
+)
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript

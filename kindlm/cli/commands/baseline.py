@@ -28,7 +28,7 @@ from kindlm.history.baselines import (
 )
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.recording.log import new_journal
+from kindlm.recording.history_file import new_journal
 from kindlm.reports.figures import power_text
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.wording import count

@@ -27,9 +27,9 @@ from kindlm.history.baselines import (
     output_of,
 )
 from kindlm.history.diff.details import CheckChange
+from kindlm.history.diff.diff_values import TestDiff
 from kindlm.history.diff.evidence_values import Change, Side, Strength
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-from kindlm.history.diff.values import TestDiff
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.diff.json import check_evidence
@@ -41,7 +41,7 @@ from kindlm.reports.diff.text import (
     not_comparable_text,
 )
 from kindlm.reports.figures import percent
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part
 from kindlm.reports.untrusted import one_line, printed_json
 

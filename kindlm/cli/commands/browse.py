@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from kindlm.browse.descriptions import INSTANCE, START_PAGE, described, merged, settings
-from kindlm.browse.server import LOOPBACK_NAMES, listen, make_datasette, serve
+from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette, serve
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption

@@ -21,12 +21,12 @@ from kindlm.events import RunOptions
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
+from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import load_paths
-from kindlm.recording.log import new_run_id
 from kindlm.recording.project import run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.reports.diff.terminal import write_diff
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm_store import open_reader
 
 _GOOD_AGENT = "support"

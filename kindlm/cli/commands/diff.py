@@ -28,7 +28,7 @@ from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 from kindlm.history.run_names import find_sides
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.figures import power_text
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 
 _NAMES = (
     "A run's id or its beginning, a label, a group of shards, latest, latest~N, previous, baseline,"

@@ -20,7 +20,7 @@ from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedCase, PlannedSuite
 from kindlm.providers.pricing import PriceTable
 from kindlm.reports.figures import money, power_text
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.suite import Case, Expectation, ModelTarget, SimulatedTool, Suite

@@ -19,25 +19,30 @@ from kindlm.config.interpolation import insert
 from kindlm.config.targets import compile_agent
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.events import RunOptions
-from kindlm.generate.plan import Generated, Order, parse_categories, spoken
-from kindlm.generate.rendering import check_folder
-from kindlm.generate.script import GenerationScript, generation_suite, not_written, with_script
+from kindlm.generate.generation_script import (
+    GenerationScript,
+    generation_suite,
+    not_written,
+    with_script,
+)
+from kindlm.generate.test_plan import Generated, Order, parse_categories, spoken
+from kindlm.generate.test_writing import check_folder
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
-from kindlm.providers.registry import check_settings
-from kindlm.recording.log import new_run_id
+from kindlm.providers.provider_registry import check_settings
+from kindlm.recording.history_file import new_run_id
 from kindlm.recording.project import Project, project_name, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.secrets import suite_secrets
 from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
-from kindlm.scenarios.compile import compiled_agent
 from kindlm.scenarios.configuration import (
     LlmTable,
     LoadedConfiguration,
     load_configuration,
     provider_fault,
 )
+from kindlm.scenarios.scenario_suite import compiled_agent
 from kindlm.suite import AgentTarget
 from kindlm.wording import count
 from kindlm_store import Redactor

@@ -29,10 +29,10 @@ from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.events.journal import PURGES, SEALED_HEADS
+from kindlm.events.journal_events import PURGES, SEALED_HEADS
 from kindlm.recording import event_files
 from kindlm.recording.event_files import LineError, Unwritten, read_unwritten
-from kindlm.recording.log import open_log
+from kindlm.recording.history_file import open_log
 from kindlm.recording.project import Project
 from kindlm.recording.secrets import secret_values
 from kindlm.wording import count
@@ -45,7 +45,7 @@ from kindlm_store import (
     StreamLock,
     WriteFailedError,
 )
-from kindlm_store.merge import RefusedError
+from kindlm_store.merging import RefusedError
 
 _STDIN = Path("-")
 """The name that means standard input."""

@@ -15,7 +15,7 @@ from kindlm.errors import ErrorCode
 from kindlm.events import RunLabelled
 from kindlm.history.run_names import find_run, label_problem
 from kindlm.history.run_view import RunView
-from kindlm.recording.log import new_journal
+from kindlm.recording.history_file import new_journal
 
 
 def label_command(

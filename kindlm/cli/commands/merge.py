@@ -18,8 +18,8 @@ from kindlm.cli.export_file import require_known_form
 from kindlm.cli.history import RESTORE, db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
-from kindlm.events.journal import PURGES, SEALED_HEADS
-from kindlm.recording.log import open_log
+from kindlm.events.journal_events import PURGES, SEALED_HEADS
+from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import secret_values
 from kindlm.wording import count
 from kindlm_store import (
@@ -31,7 +31,7 @@ from kindlm_store import (
     OpenError,
     open_reader,
 )
-from kindlm_store.merge import Refusal, Taken
+from kindlm_store.merging import Refusal, Taken
 from kindlm_store.salvage import is_damaged, salvage, salvage_file, scratch_log
 
 _LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"

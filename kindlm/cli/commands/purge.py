@@ -27,7 +27,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, misuse
 from kindlm.events import ContentsPurged, new_event
 from kindlm.history.run_names import find_run
 from kindlm.patterns import PatternError, searches
-from kindlm.recording.log import new_journal
+from kindlm.recording.history_file import new_journal
 from kindlm.wording import count, listed
 from kindlm_store import (
     Append,

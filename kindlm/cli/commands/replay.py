@@ -103,12 +103,12 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool) -> int:
         from kindlm.cli.commands.rescoring import as_judged, load_again
         from kindlm.cli.history import named_run, open_history, project_here
         from kindlm.cli.reporters import parse_reporters, spare
-        from kindlm.cli.request import make_request
+        from kindlm.cli.run_options import make_request
         from kindlm.cli.run_recording import record_and_report, tell_loaded
         from kindlm.history.source_runs import read_source
         from kindlm.plan import make_plan
+        from kindlm.recording.history_file import new_run_id
         from kindlm.recording.loading import default_paths
-        from kindlm.recording.log import new_run_id
         from kindlm.recording.request import Derived
 
     console = make_console()

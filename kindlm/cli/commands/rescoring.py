@@ -16,7 +16,7 @@ from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
 from kindlm.cli.history import fail_to_open, named_run, open_history, project_here
 from kindlm.cli.options import Compat, TestOptions, parse_since
 from kindlm.cli.reporters import parse_reporters, spare
-from kindlm.cli.request import as_recorded, make_request
+from kindlm.cli.run_options import as_recorded, make_request
 from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import RunOptions
@@ -25,8 +25,8 @@ from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.history.source_runs import SourceRun, SourceSuite, live_runs, read_source
 from kindlm.plan import Selection
+from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
-from kindlm.recording.log import new_run_id
 from kindlm.recording.project import Project
 from kindlm.recording.request import Derived, Lacking, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed

@@ -21,7 +21,7 @@ from kindlm.history.rows import ExecutionView
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.recording.log import new_journal
+from kindlm.recording.history_file import new_journal
 from kindlm.reports.terminal.agreement import agreement_json, write_agreement
 
 

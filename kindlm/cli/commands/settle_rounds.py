@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from kindlm.cli.console import note
-from kindlm.history.diff.values import QualifiedName
+from kindlm.history.diff.diff_values import QualifiedName
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import (
     AddedRepeats,
@@ -29,7 +29,7 @@ from kindlm.history.settling import (
     suspects,
 )
 from kindlm.plan import Plan, plan_repeats
-from kindlm.reports.terminal.settling import counts_text
+from kindlm.reports.terminal.settled_tests import counts_text
 from kindlm.wording import count
 
 if TYPE_CHECKING:

@@ -22,28 +22,28 @@ from kindlm.cli.history import (
     require_names,
 )
 from kindlm.cli.options import Compat, TestOptions
-from kindlm.cli.request import make_request
+from kindlm.cli.run_options import make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import SuiteStarted
+from kindlm.history.diff.diff_values import QualifiedName
 from kindlm.history.diff.evidence_values import CheckKey, TestPair
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.samples import Attempts
-from kindlm.history.diff.values import QualifiedName
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
-from kindlm.providers.registry import check_settings
+from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.git import commit_of
+from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
-from kindlm.recording.log import new_run_id
 from kindlm.recording.project import Project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.resumption import Unfinished, read_unfinished
 from kindlm.reports.diff.parts import check_name
 from kindlm.reports.diff.text import not_comparable_text
-from kindlm.reports.terminal.settling import Settled, write_planned, write_settled
+from kindlm.reports.terminal.settled_tests import Settled, write_planned, write_settled
 from kindlm.suite import Suite
 from kindlm_store import LockHeldError, StreamLock
 

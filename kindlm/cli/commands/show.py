@@ -29,7 +29,7 @@ def show_command(
 
             REPORT.write(view, sys.stdout, options)
             raise typer.Exit(exit_code(view))
-        from kindlm.reports.terminal.execution import render_execution
+        from kindlm.reports.terminal.execution_text import render_execution
 
         found = view.execution(execution)
         if found is None:

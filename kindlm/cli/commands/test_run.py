@@ -31,7 +31,7 @@ from kindlm.cli.reporters import (
     parse_reporters,
     spare,
 )
-from kindlm.cli.request import as_recorded, make_request, no_selection
+from kindlm.cli.run_options import as_recorded, make_request, no_selection
 from kindlm.cli.run_recording import (
     has_documents,
     record_and_report,
@@ -48,8 +48,8 @@ from kindlm.recording.event_files import (
     find_unwritten,
     import_command,
 )
+from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, default_paths, load_paths
-from kindlm.recording.log import new_run_id
 from kindlm.recording.project import Project
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed

@@ -15,14 +15,14 @@ from kindlm.cli.console import or_fail, refuse, wants_color
 from kindlm.cli.history import existing_history, fail_to_open, mending_hint, salvage_hint
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, SourceLocation
-from kindlm.events.journal import PURGES, SEALED_HEADS
+from kindlm.events.journal_events import PURGES, SEALED_HEADS
 from kindlm.history.read_models import changed_tables
 from kindlm.history.run_names import find_run
 from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 from kindlm_store import OpenError, behind_the_log, open_reader, schema_problems, unreadable_wal
-from kindlm_store.verify import Problem, Verification, verify_file
+from kindlm_store.verification import Problem, Verification, verify_file
 
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 

@@ -1,6 +1,6 @@
 """EvalView test cases: from the files of a folder to a `Suite`, or to diagnostics with lines."""
 
-from kindlm.formats.evalview.load import (
+from kindlm.formats.evalview.evalview_cases import (
     EvalviewConfigs,
     LoadedConfig,
     Surroundings,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kindlm.checks.evalview.evalview_verdict import EvalviewVerdict
 from kindlm.checks.evalview.hallucination import Hallucination
 from kindlm.checks.evalview.no_pii import NoPii
 from kindlm.checks.evalview.safety import Safety
@@ -19,7 +20,6 @@ from kindlm.checks.evalview.tools import (
     ToolSequence,
 )
 from kindlm.checks.evalview.uncertainty import Uncertainty
-from kindlm.checks.evalview.verdict import EvalviewVerdict
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.limits import Cost, Latency, Metric
 from kindlm.checks.output import Contains, NotContains, OutputSchema, Regex
@@ -27,7 +27,7 @@ from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.config.document import Path
 from kindlm.config.expect import Placed, unique_labels
 from kindlm.errors import SourceLocation
-from kindlm.formats.evalview.schema import (
+from kindlm.formats.evalview.case_schema import (
     CaseConfig,
     ChecksConfig,
     ExpectedConfig,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from kindlm.config.target_schema import ServeConfig
-from kindlm.formats.evalview.schema import (
+from kindlm.formats.evalview.case_schema import (
     Boolean,
     EvalviewSection,
     HeadersConfig,

@@ -15,10 +15,8 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.errors import ErrorCode
-from kindlm.formats.evalview.expectations import BUILT_IN, SEQUENCE_MODES, SEVERITIES, tools_of
-from kindlm.formats.evalview.project_config import ProjectConfig
-from kindlm.formats.evalview.schema import CaseConfig, ExpectedConfig
-from kindlm.formats.evalview.targets import (
+from kindlm.formats.evalview.case_schema import CaseConfig, ExpectedConfig
+from kindlm.formats.evalview.evalview_targets import (
     AGENT_ADAPTERS,
     MODEL_ADAPTERS,
     NEEDS_NO_ENDPOINT,
@@ -29,6 +27,8 @@ from kindlm.formats.evalview.targets import (
     model_of,
     named_model_of,
 )
+from kindlm.formats.evalview.expectations import BUILT_IN, SEQUENCE_MODES, SEVERITIES, tools_of
+from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suggestions import hint_for, suggest
 from kindlm.values import check_pattern, check_url
 from kindlm.wording import shown

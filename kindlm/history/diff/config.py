@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from kindlm.history.diff.calls import ABSENT, ChangedValue
+from kindlm.history.diff.call_changes import ABSENT, ChangedValue
 from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
 from kindlm.matching import equal

@@ -25,9 +25,7 @@ from kindlm.history.diff.config import (
     unread_tests,
 )
 from kindlm.history.diff.details import TestDetails, read_details
-from kindlm.history.diff.evidence import judge_pair
-from kindlm.history.diff.evidence_values import Change, FailOn, RunEvidence, TestPair, Verdict
-from kindlm.history.diff.figures import (
+from kindlm.history.diff.diff_figures import (
     Figure,
     ModelChange,
     compare_figures,
@@ -35,6 +33,9 @@ from kindlm.history.diff.figures import (
     pair_checks,
     side_of,
 )
+from kindlm.history.diff.diff_values import Kind, QualifiedName, TestDiff
+from kindlm.history.diff.evidence import judge_pair
+from kindlm.history.diff.evidence_values import Change, FailOn, RunEvidence, TestPair, Verdict
 from kindlm.history.diff.samples import (
     Attempts,
     PlannedSamples,
@@ -42,7 +43,6 @@ from kindlm.history.diff.samples import (
     independent_samples,
     read_samples,
 )
-from kindlm.history.diff.values import Kind, QualifiedName, TestDiff
 from kindlm.history.groups import Group
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added

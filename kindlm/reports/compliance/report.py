@@ -11,11 +11,11 @@ from typing import Any, TextIO
 
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.history.run_view import RunView
-from kindlm.reports.compliance.facts import read_facts, template_of
+from kindlm.reports.compliance.compliance_facts import read_facts, template_of
 from kindlm.reports.compliance.rendering import render
 from kindlm.reports.compliance.template_process import TemplateFailedError, render_apart
 from kindlm.reports.markdown_text import code, plain
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 
 SEPARATOR = "\n---\n"
 """Between what the hash covers and the hash."""

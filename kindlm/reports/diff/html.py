@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from kindlm.errors import KindlmError
-from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import TestDetails
+from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.reports.diff.parts import (
     call_aside,
@@ -41,8 +41,8 @@ from kindlm.reports.diff.text import (
     status_text,
 )
 from kindlm.reports.facts import run_text
-from kindlm.reports.pages.document import Document, Links, render
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.pages.html_document import Document, Links, render
+from kindlm.reports.report_registry import ReportOptions
 
 _OFFERED = 100
 

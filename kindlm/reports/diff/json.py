@@ -10,15 +10,15 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.diff.calls import ABSENT, CallChange, ChangedValue
+from kindlm.history.diff.call_changes import ABSENT, CallChange, ChangedValue
 from kindlm.history.diff.details import CheckChange, TestDetails, WordDiff
+from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.evidence_values import CheckPair, Side
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.reports.diff.text import headline_of, next_step, notes_of
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import printed_json
 
 SCHEMA_VERSION = 1

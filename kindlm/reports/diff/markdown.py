@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TextIO
 
-from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import TestDetails
+from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff.parts import (
     call_aside,
@@ -39,7 +39,7 @@ from kindlm.reports.diff.text import (
 )
 from kindlm.reports.facts import run_text
 from kindlm.reports.markdown_text import MOST_BYTES, block, cell, code, html_code
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line
 
 _ROWS = 50

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import Edit, TestDetails, WordDiff
+from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.reports.diff.parts import (
     call_aside,
     change_text,
@@ -34,7 +34,7 @@ from kindlm.reports.diff.text import (
     status_text,
 )
 from kindlm.reports.facts import run_text
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count

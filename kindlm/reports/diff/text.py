@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from kindlm.history.diff.diff_figures import Figure
+from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.evidence_values import Change, FailOn, Side, Strength, Verdict
-from kindlm.history.diff.figures import Figure
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.samples import Attempts
-from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.facts import next_command, show_command, show_run

@@ -25,7 +25,7 @@ from kindlm.reports.conversation import (
 from kindlm.reports.facts import assertion_fields, assertion_name
 from kindlm.reports.figures import cost, duration, money
 from kindlm.reports.pages.charts import Bar, waterfall
-from kindlm.reports.pages.document import Document
+from kindlm.reports.pages.html_document import Document
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 

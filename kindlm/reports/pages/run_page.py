@@ -19,7 +19,7 @@ from kindlm.reports.facts import (
     verdict_of,
 )
 from kindlm.reports.figures import comparison, points
-from kindlm.reports.pages.document import Document, notice_page
+from kindlm.reports.pages.html_document import Document, notice_page
 from kindlm.reports.pages.runs_page import page_number
 from kindlm.reports.untrusted import one_line
 

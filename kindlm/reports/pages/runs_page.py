@@ -20,7 +20,7 @@ from kindlm.history.runs import (
 )
 from kindlm.reports.figures import percent
 from kindlm.reports.pages.charts import Point, trend
-from kindlm.reports.pages.document import MOODS, Document, Links
+from kindlm.reports.pages.html_document import MOODS, Document, Links
 from kindlm.reports.untrusted import one_line
 
 _LISTED = 50

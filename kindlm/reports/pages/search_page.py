@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from kindlm.history.search import Findings, Kind, Progress, TooLongError, find_texts, is_damage
 from kindlm.reports.figures import percent
-from kindlm.reports.pages.document import Document
+from kindlm.reports.pages.html_document import Document
 from kindlm.reports.untrusted import one_line
 
 _LISTED = 20

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kindlm.history.diff.values import QualifiedName
+from kindlm.history.diff.diff_values import QualifiedName
 from kindlm.history.trends import Trend, TrendPoint, read_trend
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.pages.charts import Point, trend
-from kindlm.reports.pages.document import MOODS, Document, Links
+from kindlm.reports.pages.html_document import MOODS, Document, Links
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 

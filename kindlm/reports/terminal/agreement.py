@@ -16,7 +16,7 @@ from kindlm.history.reviews import (
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import Status
 from kindlm.reports.figures import percent, score, score_of_limit
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, printed_json, visible
 from kindlm.wording import count

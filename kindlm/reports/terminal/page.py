@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 
 Part = str | tuple[str, str]
 """A piece of a line, with a style such as `bold red` or without."""

@@ -25,8 +25,8 @@ from kindlm.reports.facts import (
     verdict_of,
 )
 from kindlm.reports.figures import comparison, duration, money, tally
-from kindlm.reports.registry import ReportOptions
-from kindlm.reports.terminal.failures import write_details, write_failures
+from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.terminal.failed_tests import write_details, write_failures
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kindlm.history.diff.calls import ABSENT
+from kindlm.history.diff.call_changes import ABSENT
 from kindlm.history.diff.config import SuiteConfig, compare_configs, parts_of_test
 
 

@@ -11,9 +11,9 @@ import pytest
 from compared_runs import compared, record_run
 from recorded_history import History, Make
 
+from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.evidence_values import Change, FailOn, Strength, Verdict
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.parts import measures
 from kindlm.reports.diff.text import headline_of, needs_text, next_step, rate_text

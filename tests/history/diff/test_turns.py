@@ -9,12 +9,12 @@ import pytest
 from compared_runs import compared, record_run
 from recorded_history import History, Make
 
-from kindlm.history.diff.calls import CallEdit
+from kindlm.history.diff.call_changes import CallEdit
+from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.evidence_values import FailOn
 from kindlm.history.diff.samples import turns_of
-from kindlm.history.diff.values import Kind, TestDiff
 from kindlm.reports.diff.terminal import write_diff
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 
 
 def diff_of(history: History, before: dict[str, Any], after: dict[str, Any]) -> TestDiff:

@@ -18,7 +18,7 @@ from kindlm.outcome import Outcome, Status
 from kindlm.reports.conversation import EXCERPTS, Called, Excerpt, ToolUse, attempts_of, excerpts_of
 from kindlm.reports.facts import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import duration, money
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count

@@ -19,10 +19,10 @@ from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit, kind_of
 from kindlm.config.yaml_document import read_documents
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
-from kindlm.formats.evalview.compile import CheckedCase, FolderIdentity, compile_folder
+from kindlm.formats.evalview.case_schema import CaseConfig
+from kindlm.formats.evalview.evalview_suite import CheckedCase, FolderIdentity, compile_folder
 from kindlm.formats.evalview.project_config import PACE, ProjectConfig
 from kindlm.formats.evalview.rules import check_case, check_project, warn_of_no_effect
-from kindlm.formats.evalview.schema import CaseConfig
 from kindlm.formats.evalview.variables import (
     check_ports_of_case,
     check_serve,

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kindlm.checks.base import AskingCheck, Check, Reads, UndecidedError, skipped, undecided
-from kindlm.checks.calls import how_to_report
+from kindlm.checks.call_matching import how_to_report
 from kindlm.json_schema_keywords import Budget, UndecidableSchemaError, one_budget
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kindlm_store.append import insert_rows
 from kindlm_store.database import begin_immediate, immediate, roll_back
-from kindlm_store.errors import ProjectionError
 from kindlm_store.locks import setup_lock
 from kindlm_store.reading import last_position
+from kindlm_store.store_errors import ProjectionError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

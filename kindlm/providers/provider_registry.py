@@ -16,7 +16,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.garbage import put_off
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelClient, ModelReply, ModelRequest
-from kindlm.providers.failures import missing_key, unusable_key
+from kindlm.providers.provider_failures import missing_key, unusable_key
 from kindlm.suite import ProviderSettings
 
 

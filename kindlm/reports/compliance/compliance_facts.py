@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kindlm.checks.base import rules
-from kindlm.events.journal import PURGES, SEALED_HEADS
+from kindlm.events.journal_events import PURGES, SEALED_HEADS
 from kindlm.history.baselines import find_baseline
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among
@@ -32,7 +32,7 @@ from kindlm.reports.facts import (
     verdict_of,
 )
 from kindlm.reports.figures import comparison
-from kindlm_store.verify import verify_file
+from kindlm_store.verification import verify_file
 
 _METADATA = (
     "systemName",

@@ -9,13 +9,23 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from kindlm.config.canonical import config_hash
+from kindlm.config.config_text import config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentProfiled, ScenarioGenerated
 from kindlm.fencing import new_token
-from kindlm.generate.plan import (
+from kindlm.generate.questions import (
+    AgentProfile,
+    Exchange,
+    Sources,
+    in_calls,
+    plain_profile,
+    plan_question,
+    profile_question,
+    read_profile,
+)
+from kindlm.generate.test_plan import (
     TOOL_USE,
     Generated,
     Order,
@@ -27,22 +37,18 @@ from kindlm.generate.plan import (
     spoken,
     wanted,
 )
-from kindlm.generate.questions import (
-    AgentProfile,
-    Exchange,
-    Sources,
-    in_calls,
-    plain_profile,
-    plan_question,
-    profile_question,
-    read_profile,
+from kindlm.generate.test_writing import (
+    RenderedFile,
+    problems_of,
+    profile_text,
+    rendered,
+    write_file,
 )
-from kindlm.generate.rendering import RenderedFile, problems_of, profile_text, rendered, write_file
 from kindlm.model_answers import why_unread
 from kindlm.packages import as_written
 from kindlm.ports import Question, Stage
-from kindlm.scenarios.compile import JUDGE, language_model
 from kindlm.scenarios.configuration import LlmTable
+from kindlm.scenarios.scenario_suite import JUDGE, language_model
 from kindlm.secrecy import hide_headers, hide_in_urls
 from kindlm.section import resolved
 from kindlm.suite import AgentTarget, Case, Prompt, Script, Suite

@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from kindlm.config.canonical import config_hash
+from kindlm.config.config_text import config_hash
 from kindlm.config.document import Path
 from kindlm.config.interpolation import MARK
 from kindlm.errors import SourceLocation
-from kindlm.formats.evalview.expectations import ScoreRules, compile_expectations
-from kindlm.formats.evalview.project_config import ProjectConfig
-from kindlm.formats.evalview.rules import weights_of
-from kindlm.formats.evalview.schema import CaseConfig
-from kindlm.formats.evalview.targets import (
+from kindlm.formats.evalview.case_schema import CaseConfig
+from kindlm.formats.evalview.evalview_targets import (
     JUDGE,
     MODEL_ADAPTERS,
     ModelTargets,
@@ -26,6 +23,9 @@ from kindlm.formats.evalview.targets import (
     compile_tools,
     told_tools,
 )
+from kindlm.formats.evalview.expectations import ScoreRules, compile_expectations
+from kindlm.formats.evalview.project_config import ProjectConfig
+from kindlm.formats.evalview.rules import weights_of
 from kindlm.secrecy import hide_headers
 from kindlm.section import resolved
 from kindlm.suite import Case, Price, Prompt, ScoreLimits, Service, Suite

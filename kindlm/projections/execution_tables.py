@@ -5,7 +5,7 @@ A table of executions shows their last attempts; the tables of calls and asserti
 
 from __future__ import annotations
 
-from kindlm.projections.runs import COLUMNS
+from kindlm.projections.run_tables import COLUMNS
 from kindlm_store import Projection, on
 
 # The result of an attempt, in both tables, from its last event.

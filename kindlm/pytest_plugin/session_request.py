@@ -30,9 +30,9 @@ from kindlm.reports.untrusted import visible
 from kindlm.scenarios.api import spec_of
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, hidden, without_trial
-from kindlm.scenarios.load import Surroundings, compiled_suite
+from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import arguments_of
-from kindlm.scenarios.script import FunctionScript
+from kindlm.scenarios.scenario_files import Surroundings, compiled_suite
 from kindlm.scenarios.written import read_text
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import Suite

@@ -7,7 +7,7 @@ counts, by its time.
 
 from __future__ import annotations
 
-from kindlm_store.project import Fold, Projection, on
+from kindlm_store.projecting import Fold, Projection, on
 
 _RUN = "iif(stream GLOB 'run/*', substr(stream, 5), stream)"
 _ABOUT = "iif(subject GLOB '[0-9]*.[0-9]*', {}, NULL)"

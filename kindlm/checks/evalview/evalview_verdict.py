@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kindlm.checks.base import AskingCheck, Reads, failed, passed
-from kindlm.checks.calls import normalised
+from kindlm.checks.call_matching import normalised
 from kindlm.checks.evalview.no_pii import find_personal_data
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.weighted_score import Scored

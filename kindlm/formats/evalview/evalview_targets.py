@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.config.interpolation import MARK
+from kindlm.formats.evalview.case_schema import (
+    AdapterConfig,
+    CaseConfig,
+    ToolDefinitionConfig,
+    ToolMock,
+)
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
-from kindlm.formats.evalview.schema import AdapterConfig, CaseConfig, ToolDefinitionConfig, ToolMock
 from kindlm.packages import own
 from kindlm.plugins import Adapter
 from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings, SimulatedTool, ToolAnswer

@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import usual
+from kindlm.history.diff.diff_values import TestDiff
 from kindlm.history.diff.evidence_values import CheckKey, CheckPair, Side
 from kindlm.history.diff.samples import PlannedSamples, Sample, read_checks
-from kindlm.history.diff.values import TestDiff
 from kindlm.history.statistics.intervals import mean_interval
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, test_status

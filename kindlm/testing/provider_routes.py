@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from kindlm.testing import anthropic_wire, openai_wire
-from kindlm.testing.conversation import DRIFT_QUESTION, JUDGE_QUESTION, Refusal
 from kindlm.testing.faults import (
     PLENTY,
     Allowance,
@@ -29,13 +28,14 @@ from kindlm.testing.http1 import HttpAnswer, HttpRequest
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.player import play
 from kindlm.testing.script import FaultRule, Script, builtin_scripts, fault_rules, load_script
+from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTION, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from kindlm.testing.conversation import Asks, Conversation, WireFormat
     from kindlm.testing.script import Fault, ModelSpec
+    from kindlm.testing.scripted_talk import Asks, Conversation, WireFormat
 
 KeyState = Literal["missing", "accepted", "refused"]
 

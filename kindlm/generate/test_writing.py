@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from kindlm.errors import Err
 from kindlm.formats.discovery import discover
 from kindlm.generate.forms import keyed, python_text, slug, yaml_text
-from kindlm.generate.plan import Order, PlannedScenario
 from kindlm.generate.questions import AgentProfile
+from kindlm.generate.test_plan import Order, PlannedScenario
 from kindlm.scenarios.configuration import load_configuration
-from kindlm.scenarios.load import Surroundings, load_scenarios
+from kindlm.scenarios.scenario_files import Surroundings, load_scenarios
 
 
 def free_name(stem: str, suffix: str, taken: Collection[str], folder: Path, *, force: bool) -> str:

@@ -25,11 +25,10 @@ from kindlm_store.append import WITHHELD, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, SHA256_TAG
 from kindlm_store.database import immediate, translated
 from kindlm_store.erasing import empty_refs, empty_rows, erased_by_log, refs_in
-from kindlm_store.errors import LockHeldError, StoreError
 from kindlm_store.events import RecordedEvent, Text, is_timestamp
 from kindlm_store.locks import StreamLock, is_held
 from kindlm_store.new_event import NewEvent, require_name, scrub
-from kindlm_store.project import read_states
+from kindlm_store.projecting import read_states
 from kindlm_store.reading import (
     StoredEvent,
     decode,
@@ -38,14 +37,15 @@ from kindlm_store.reading import (
     last_position,
     stored_texts,
 )
+from kindlm_store.store_errors import LockHeldError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from kindlm_store.erasing import Erasures
-    from kindlm_store.project import Projector
-    from kindlm_store.verify import Claims
+    from kindlm_store.projecting import Projector
+    from kindlm_store.verification import Claims
 
 Accept = Callable[[RecordedEvent], None]
 """Looks at an event before it is taken; raises ValueError, with the reason, to refuse it."""

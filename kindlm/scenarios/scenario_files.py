@@ -23,10 +23,10 @@ from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.python_imports import import_root
 from kindlm.guard import guard
-from kindlm.scenarios.compile import choose_agents, compile_scenarios
 from kindlm.scenarios.configuration import LoadedConfiguration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
-from kindlm.scenarios.script import failed_at, is_of_pytest
+from kindlm.scenarios.function_script import failed_at, is_of_pytest
+from kindlm.scenarios.scenario_suite import choose_agents, compile_scenarios
 from kindlm.scenarios.written import prepared_by_conftest
 from kindlm.scenarios.yaml_form import read_scenarios
 

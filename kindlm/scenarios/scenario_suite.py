@@ -10,7 +10,7 @@ from inspect import isroutine
 from pathlib import Path
 from typing import Any
 
-from kindlm.config.canonical import config_hash
+from kindlm.config.config_text import config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document, section

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
+from kindlm.history.diff.diff_values import QualifiedName
 from kindlm.history.diff.evidence_values import MOST_ADDED, CheckKey, CheckPair
-from kindlm.history.diff.values import QualifiedName
 from kindlm.history.settling import Suspect
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.reports.figures import money
-from kindlm.reports.registry import ReportOptions
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
