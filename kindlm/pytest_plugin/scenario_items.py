@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -263,7 +263,10 @@ class ScenarioItems:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # pytest was not asked for these classes
                 collector.ihook.pytest_make_collect_report(collector=collector)
-        for each in self._held.get(collector, ()):
+        held: Iterable[pytest.Item | pytest.Collector] | None = self._held.get(collector)
+        if not held and isinstance(collector, pytest.Class):
+            held = _uncalled(collector)
+        for each in held or ():
             if isinstance(each, pytest.Item):
                 yield each
             else:
@@ -282,6 +285,18 @@ class ScenarioItems:
 
         test = self._tests[item]
         return self._live.test(test.path, test.full_name, change, heard)
+
+
+def _uncalled(
+    collector: pytest.Class,
+) -> Iterable[pytest.Item | pytest.Collector]:
+    """Return what a class holds that pytest does not create, such as one with an `__init__`.
+
+    It is a part of the suite, since `kindlm test` lists it as skipped. Nothing creates the class.
+    """
+    owner = collector.obj
+    collector.newinstance = lambda: owner  # type: ignore[method-assign]
+    return super(pytest.Class, collector).collect()
 
 
 def _cannot_run(session: pytest.Session) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import TestCase
 
 import pytest
 
@@ -29,7 +28,13 @@ from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
 from kindlm.scenarios.api import spec_of
 from kindlm.scenarios.configuration import load_configuration
-from kindlm.scenarios.finding import FoundScenarios, Scenario, hidden, without_trial
+from kindlm.scenarios.finding import (
+    FoundScenarios,
+    Scenario,
+    hidden,
+    uncallable,
+    without_trial,
+)
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import arguments_of
 from kindlm.scenarios.scenario_files import Surroundings, compiled_suite
@@ -225,14 +230,15 @@ def test_of(item: pytest.Item, root: Path) -> Test | None:
 def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str | None:
     """Return the argument of a collected function that takes the trial; empty if nothing calls it.
 
-    That is so for methods of a `unittest.TestCase`, which get no trial.
+    That is so for methods of a `unittest.TestCase`, which get no trial, and of classes that pytest
+    cannot create.
     """
     owner = node.getparent(pytest.Class)
     written = None if owner is None else inspect.getattr_static(owner.obj, function.__name__, None)
     bound = owner is not None and not isinstance(written, staticmethod)
     found = arguments_of(function, list(node.iter_markers()), bound=bound).trial
-    is_of_unittest = owner is not None and issubclass(owner.obj, TestCase)
-    return "" if found is None and is_of_unittest else found
+    classes = [each.obj for each in node.listchain() if isinstance(each, pytest.Class)]
+    return "" if found is None and uncallable(classes) is not None else found
 
 
 def _name(item: pytest.Function) -> str:

@@ -184,7 +184,7 @@ def _cases(test: _Test, spec: ScenarioSpec, conftest: str | None) -> Iterator[Sc
     """Yield the cases of a scenario; none if it takes no trial."""
     marks = test.marks
     taken = arguments_of(test.function, marks, bound=test.is_bound)
-    hint = _uncallable(test.classes)
+    hint = uncallable(test.classes)
     trial = "" if taken.trial is None and hint is not None else taken.trial
     if trial is None:
         return
@@ -210,7 +210,7 @@ def _cases(test: _Test, spec: ScenarioSpec, conftest: str | None) -> Iterator[Sc
         )
 
 
-def _uncallable(classes: Sequence[type]) -> str | None:
+def uncallable(classes: Sequence[type]) -> str | None:
     """Return why tests in classes get no trial, under pytest either."""
     for owner in classes:
         if issubclass(owner, TestCase):

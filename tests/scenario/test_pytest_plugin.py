@@ -130,7 +130,7 @@ def test_what_pytest_leaves_out_is_known_and_not_selected(
     project: Project, options: list[str], ran: list[str]
 ) -> None:
     write_mixed(project)
-    done = run_inside(project.root, "--kindlm", *options)
+    done = run_inside(project.root, "--kindlm", "-W", "ignore", *options)
     assert done.returncode == 0, done.stdout
     assert sorted(project.statuses()) == ran
     selected = dict(project.rows("SELECT test, selected FROM planned_tests"))
@@ -170,6 +170,60 @@ def test_a_run_of_pytest_is_compared_with_one_of_kindlm_test(
     assert len(told) == 16
     capsys.readouterr()
     assert run(["diff", "previous", "latest"]) == 0
+
+
+UNCALLED = """
+from unittest import TestCase
+import pytest
+from kindlm import SyncTrial, Trial, scenario
+
+class TestCreated:
+    def __init__(self):
+        raise OSError("pytest never gets here")
+
+    @scenario("one")
+    @pytest.mark.parametrize("word", ["x", "y"])
+    async def test_one(self, t: Trial, word: str) -> None: ...
+
+    @scenario("two")
+    def test_two(self): ...
+
+    class TestInside:
+        @scenario("three")
+        def test_three(self, t: SyncTrial, some_fixture) -> None: ...
+
+@scenario("four")
+async def test_four(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("hi")
+
+class TestNew:
+    def __new__(cls): ...
+
+    @scenario("five")
+    def test_five(self, t: SyncTrial) -> None: ...
+
+class TestEmpty:
+    __test__ = False
+
+    @scenario("no test")
+    def test_six(self, t: SyncTrial) -> None: ...
+
+class TestOfUnittest(TestCase):
+    @scenario("seven")
+    def test_seven(self): ...
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["tests/test_it.py::test_four"], ["-k", "four"]])
+def test_classes_that_pytest_does_not_create_are_part_of_the_suite_as_in_kindlm_test(
+    project: Project, options: list[str]
+) -> None:
+    project.write("tests/test_it.py", UNCALLED)
+    assert run(["test", "tests", "--quiet"]) == 0
+    done = run_inside(project.root, "--kindlm", "-W", "ignore", *options)
+    hashes = project.rows("SELECT DISTINCT config_hash FROM suites")
+    assert len(hashes) == 1, done.stdout
+    assert project.rows("SELECT count(*) FROM suites") == [(2,)], done.stdout
 
 
 def test_other_plugins_for_async_tests_do_not_get_in_the_way(project: Project) -> None:
