@@ -1,19 +1,22 @@
-"""The one partial matcher: it serves `when`, `argsMatch` and every other partial match.
+"""Matches values partially, and assigns calls to the entries of a list of expected ones.
 
-Both sides are JSON values. Every key that is expected must exist and match, further keys are
-allowed at every level; arrays have equal length and match in order; numbers compare by value
-(1 = 1.0, and a boolean is no number); strings compare exactly; null equals only a null that is
-there; the order of keys never matters. Nothing is coerced.
+One matcher serves `when`, `argsMatch` and every other partial match. Both sides are JSON values.
+Every key that is expected must exist and match, further keys are allowed at every level; arrays
+have equal length and match in order; numbers compare by value (1 = 1.0, and a boolean is no
+number); strings compare exactly; null equals only a null that is there; the order of keys never
+matters. Nothing is coerced. The walk keeps its own stack, so that no depth of nesting overflows
+Python's, and it visits no more than `actual` holds.
 
-The walk keeps its own stack, so that no depth of nesting overflows Python's, and it visits no
-more than `actual` holds.
+In an assignment a call and an entry are numbers; `fits[entry][call]` says whether the call is what
+the entry asks for. An assignment names the entry of each call, None where it has none. Both ways
+find the best assignment: a call may fit several entries, so taking the first one would be wrong.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -139,3 +142,130 @@ def _text(path: _Path | None) -> str:
         plain = isinstance(part, str) and _PLAIN_KEY.fullmatch(part)
         parts.append(f".{part}" if plain else f"[{part!r}]")
     return "".join(reversed(parts)).removeprefix(".")
+
+
+Fits: TypeAlias = Sequence[Sequence[bool]]
+Assignment: TypeAlias = list[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many calls an entry takes: `low` at least, `high` at most, None for any number."""
+
+    low: int
+    high: int | None
+
+    def holds(self, number: int) -> bool:
+        """Tell whether a number of calls is within the bounds."""
+        return self.low <= number and (self.high is None or number <= self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A place in a sequence for a call of an entry; one that `repeats` takes any number."""
+
+    entry: int
+    required: bool
+    repeats: bool = False
+
+
+def in_any_order(fits: Fits, bounds: Sequence[Bounds], calls: int) -> Assignment:
+    """Assign calls so that as many as possible of those each entry needs are there, then the rest.
+
+    This is a maximum matching of calls with places of entries, found by augmenting paths: first
+    with `low` places each, then with `high`. A path never takes a call away from an entry without
+    giving it another one, so that what the first round found stays found.
+    """
+    owners: Assignment = [None] * calls
+    for room in ([item.low for item in bounds], [item.high for item in bounds]):
+        for call in range(calls):
+            if owners[call] is None:
+                _augment(call, owners, fits, room)
+    return owners
+
+
+def _augment(call: int, owners: Assignment, fits: Fits, room: Sequence[int | None]) -> None:
+    """Find an entry for a call, if need be by moving other calls to other entries."""
+    taken = [0] * len(fits)
+    for owner in owners:
+        if owner is not None:
+            taken[owner] += 1
+    reached_by: dict[int, int] = {}
+    queue = [call]
+    for moving in queue:
+        for entry, row in enumerate(fits):
+            if not row[moving] or entry in reached_by:
+                continue
+            reached_by[entry] = moving
+            limit = room[entry]
+            if limit is None or taken[entry] < limit:
+                _flip(entry, owners, reached_by, call)
+                return
+            queue.extend(other for other, owner in enumerate(owners) if owner == entry)
+
+
+def _flip(entry: int, owners: Assignment, reached_by: dict[int, int], start: int) -> None:
+    """Give each entry on the path the call it was reached by, from its end to its start."""
+    while True:
+        moved = reached_by[entry]
+        before = owners[moved]
+        owners[moved] = entry
+        if moved == start:
+            return
+        assert before is not None
+        entry = before
+
+
+def in_sequence(
+    fits: Fits, bounds: Sequence[Bounds], calls: int, *, others_allowed: bool
+) -> Assignment:
+    """Assign calls to entries whose order is that of the calls, leaving out as little as possible.
+
+    What is left out is places that an entry needs, and calls, unless others are allowed. With
+    those, `high` says nothing: a call too many is another one.
+    """
+    slots = [
+        slot
+        for entry, item in enumerate(bounds)
+        for slot in _slots(entry, item, calls, required_only=others_allowed)
+    ]
+    costs = _costs(slots, fits, calls, cost_of_other=0 if others_allowed else 1)
+    owners: Assignment = [None] * calls
+    slot, call = 0, 0
+    while slot < len(slots) and call < calls:
+        here, place = costs[slot][call], slots[slot]
+        after = slot if place.repeats else slot + 1
+        if fits[place.entry][call] and here == costs[after][call + 1]:
+            owners[call] = place.entry
+            slot, call = after, call + 1
+        elif here == costs[slot + 1][call] + place.required:
+            slot += 1
+        else:
+            call += 1
+    return owners
+
+
+def _slots(entry: int, bounds: Bounds, calls: int, *, required_only: bool) -> list[_Slot]:
+    # More places than there are calls stay empty in any case.
+    slots = [_Slot(entry, required=True)] * min(bounds.low, calls + 1)
+    if required_only:
+        return slots
+    if bounds.high is None:
+        return [*slots, _Slot(entry, required=False, repeats=True)]
+    return slots + [_Slot(entry, required=False)] * min(bounds.high - bounds.low, calls)
+
+
+def _costs(slots: list[_Slot], fits: Fits, calls: int, *, cost_of_other: int) -> list[list[int]]:
+    """Return what it costs to bring the calls from one on in line with the slots from one on."""
+    costs = [[0] * (calls + 1) for _ in range(len(slots) + 1)]
+    costs[-1] = [(calls - call) * cost_of_other for call in range(calls + 1)]
+    for index in range(len(slots) - 1, -1, -1):
+        slot, row, below = slots[index], costs[index], costs[index + 1]
+        fitting = fits[slot.entry]
+        row[calls] = below[calls] + slot.required
+        for call in range(calls - 1, -1, -1):
+            best = min(below[call] + slot.required, row[call + 1] + cost_of_other)
+            if fitting[call]:
+                best = min(best, (row if slot.repeats else below)[call + 1])
+            row[call] = best
+    return costs

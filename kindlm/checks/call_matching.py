@@ -14,9 +14,8 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from kindlm.alignment import Bounds
 from kindlm.checks.base import ExpectSection, undecided
-from kindlm.matching import Mismatch, Reason, matches, mismatches
+from kindlm.matching import Bounds, Mismatch, Reason, matches, mismatches
 from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult
 from kindlm.section import Count, Maybe

@@ -16,8 +16,7 @@ from kindlm.checks.base import UndecidedError
 from kindlm.checks.call_matching import written_arguments
 from kindlm.checks.echoes import is_copy, readings
 from kindlm.errors import Err
-from kindlm.fencing import fenced, new_token
-from kindlm.model_answers import object_in, why_unread
+from kindlm.model_answers import fenced, new_token, object_in, why_unread
 from kindlm.ports import CheckContext, Purpose, Question, ResponseSchema
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import shown

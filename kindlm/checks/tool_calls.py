@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Self
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic.alias_generators import to_camel
 
-from kindlm.alignment import Bounds
 from kindlm.checks.base import (
     Advice,
     Check,
@@ -37,6 +36,7 @@ from kindlm.checks.call_matching import (
     written_arguments,
 )
 from kindlm.json_schema import schema_issues
+from kindlm.matching import Bounds
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Count, Maybe, Text

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from kindlm.alignment import Bounds, in_any_order, in_sequence
 from kindlm.checks.base import CheckSection, ExpectSection, Key, Place, Reads, failed, passed
 from kindlm.checks.call_matching import (
     CallCount,
@@ -17,6 +16,7 @@ from kindlm.checks.call_matching import (
     written,
     written_arguments,
 )
+from kindlm.matching import Bounds, in_any_order, in_sequence
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import Maybe, Text

@@ -110,8 +110,7 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
 
     Whoever comes second waits for the lock that the first one folds under, and finds them updated.
     """
-    from kindlm.history.lost_writes import lost_writes
-    from kindlm.history.read_models import read_model_problem
+    from kindlm.history.read_models import lost_writes, read_model_problem
     from kindlm.projections import PROJECTIONS
     from kindlm_store import EventLog, OpenError
 

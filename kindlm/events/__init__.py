@@ -40,28 +40,26 @@ from kindlm.events.execution_events import (
     ToolCalled,
     ToolSimulated,
 )
-from kindlm.events.journal_events import (
+from kindlm.events.run import (
     AgentProfiled,
     BaselineRemoved,
     BaselineSet,
     ContentsPurged,
-    ReviewRecorded,
-    RunLabelled,
-    RunSealed,
-    ScenarioGenerated,
-)
-from kindlm.events.run import (
     DealtTest,
     GateVerdict,
     GitState,
     PlannedTest,
+    ReviewRecorded,
     RunAborted,
     RunExtended,
     RunFinished,
     RunInterrupted,
+    RunLabelled,
     RunOptions,
     RunResumed,
+    RunSealed,
     RunStarted,
+    ScenarioGenerated,
     SuiteSkipped,
     SuiteStarted,
 )

@@ -14,7 +14,6 @@ from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentProfiled, ScenarioGenerated
-from kindlm.fencing import new_token
 from kindlm.generate.questions import (
     AgentProfile,
     Exchange,
@@ -44,7 +43,7 @@ from kindlm.generate.test_writing import (
     rendered,
     write_file,
 )
-from kindlm.model_answers import why_unread
+from kindlm.model_answers import new_token, why_unread
 from kindlm.packages import as_written
 from kindlm.ports import Question, Stage
 from kindlm.scenarios.configuration import LlmTable

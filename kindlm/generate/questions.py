@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kindlm.fencing import fenced
 from kindlm.generate.test_plan import CATEGORIES, is_name, one_line
-from kindlm.model_answers import object_in, objects_member, text_member, texts_member
+from kindlm.model_answers import fenced, object_in, objects_member, text_member, texts_member
 from kindlm.ports import Purpose, Question, ResponseSchema
 
 _MADE = re.compile(r"[_.\-\d]|[a-z][A-Z]")

@@ -130,7 +130,7 @@ class BaselineChecks:
     def _change_of(self, run: str) -> str | None:
         """Return what is not as it was recorded in a run; None if all is."""
         if run not in self._changed:
-            from kindlm.events.journal_events import SEALED_HEADS
+            from kindlm.events.run import SEALED_HEADS
             from kindlm_store.verification import verify_file
 
             stream = f"run/{run}"

@@ -38,9 +38,8 @@ from kindlm.reports.facts import (
     verdict_of,
 )
 from kindlm.reports.figures import comparison, cost, duration, money, percent
-from kindlm.reports.markdown_text import MOST_BYTES, cell, code, html_code, plain
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import one_line
+from kindlm.reports.untrusted import MOST_BYTES, cell, code, html_code, one_line, plain
 from kindlm.wording import count
 
 _REASONS = 10

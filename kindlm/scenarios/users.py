@@ -14,8 +14,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.fencing import fenced, new_token
-from kindlm.model_answers import object_in, why_unread
+from kindlm.model_answers import fenced, new_token, object_in, why_unread
 from kindlm.ports import ModelReply, Purpose, Question, ResponseSchema
 from kindlm.scenarios.under_test import Exchange, Message, Persona, Reply
 from kindlm.wording import shown

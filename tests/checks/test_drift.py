@@ -15,7 +15,7 @@ from scripted_judge import Judge
 
 from kindlm.checks.drift import PROMPT, cosine_similarity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.fencing import new_token
+from kindlm.model_answers import new_token
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Ask, CheckContext, Embed, Embedding, Purpose
 from kindlm.transcript import Step, Transcript, Turn

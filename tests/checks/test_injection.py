@@ -16,7 +16,7 @@ from kindlm.checks.echoes import is_copy, readings
 from kindlm.checks.judge import judgement
 from kindlm.checks.judging import conversation
 from kindlm.errors import Ok, Result
-from kindlm.fencing import new_token
+from kindlm.model_answers import new_token
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import ModelReply, Question
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn

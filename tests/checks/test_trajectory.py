@@ -11,7 +11,7 @@ from evaluated import demand, evaluated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.alignment import Bounds, in_any_order, in_sequence
+from kindlm.matching import Bounds, in_any_order, in_sequence
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
 

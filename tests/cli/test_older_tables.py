@@ -144,7 +144,7 @@ def test_writes_that_are_lost_are_reported_before_their_trace_goes(
 ) -> None:
     make_older(recorded.path)
     older = versions(recorded.path)
-    monkeypatch.setattr("kindlm.history.lost_writes.lost_writes", lambda _: 3)
+    monkeypatch.setattr("kindlm.history.read_models.lost_writes", lambda _: 3)
     outcome = kindlm("runs", "--db", recorded.path)
     assert outcome.code == 1
     assert "What was recorded last is lost" in outcome.err

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.history.lost_writes import lost_writes
+from kindlm.history.read_models import lost_writes
 
 WRITES = 20
 PAGE = 4096

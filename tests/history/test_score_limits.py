@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kindlm.cli.commands.run_trends import trends_json, trends_text
 from kindlm.history.diff.diff_values import QualifiedName as Identity
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-from kindlm.history.run_grid import read_grid
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import Status
+from kindlm.reports.pages.run_page import read_grid
 from kindlm.suite import ScoreLimits
 
 MEAN = ScoreLimits(min_mean=0.8)

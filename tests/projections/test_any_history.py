@@ -49,7 +49,7 @@ from kindlm.events import (
     ToolSimulated,
     new_event,
 )
-from kindlm.events.journal_events import PURGES
+from kindlm.events.run import PURGES
 from kindlm.outcome import CheckResult, Evidence, Outcome, Status
 from kindlm.projections import PROJECTIONS
 from kindlm.suite import Gate

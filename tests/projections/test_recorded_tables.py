@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kindlm.cli.export_file import read_export, require_known_form
-from kindlm.events.journal_events import PURGES, SEALED_HEADS
+from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
 from kindlm_store import EventLog
 

@@ -25,8 +25,8 @@ from kindlm.reports.compliance.template_process import (
     environ_of_templates,
     render_apart,
 )
-from kindlm.reports.markdown_text import cell
 from kindlm.reports.report_registry import ReportOptions, find_report
+from kindlm.reports.untrusted import cell
 
 METADATA = {"systemName": "Support Desk", "riskLevel": "limited", "operator": "ACME"}
 

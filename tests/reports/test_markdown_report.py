@@ -11,7 +11,7 @@ from compared_runs import record_run
 from markdown_it import MarkdownIt
 from recorded_history import History, Make
 
-from kindlm.reports.markdown_text import cell, plain
+from kindlm.reports.untrusted import cell, plain
 
 COMMENT = 65_536
 HOSTILE = (

@@ -17,7 +17,7 @@ from kindlm.cli.console import fail, note
 from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, KindlmError, misuse
-from kindlm.events.journal_events import PURGES, SEALED_HEADS
+from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 from kindlm_store.verification import Verification, verify_file

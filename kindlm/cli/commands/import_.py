@@ -29,7 +29,7 @@ from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.events.journal_events import PURGES, SEALED_HEADS
+from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording import event_files
 from kindlm.recording.event_files import LineError, Unwritten, read_unwritten
 from kindlm.recording.history_file import open_log

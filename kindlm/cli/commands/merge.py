@@ -18,7 +18,7 @@ from kindlm.cli.export_file import require_known_form
 from kindlm.cli.history import RESTORE, db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
-from kindlm.events.journal_events import PURGES, SEALED_HEADS
+from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import secret_values
 from kindlm.wording import count

@@ -42,7 +42,7 @@ from kindlm.cli.run_recording import (
 )
 from kindlm.errors import Err, Result
 from kindlm.guard import guard
-from kindlm.history.lost_writes import lost_writes
+from kindlm.history.read_models import lost_writes
 from kindlm.plan import make_plan
 from kindlm.recording.event_files import (
     find_unwritten,

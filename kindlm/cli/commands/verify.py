@@ -15,7 +15,7 @@ from kindlm.cli.console import or_fail, refuse, wants_color
 from kindlm.cli.history import existing_history, fail_to_open, mending_hint, salvage_hint
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, SourceLocation
-from kindlm.events.journal_events import PURGES, SEALED_HEADS
+from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.read_models import changed_tables
 from kindlm.history.run_names import find_run
 from kindlm.projections import PROJECTIONS

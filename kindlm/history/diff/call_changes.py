@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from kindlm.alignment import Bounds, in_sequence
-from kindlm.matching import Reason, equal, mismatches
+from kindlm.matching import Bounds, Reason, equal, in_sequence, mismatches
 
 _MOST_COMPARED = 300
 """Of longer sequences, so many calls are compared: the work grows with their product."""

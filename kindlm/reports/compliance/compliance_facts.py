@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kindlm.checks.base import rules
-from kindlm.events.journal_events import PURGES, SEALED_HEADS
+from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.baselines import find_baseline
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among

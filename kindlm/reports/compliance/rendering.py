@@ -21,8 +21,7 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
-from kindlm.reports.markdown_text import cell, plain
-from kindlm.reports.untrusted import visible
+from kindlm.reports.untrusted import cell, plain, visible
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from kindlm.history.run_view import RunView
 from kindlm.reports.compliance.compliance_facts import read_facts, template_of
 from kindlm.reports.compliance.rendering import render
 from kindlm.reports.compliance.template_process import TemplateFailedError, render_apart
-from kindlm.reports.markdown_text import code, plain
 from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.untrusted import code, plain
 
 SEPARATOR = "\n---\n"
 """Between what the hash covers and the hash."""

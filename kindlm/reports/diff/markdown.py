@@ -38,9 +38,8 @@ from kindlm.reports.diff.text import (
     status_text,
 )
 from kindlm.reports.facts import run_text
-from kindlm.reports.markdown_text import MOST_BYTES, block, cell, code, html_code
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import bounded, one_line
+from kindlm.reports.untrusted import MOST_BYTES, block, bounded, cell, code, html_code, one_line
 
 _ROWS = 50
 _TOLD = 40
