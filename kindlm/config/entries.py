@@ -217,11 +217,14 @@ def flat_keys(base: type[Provider | Adapter], kinds: Iterable[type[Section]]) ->
     return [*common, *options, "type", "url"]
 
 
-def _of_package(base: type[K], name: str, path: Path, written: Raw, reporter: Reporter) -> K | None:
+def _of_package(
+    base: type[Provider | Adapter], name: str, path: Path, written: Raw, reporter: Reporter
+) -> Any:
     """Return the options of a package's kind, or None after reporting an error."""
-    given = {key: value for key, value in written.items() if key not in base.reserved}
-    options: K | None = fit_of_package(base, name, path, given, reporter, base.reserved)
-    return options
+    spelled: Callable[[str], str] = reporter.spelling.key if issubclass(base, Adapter) else str
+    common = sorted(set(map(spelled, base.reserved)))
+    given = {key: it for key, it in written.items() if key not in {*base.reserved, *common}}
+    return fit_of_package(base, name, path, given, reporter, common, spelled)
 
 
 def fit_of_package(
@@ -230,12 +233,14 @@ def fit_of_package(
     path: Path,
     written: Any,
     reporter: Reporter,
-    common: Collection[str] = frozenset(),
+    common: Collection[str] = (),
+    spelled: Callable[[str], str] = str,
 ) -> Any:
     """Return the options of what a package has, or None after reporting an error.
 
     That is a faulty package, a credential that is written out, or what does not fit the model of
-    the package, where keys that are `common` may stand, too.
+    the package, where keys that are `common` may stand, too. Its keys are `spelled` differently in
+    the file.
     """
     found = find(base, name)
     assert found is not None, "only names that packages have are looked up"
@@ -254,8 +259,19 @@ def fit_of_package(
                 secret=True,
             )
             return None
+    as_spelled = {key: spelled(key) for key in keys_of(found.value)}
+    if isinstance(written, dict):
+        by_spelling = {name: key for key, name in as_spelled.items()}
+        written = {by_spelling.get(key, key): value for key, value in written.items()}
     try:
-        return fit(found.value, written, reporter, at=path, also_known=common)
+        return fit(
+            found.value,
+            written,
+            reporter,
+            at=path,
+            also_known=common,
+            spelled=lambda key: as_spelled.get(key, key),
+        )
     except CRASHES as error:
         plugin = installed(base.group)[name][0]
         report_faulty(path, crashed(plugin, "cannot read its options", error), reporter)

@@ -128,7 +128,7 @@ def _report(
     if kind == "extra_forbidden":
         known = _known_keys(model, place[:-1])
         if len(place) == 1:
-            known += also_known
+            known = [*map(spelled, known), *also_known]
         _report_unknown_key(path, known, reporter, tolerant=tolerant)
         return
     if kind == "missing":

@@ -133,3 +133,26 @@ def test_a_faulty_package_costs_only_what_needs_it(
         assert '"http" of the package broken has a name that is kindlm\'s own' in listed.stderr
     finally:
         shutil.rmtree(broken)
+
+
+def test_the_configuration_of_scenarios_names_an_adapter_of_the_package(
+    run: Run, tmp_path: Path
+) -> None:
+    configuration = tmp_path / "kindlm.toml"
+    configuration.write_text(
+        '[agent]\ntype = "clerk"\nname = "desk"\ntimeout_ms = 5000\nreports_tools = true\n'
+        'orders = { A1 = "delivered" }\n'
+    )
+    (tmp_path / "test_orders.py").write_text(
+        "from kindlm import Trial, scenario\n\n"
+        '@scenario("an order")\n'
+        "async def test_order(t: Trial) -> None:\n"
+        '    t.check(await t.agent.send("Where is A1?")).contains("delivered")\n'
+    )
+    done = run("test", "test_orders.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "desk" in done.stdout
+    configuration.write_text('[agent]\ntype = "clerk"\ntimeoutMs = 5000\norders = {}\n')
+    refused = run("test", "test_orders.py")
+    assert 'Unknown key "timeoutMs" in agent' in refused.stderr, refused.stderr
+    assert 'Did you mean "timeout_ms"?' in refused.stderr
