@@ -178,8 +178,9 @@ def _invoke(arguments: Sequence[str]) -> int:
             show([_not_utf8(argument)])
             return 1
     named = in_our_names(arguments)
-    name = next((argument for argument in named if not argument.startswith("-")), None)
-    # Help, and what to say of a command that there is not, need the names of all of them.
+    name = next((argument for argument in named if argument != "--"), None)
+    # Help, and what to say of a command that there is not, need the names of all of them. An option
+    # before the name of a command is one of those, or a mistake.
     command = _make_command(name if name in _COMMANDS else None)
     try:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)

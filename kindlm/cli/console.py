@@ -275,8 +275,13 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
 
 
 def _was_reading(error: BaseException) -> bool:
-    frames = traceback.walk_tb(error.__traceback__)
-    return any(frame.f_globals.get("__name__", "").startswith(_READERS) for frame, _ in frames)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(
+        frame.f_globals.get("__name__", "").startswith(_READERS)
+        # A command opens the history, too, and takes options.
+        and not frame.f_code.co_name.endswith("_command")
+        for frame in frames
+    )
 
 
 def report_ended(message: str) -> None:

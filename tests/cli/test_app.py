@@ -86,8 +86,9 @@ def test_what_only_reads_loads_little(history: Any, arguments: tuple[str, ...]) 
     assert loaded & (HEAVY - FOR_READING) == set()
 
 
-def test_help_names_every_command(kindlm: Any) -> None:
-    outcome = kindlm("--help")
+@pytest.mark.parametrize("arguments", [["--help"], ["--help", "runs"], ["-h", "test"]])
+def test_help_names_every_command(kindlm: Any, arguments: list[str]) -> None:
+    outcome = kindlm(*arguments)
     for name in ("init", "validate", "test", "runs", "show", "report", "browse", "verify"):
         assert f"\n  {name} " in outcome.out
     # Names of other tools work, but help shows ours.
@@ -153,6 +154,19 @@ def test_a_changed_table_is_one_line_and_a_trace_if_asked_for(kindlm: Any, histo
     assert "Traceback" not in plain.err
     assert "--verbose" in plain.err
     assert "Traceback" in kindlm("runs", "--db", history.path, "--verbose").err
+
+
+def test_a_history_that_was_not_reached_is_not_said_to_be_unreadable(
+    kindlm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reach(*_: object) -> None:
+        raise OSError(36, "File name too long")
+
+    monkeypatch.setattr("kindlm.cli.commands.runs.open_history", reach)
+    outcome = kindlm("runs")
+    assert outcome.code == 1
+    assert outcome.err.startswith("✗ kindlm itself failed: OSError")
+    assert "rebuild" not in outcome.err
 
 
 def test_debug_shows_traces_too(kindlm: Any, history: Any, monkeypatch: pytest.MonkeyPatch) -> None:

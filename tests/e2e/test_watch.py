@@ -17,6 +17,7 @@ project: shop
 suite: { name: orders }
 tests:
   - name: greets
+    tags: [polite]
     command: [python, agent.py]
     expect: { output: { contains: [hello] } }
 """
@@ -99,6 +100,7 @@ def test_options_and_paths_reach_every_round_as_they_were_typed(project: Workspa
     file = Path(project.root / "-odd name.yaml")
     file.write_text(SUITE, encoding="utf-8")
     options = ["--runs", "2", "-t", "-greets", "-t", "greets", "--gate=0.5", "-xq"]
+    options += ["--tags", "short, polite"]
     with project.start("watch", *options, "--", file.name) as watch:
         assert watch.stdout is not None
         assert any(line.startswith("PASSED") for line in watch.stdout)
@@ -112,3 +114,4 @@ def test_options_and_paths_reach_every_round_as_they_were_typed(project: Workspa
     assert recorded["paths"] == [file.name]
     assert (recorded["repeat"], recorded["gate"]) == (2, "0.5")
     assert recorded["tests"] == ["-greets", "greets"]
+    assert recorded["tags"] == ["short", "polite"]

@@ -34,6 +34,9 @@ def _typed(context: typer.Context) -> list[str]:
             continue
         given = context.params[name]
         values = given if isinstance(given, list | tuple) else [given]
+        if name == "tags":
+            # Split by then; and only the last `--tags` of a command line counts.
+            values = [",".join(values)]
         long = parameter.opts[0]
         if parameter.param_type_name == "argument":
             arguments += map(str, values)

@@ -1,0 +1,60 @@
+"""What holds only while kindlm loads its modules is over when a command runs tests."""
+
+from __future__ import annotations
+
+import subprocess
+
+from workspace import Workspace
+
+PROJECT = """
+[agent]
+type = "subprocess"
+command = ["cat"]
+"""
+SCENARIO = """
+import gc, os, pathlib, signal
+from kindlm import Trial, scenario
+
+
+def handlers():
+    return [signal.getsignal(number).__qualname__ for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+WHEN_LOADED = handlers()
+
+
+@scenario("what this process does")
+async def test_process(t: Trial) -> None:
+    with pathlib.Path("seen").open("a") as seen:
+        print(gc.isenabled(), *WHEN_LOADED, *handlers(), file=seen)
+    t.require("FAILS" not in os.environ, "it is to pass")
+"""
+IN_THE_RUN = "stop_on_signals.<locals>.on_signal"
+
+
+def test_garbage_is_looked_for_and_signals_stop_the_run(workspace: Workspace) -> None:
+    """A process that has loaded kindlm before would not show it: each command is one of its own."""
+    root = workspace.root
+    (root / "kindlm.toml").write_text(PROJECT, encoding="utf-8")
+    (root / "tests").mkdir()
+    (root / "tests" / "test_process.py").write_text(SCENARIO, encoding="utf-8")
+
+    def seen_by(*words: str, **env: str) -> set[str]:
+        subprocess.run(
+            workspace.command(*words, "-x"),
+            cwd=root,
+            env={**workspace.env, **env},
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        lines = (root / "seen").read_text(encoding="utf-8").splitlines()
+        (root / "seen").unlink()
+        return set(lines)
+
+    interrupts = "Guard._interrupt"
+    expected = {f"True {interrupts} {interrupts} {IN_THE_RUN} {IN_THE_RUN}"}
+    assert seen_by("test", "--runs", "6") == expected
+    assert seen_by("test", FAILS="1") == expected
+    assert seen_by("settle", "previous", "latest", FAILS="1") == expected
+    assert seen_by("rescore") == expected
