@@ -207,23 +207,33 @@ class ExpectSection(Section):
     @classmethod
     def inner(cls) -> Iterator[tuple[str, type[ExpectSection], bool]]:
         """Yield the keys with sections: the key, the section, and whether it is a list of them."""
-        for name, field in cls.model_fields.items():
-            is_list = get_origin(field.annotation) is list
-            for part in (field.annotation, *get_args(field.annotation)):
-                if isinstance(part, type) and issubclass(part, ExpectSection):
-                    yield field.alias or name, part, is_list
+        for _, key, part, is_list in _inner(cls):
+            yield key, part, is_list
 
     def parts(self) -> Iterator[tuple[Place, ExpectSection]]:
         """Yield it and all sections within it, with their places."""
         yield (), self
-        for name, field in type(self).model_fields.items():
+        for name, key, _, is_list in _inner(type(self)):
             value = getattr(self, name)
-            several = isinstance(value, list)
-            for index, item in enumerate(value if several else (value,)):
-                if isinstance(item, ExpectSection):
-                    key = field.alias or name
-                    own: Place = (key, index) if several else (key,)
-                    yield from (((*own, *place), part) for place, part in item.parts())
+            if is_list:
+                for index, item in enumerate(value):
+                    yield from (((key, index, *place), part) for place, part in item.parts())
+            elif value is not None:
+                yield from (((key, *place), part) for place, part in value.parts())
+
+
+@cache
+def _inner(section: type[ExpectSection]) -> tuple[tuple[str, str, type[ExpectSection], bool], ...]:
+    """Return the fields with sections: the field, its key, the section, and whether it is a list.
+
+    They are looked up once: a large suite asks for the parts of its sections 100,000 times.
+    """
+    return tuple(
+        (name, field.alias or name, part, get_origin(field.annotation) is list)
+        for name, field in section.model_fields.items()
+        for part in (field.annotation, *get_args(field.annotation))
+        if isinstance(part, type) and issubclass(part, ExpectSection)
+    )
 
 
 class CheckSection(ExpectSection, Check):

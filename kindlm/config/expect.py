@@ -39,16 +39,16 @@ class Expect(Open):
 
     def written(self) -> Iterator[tuple[Place, ExpectSection]]:
         """Yield what is written here and its parts, each with its place below `expect`."""
-        for section in _SECTIONS:
-            yield from self._written(section)
+        for name, field, many in _WRITTEN:
+            yield from self._written(name, field, many=many)
 
     def expectations(self, schema: Callable[[str], Any]) -> Iterator[Placed]:
         """Yield what the sections expect, then what those of packages do, each with its place.
 
         `schema` returns the JSON Schema in a file by the name of the file.
         """
-        for section in _EVALUATED:
-            for place, part in self._written(section):
+        for name, field, many in _EVALUATED:
+            for place, part in self._written(name, field, many=many):
                 for check, label, inner in part.checks(schema):
                     yield (*place, *inner), check.expected(label)
         for name, checks in self.added.items():
@@ -62,9 +62,11 @@ class Expect(Open):
         """Whether there is a check that a transcript can fail."""
         return bool(self.added) or not all(part.expects_nothing for _, part in self.written())
 
-    def _written(self, section: type[ExpectSection]) -> Iterator[tuple[Place, ExpectSection]]:
-        name, value = section.key.name, getattr(self, to_snake(section.key.name))
-        if section.key.many:
+    def _written(
+        self, name: str, field: str, *, many: bool
+    ) -> Iterator[tuple[Place, ExpectSection]]:
+        value = getattr(self, field)
+        if many:
             for index, item in enumerate(value):
                 yield from (((name, index, *place), part) for place, part in item.parts())
         elif value is not None:
@@ -89,8 +91,14 @@ def _evaluated(section: type[ExpectSection]) -> tuple[int, str]:
     return key.order if key.evaluated is None else key.evaluated, key.name
 
 
+def _keyed(found: Iterable[type[ExpectSection]]) -> list[tuple[str, str, bool]]:
+    """Return the key and the field of each section, and whether a list of them stands there."""
+    return [(each.key.name, to_snake(each.key.name), each.key.many) for each in found]
+
+
 _SECTIONS = sections()
-_EVALUATED = sorted(_SECTIONS, key=_evaluated)
+_WRITTEN = _keyed(_SECTIONS)
+_EVALUATED = _keyed(sorted(_SECTIONS, key=_evaluated))
 
 EXPECT_KEYS = tuple(section.key.name for section in _SECTIONS)
 """kindlm's own keys of `expect`."""
