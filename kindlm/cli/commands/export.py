@@ -68,7 +68,7 @@ def export_command(
     if output == STDOUT:
         output = None
     path = existing_history(db).database
-    replaced = output is not None and replaces(output)
+    replaced = False
     try:
         with closing(open_tables(path)) as reader, snapshot(reader, path):
             named = or_fail(find_run(reader, run))
@@ -81,6 +81,7 @@ def export_command(
             elif is_history(output, path):
                 fail([_unwritable(output, "it is the history")])
             else:
+                replaced = replaces(output)
                 with open_output(output) as file, translated(path):
                     events = write_export(file, named, streams, reader)
     except OpenError as error:
