@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -184,14 +185,14 @@ class _Comparison:
     def differences(self) -> list[_Difference]:
         """Return all differences, those of calls in their order, then what is missing.
 
-        A call that is missing and one that is too many are told as one difference where they belong
+        A call that is missing and one that is too many are one difference where they belong
         together: a call that was made at the wrong time, or with other arguments.
         """
-        missing = [
-            entry
-            for entry, often in enumerate(self.bounds)
-            for _ in range(often.low - self.owners.count(entry))
-        ]
+        lacking = {
+            entry: often.low - self.owners.count(entry) for entry, often in enumerate(self.bounds)
+        }
+        # Counted, never listed: `min` may be any number.
+        missing = Counter({entry: calls for entry, calls in lacking.items() if calls > 0})
         spare = [call for call, owner in enumerate(self.owners) if owner is None]
         paired = [*self._reordered(missing, spare), *self._other_arguments(missing, spare)]
         if not self.others_allowed:
@@ -199,12 +200,11 @@ class _Comparison:
         paired.sort(key=lambda difference: difference.call or 0)
         return [*paired, *self._absent(missing), *self._too_many()]
 
-    def _reordered(self, missing: list[int], spare: list[int]) -> Iterator[_Difference]:
-        """Yield calls that were made at another time, and take them from both lists."""
-        for entry in list(missing):
-            call = next((call for call in spare if self.fits[entry][call]), None)
-            if call is not None:
-                missing.remove(entry)
+    def _reordered(self, missing: Counter[int], spare: list[int]) -> Iterator[_Difference]:
+        """Yield calls that were made at another time, and take them from both."""
+        for entry in missing:
+            for call in [call for call in spare if self.fits[entry][call]][: missing[entry]]:
+                missing[entry] -= 1
                 spare.remove(call)
                 message = f"{self._call(call)} comes {self._direction(entry, call)}"
                 yield _Difference("order", message, entry, call)
@@ -219,17 +219,17 @@ class _Comparison:
             return f"too early, expected after call {leaders[-1]}"
         return "at another place than expected"
 
-    def _other_arguments(self, missing: list[int], spare: list[int]) -> Iterator[_Difference]:
-        """Yield calls that were made with other arguments, and take them from both lists."""
+    def _other_arguments(self, missing: Counter[int], spare: list[int]) -> Iterator[_Difference]:
+        """Yield calls that were made with other arguments, and take them from both."""
         near = sorted(
             (self._fault(entry, call)[0], entry, call)
-            for entry in dict.fromkeys(missing)
+            for entry in missing
             for call in spare
             if self.uses[call].call.name == self.entries[entry].tool
         )
         for _, entry, call in near:
-            if entry in missing and call in spare:
-                missing.remove(entry)
+            if missing[entry] and call in spare:
+                missing[entry] -= 1
                 spare.remove(call)
                 why = self._fault(entry, call)[1]
                 message = f"{self._call(call)} is not as expected: {why}"
@@ -248,9 +248,9 @@ class _Comparison:
             message = f"{self._call(call)} is not expected: {self._fault(entry, call)[1]}"
         return _Difference("unexpected", message, entry, call)
 
-    def _absent(self, missing: Sequence[int]) -> Iterator[_Difference]:
-        for entry in dict.fromkeys(missing):
-            item, low, lacking = self.entries[entry], self.bounds[entry].low, missing.count(entry)
+    def _absent(self, missing: Counter[int]) -> Iterator[_Difference]:
+        for entry, lacking in (+missing).items():
+            item, low = self.entries[entry], self.bounds[entry].low
             which = f" with {shown(item.args_match)}" if item.args_match is not None else ""
             often = f", {lacking} of {low} times" if low > 1 else ""
             yield _Difference("missing", f"{shown(item.tool)}{which} was not called{often}", entry)

@@ -112,6 +112,17 @@ class TestModes:
 
         assert passing == fitting
 
+    @pytest.mark.parametrize("mode", ["strict", "in-order", "unordered", "superset"])
+    def test_a_huge_count_is_reported_without_listing_its_calls(
+        self, evaluate: Evaluate, mode: str
+    ) -> None:
+        wanted = params(mode, {"tool": "lookup", "count": {"min": 10**400}})
+
+        result = evaluate("trajectory", wanted, talk("lookup"))
+
+        assert result.outcome is Outcome.FAILED
+        assert f"was not called, {10**400 - 1} of {10**400} times" in result.message
+
     def test_no_calls_at_all_can_be_expected(self, evaluate: Evaluate) -> None:
         assert evaluate("trajectory", params("strict"), talk()).outcome is Outcome.PASSED
         assert evaluate("trajectory", params("strict"), talk("x")).outcome is Outcome.FAILED

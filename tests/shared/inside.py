@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pytest_project import as_it_was
 
-from kindlm import packages, plugins
+from kindlm import packages
 from kindlm.cli.app import run
 from kindlm.guard import guard
 
@@ -49,4 +49,4 @@ def _in(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
     finally:
         guard.has_packages = False
         packages.installed.cache_clear()
-        plugins._load.cache_clear()
+        packages._load.cache_clear()
