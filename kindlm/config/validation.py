@@ -168,7 +168,9 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
     if given is None:
         return "is empty", "Write a value, or remove the key"
     if kind in _EXPECTED:
-        return f"must be {_EXPECTED[kind]}, but is {kind_of(given)}", _type_hint(kind, given)
+        whole = kind == "int_type" and isinstance(given, float) and given.is_integer()
+        is_what = f"the number {given!r}" if whole else kind_of(given)
+        return f"must be {_EXPECTED[kind]}, but is {is_what}", _type_hint(kind, given)
     if kind == "literal_error":
         choices = context["expected"].replace(" or ", ", ").split(", ")
         return describe_choice(given, [choice.strip("'") for choice in choices])
@@ -189,12 +191,23 @@ def _type_hint(kind: str, given: Any) -> str | None:
     if kind == "list_type" and not isinstance(given, dict):
         return f"Write it as a list: [{_shown(given)}]"
     if kind == "bool_type":
-        return "Write true or false, without quotes"
+        return _bool_hint(given)
+    if kind == "int_type" and isinstance(given, float) and given.is_integer():
+        return f"Write it without the fraction: {_number(int(given))}"
     if isinstance(given, str) and isinstance(_unquoted(given), (int, float)):
         return "Write it without quotes"
     if kind == "float_type" and isinstance(given, str) and (share := _PERCENTAGE.fullmatch(given)):
         return f"Write {float(share[1]) / _PER_CENT:g} for {share[1]} %"
     return None
+
+
+def _bool_hint(given: Any) -> str:
+    word = given.strip().casefold() if isinstance(given, str) else None
+    if word in ("true", "false"):
+        return f"Write {word}, without quotes"
+    if word in ("yes", "no", "on", "off"):
+        return f"Write true or false: `{given}` is a text here"
+    return "Write true or false"
 
 
 def _unquoted(text: str) -> Any:

@@ -206,7 +206,8 @@ def _told(
             hint = "Check the plan and the billing of the account: trying again does not help"
             return ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {said}", hint
         case 429:
-            after = "" if wait is None else f". Retry after {wait:g} seconds"
+            unit = "second" if wait == 1 else "seconds"
+            after = "" if wait is None else f". Retry after {wait:g} {unit}"
             hint = "Reduce concurrency with --concurrency 1, or raise defaults.retries"
             return ErrorCode.PROVIDER_RATE_LIMIT, f"{title} rate limit hit{after}", hint
         case 404:

@@ -424,6 +424,8 @@ def assertion_name(assertion: AssertionView) -> str:
     mark = " (advisory)" if assertion.advisory else ""
     if assertion.label in ("", assertion.kind):
         return f"{one_line(assertion.kind)}{mark}"
+    if assertion.label.startswith(f"{assertion.kind} #"):  # one of several without labels
+        return f"{one_line(assertion.label)}{mark}"
     return f"{one_line(assertion.kind)} {one_line(assertion.label)}{mark}"
 
 

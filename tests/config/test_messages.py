@@ -139,7 +139,7 @@ upload: {apiUrl: cloud}
 13:11 102 tests[0].tags must be a list, but is the text "smoke"
     Write it as a list: ["smoke"]
 14:11 102 tests[0].skip must be true or false, but is the text "yes"
-    Write true or false, without quotes
+    Write true or false: `yes` is a text here
 15:20 102 tests[0].tools[0].name must not be empty
 15:35 102 tests[0].tools[0].responses must be a list, but is a mapping
 15:40 102 tests[0].tools[1] is empty
@@ -151,7 +151,7 @@ upload: {apiUrl: cloud}
 17:1 102 defaults is empty
     Write a value, or remove the key
 18:21 102 record.redactPii must be true or false, but is the number 1
-    Write true or false, without quotes
+    Write true or false
 19:18 102 upload.apiUrl must be a URL
     Write it whole, such as https://api.example.com/v1
 """)
