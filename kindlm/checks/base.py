@@ -20,6 +20,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args, get_origin
 
+from pydantic.alias_generators import to_snake
+
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.section import Section
@@ -239,6 +241,8 @@ def _inner(section: type[ExpectSection]) -> tuple[tuple[str, str, type[ExpectSec
 class CheckSection(ExpectSection, Check):
     """A section that is one check: its fields are what users write and what `evaluate` goes by.
 
+    A class without a `kind` has its key as its kind, in snake case.
+
     Code that has values which no file could hold makes it with `model_construct`.
     """
 
@@ -250,6 +254,11 @@ class CheckSection(ExpectSection, Check):
     judge_model: ClassVar[str | None]
     embeds: ClassVar[bool]
     rules: ClassVar[tuple[Rule, ...]]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if "key" in vars(cls) and not hasattr(cls, "kind"):
+            cls.kind = to_snake(cls.key.name)
 
     @property
     def label(self) -> str:

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 from evaluated import awaited, demand, evaluated, nobody
 
-from kindlm.checks.base import AskingCheck, Check, all_checks, kinds, passed, sections
+from kindlm.checks.base import (
+    AskingCheck,
+    Check,
+    CheckSection,
+    Key,
+    all_checks,
+    kinds,
+    passed,
+    sections,
+)
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -267,3 +276,15 @@ def test_what_a_check_that_asks_computes_aside_runs_in_the_thread_of_checks() ->
             return passed(actual=await context.aside(lambda: threading.current_thread().name))
 
     assert run(Aside(), Transcript()).actual.startswith("kindlm-checks")
+
+
+def test_a_section_without_a_kind_has_its_key_as_kind() -> None:
+    class WordCount(CheckSection):
+        key = Key("wordCount")
+
+    class Named(CheckSection):
+        key = Key("wordCount")
+        kind = "words"
+
+    assert (WordCount.kinds(), WordCount().label) == (("word_count",), "word_count")
+    assert Named.kinds() == ("words",)

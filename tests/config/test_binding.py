@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.checks.base import sections
 from kindlm.config import bind_services, bind_suite, json_schema
 from kindlm.config.interpolation import bind, names_in, render
 from kindlm.config.schema import KindlmConfig
@@ -160,7 +161,8 @@ def test_the_published_schema_marks_extensions() -> None:
     assert test == {
         "varsFrom", "command", "reportsTools", "conversation", "strictTools", "passRate", "maxTurns"
     }  # fmt: skip
-    assert expect == {"trajectory", "latency", "cost"}
+    assert expect == {each.key.name for each in sections() if not each.key.in_format}
+    assert expect >= {"trajectory", "latency", "cost"}
     assert answer == {"fault", "setState", "delayMs", "whenState", "sequence"}
     assert set(schema["properties"]) == {
         field.alias for field in KindlmConfig.model_fields.values()
