@@ -127,9 +127,10 @@ def _other_names(kind: type[Any]) -> Mapping[str, str]:
     return kind.other_names if issubclass(kind, Adapter) else {}
 
 
-def is_own(options: Section) -> bool:
-    """Tell whether options are those of a provider or an adapter of kindlm."""
-    return type(options).__module__.startswith("kindlm.")
+def is_own(options: Section | type[Section]) -> bool:
+    """Tell whether options, or a class of options, are a provider's or an adapter's of kindlm."""
+    kind = options if isinstance(options, type) else type(options)
+    return kind.__module__.startswith("kindlm.")
 
 
 def as_written(options: Section | None) -> dict[str, Any]:

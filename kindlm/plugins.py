@@ -7,6 +7,8 @@ A package registers a class in an entry point, whose name is what users write:
 
 The class is a subclass of `Check`, `Provider`, `Adapter` or `Report`. All but a report are pydantic
 models: their fields are the options that users write in kindlm.yaml, and one method does the work.
+`Count`, `Maybe`, `Pattern`, `Positive`, `Score`, `Seconds`, `Text`, `Url` and `Words` are types for
+fields. A validator raises what `refuse` returns: the message then stands at the key in the file.
 kindlm's own providers and adapters are subclasses of the same classes.
 """
 
@@ -27,12 +29,24 @@ from kindlm.ports import (
     ModelClient,
     ModelReply,
     ModelRequest,
+    Quota,
 )
-from kindlm.section import Section
+from kindlm.section import (
+    Count,
+    Maybe,
+    Pattern,
+    Positive,
+    Score,
+    Seconds,
+    Section,
+    Text,
+    Url,
+    Words,
+)
 from kindlm.spelling import Spelling
 from kindlm.suite import AgentTarget
-from kindlm.transcript import ToolCall, ToolUse, Transcript, Usage
-from kindlm.values import check_url
+from kindlm.transcript import FinishReason, ToolCall, ToolUse, Transcript, Usage
+from kindlm.values import check_url, refuse
 
 __all__ = [
     "Access",
@@ -44,21 +58,33 @@ __all__ = [
     "Check",
     "CheckContext",
     "CheckResult",
+    "Count",
     "Err",
     "ErrorCode",
     "Evidence",
+    "FinishReason",
     "KindlmError",
+    "Maybe",
     "ModelClient",
     "ModelReply",
     "ModelRequest",
     "Ok",
+    "Pattern",
+    "Positive",
     "Provider",
+    "Quota",
     "Report",
     "Result",
+    "Score",
+    "Seconds",
+    "Text",
     "ToolCall",
     "ToolUse",
     "Transcript",
+    "Url",
     "Usage",
+    "Words",
+    "refuse",
 ]
 
 
@@ -156,6 +182,8 @@ class Provider(Section):
     """The variable of the key where the file names no variable and no `baseUrl`.
 
     A provider with one requires `apiKeyEnv` under its own name, and `baseUrl` under another."""
+    needs_base_url: ClassVar[bool] = False
+    """Whether `baseUrl` is required."""
     takes_key: ClassVar[bool] = True
     takes_seed: ClassVar[bool] = True
     takes_prefill: ClassVar[bool] = False
@@ -164,8 +192,11 @@ class Provider(Section):
     takes_placeholders: ClassVar[bool] = True
     """Whether `{{env.NAME}}` stands for a variable in its options."""
 
-    def connect(self, access: Access) -> ModelClient:
-        """Return the client for all calls of a run; `complete` makes one, without retries."""
+    def connect(self, access: Access) -> ModelClient | Err:
+        """Return the client for all calls of a run; `complete` makes one, without retries.
+
+        Return `Err(KindlmError)` for settings that it cannot use: every call then has this error.
+        """
         raise NotImplementedError
 
     def embedder(self, access: Access) -> Embedder:

@@ -317,7 +317,8 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
         if model.params.seed is not None and provider is not None and not provider.takes_seed:
             reporter.warning(
                 ("models", index, "params", "seed"),
-                f'The model "{model.id}" is not sent the seed: Anthropic\'s API has none',
+                f'The model "{model.id}" is not sent the seed: the provider "{model.provider}"'
+                " takes none",
                 "Remove it; `temperature: 0` and `repeat` deal with chance",
                 reason="not_sent",
             )

@@ -7,7 +7,7 @@ have is left to the schema of the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 from pydantic_core import PydanticCustomError
@@ -16,8 +16,8 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, dotted, texts
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.validation import describe_choice, fit
-from kindlm.errors import Err, ErrorCode, KindlmError
-from kindlm.packages import CRASHES, all_own, crashed, find, installed, own, own_names
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok
+from kindlm.packages import CRASHES, all_own, crashed, find, installed, is_own, own, own_names
 from kindlm.plugins import Adapter, Provider
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_option
 from kindlm.section import Section
@@ -49,6 +49,7 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     wire = name if type_ is None else type_
     kind = own(Provider, wire) if isinstance(wire, str) else None
     in_packages = isinstance(wire, str) and kind is None and wire in installed(Provider.group)
+    of_kind = _in_packages(Provider, str(wire)) if in_packages else kind
     if kind is None and not in_packages and type_ is None:
         known = (*provider_types(), *installed(Provider.group))
         reporter.error(
@@ -63,7 +64,8 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
         )
     elif kind is None and not in_packages:
         place = (*path, "type")
-        message, hint = describe_choice(type_, provider_types())
+        known = (*provider_types(), *installed(Provider.group))
+        message, hint = describe_choice(type_, known)
         reporter.error(place, f"{dotted(place)} {message}", hint, reason="schema")
     elif name in own_names(Provider) and wire != name:
         reporter.error(
@@ -78,12 +80,26 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     else:
         common = Provider.reserved | {"organization"}
         options = _of_kindlm(Provider, kind, path, written, common, reporter, _foreign_to_provider)
-    if kind is not None and kind.usual_key_variable is not None:
-        needed = "apiKeyEnv" if name in own_names(Provider) else "baseUrl"
+    for needed in () if of_kind is None else _needed_by(of_kind, name, str(wire)):
         if needed not in written:
             reporter.missing_key((*path, needed))
     taken = {"type"} if kind is None and not in_packages and type_ is not None else set()
     return {key: written[key] for key in written if key in common - taken}, options
+
+
+def _needed_by(kind: type[Provider], name: str, wire: str) -> Iterator[str]:
+    """Yield the keys that a provider requires under a name."""
+    is_usual = name == wire or name in own_names(Provider)
+    if kind.usual_key_variable is not None and is_usual:
+        yield "apiKeyEnv"
+    if kind.needs_base_url or (kind.usual_key_variable is not None and not is_usual):
+        yield "baseUrl"
+
+
+def _in_packages(base: type[K], name: str) -> type[K] | None:
+    """Return the class of a package, None if it is faulty, which `fit_of_package` reports."""
+    found = find(base, name)
+    return found.value if isinstance(found, Ok) else None
 
 
 def _foreign_to_provider(path: Path, key: str, owners: list[str], reporter: Reporter) -> None:
@@ -109,9 +125,17 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
     adapter = written.get(key)
     kind = own(Adapter, adapter) if isinstance(adapter, str) and adapter else None
     options: Adapter | None
+
+    def foreign(path: Path, key: str, owners: list[str], reporter: Reporter) -> None:
+        name = str(adapter) if kind is None else recorded_name(kind, str(adapter))
+        hint = f"Remove it: it is for {' and '.join(owners)}"
+        _meaningless(path, key, f"for the adapter {name}", hint, reporter)
+
     if kind is None and isinstance(adapter, str) and adapter in installed(Adapter.group):
         options = _of_package(Adapter, adapter, path, written, reporter)
-        kind = Adapter
+        kind = _in_packages(Adapter, adapter)
+        if kind is None:
+            return {key: written[key] for key in written if key in common}, None
     else:
         if kind is None and isinstance(adapter, str) and adapter:
             known = (*all_own(Adapter), *installed(Adapter.group))
@@ -123,21 +147,21 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
                 code=ErrorCode.PROVIDER_NOT_FOUND,
                 value=adapter,
             )
-        name = str(adapter) if kind is None else recorded_name(kind, str(adapter))
-
-        def foreign(path: Path, key: str, owners: list[str], reporter: Reporter) -> None:
-            hint = f"Remove it: it is for {' and '.join(owners)}"
-            _meaningless(path, key, f"for the adapter {name}", hint, reporter)
-
         options = _of_kindlm(Adapter, kind, path, written, common, reporter, foreign)
-        if kind is not None and not kind.takes_headers and "headers" in written:
-            takers = [name for name, each in all_own(Adapter).items() if each.takes_headers]
-            foreign(path, "headers", takers, reporter)
-    for name, where, hint in () if options is None else options.without_meaning(spelling):
-        for spelled in dict.fromkeys((name, spelling.key(name))):
-            if spelled in written:
-                _meaningless(path, spelled, where, hint, reporter)
-    _check_endpoint(path, written, kind, reporter)
+    if kind is not None and not kind.takes_headers and "headers" in written:
+        takers = [name for name, each in all_own(Adapter).items() if each.takes_headers]
+        foreign(path, "headers", takers, reporter)
+    try:
+        for name, where, hint in () if options is None else options.without_meaning(spelling):
+            for spelled in dict.fromkeys((name, spelling.key(name))):
+                if spelled in written:
+                    _meaningless(path, spelled, where, hint, reporter)
+        _check_endpoint(path, written, kind, reporter)
+    except CRASHES as error:
+        if kind is None or is_own(kind):
+            raise
+        plugin = installed(Adapter.group)[str(adapter)][0]
+        report_faulty(path, crashed(plugin, "cannot check its keys", error), reporter)
     return {key: written[key] for key in written if key in common}, options
 
 
@@ -164,7 +188,7 @@ def _check_endpoint(path: Path, agent: Raw, kind: type[Adapter] | None, reporter
         context = error.context or {}
         reporter.error(
             (*path, key),
-            f"{dotted((*path, key))} {context.get('message')}",
+            f"{dotted((*path, key))} {context.get('message', error.message())}",
             context.get("hint"),
             reason="endpoint",
             secret=context.get("secret", False),

@@ -17,6 +17,7 @@ from kindlm.garbage import put_off
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelClient, ModelReply, ModelRequest
 from kindlm.providers.provider_failures import missing_key, unusable_key
+from kindlm.suggestions import hint_for
 from kindlm.suite import ProviderSettings
 
 
@@ -25,14 +26,16 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
 
     Errors: an unknown type (PROVIDER_NOT_FOUND), a key that is missing or that no HTTP header can
     carry (PROVIDER_AUTH_ERROR), a base URL that is none (CONFIG_VALIDATION_ERROR), a package that
-    is faulty (UNKNOWN_ERROR). `environ` holds what `.env` files say, too.
+    is faulty (UNKNOWN_ERROR), and what `connect` returns. `environ` holds what `.env` files say,
+    too.
     """
     access = check_settings(settings, environ)
     if isinstance(access, Err):
         return access
     if settings.type in packages.own_names(Provider):
         with put_off():
-            return Ok(options_of(settings).connect(access.value))
+            made = options_of(settings).connect(access.value)
+        return made if isinstance(made, Err) else Ok(made)
     found = packages.find(Provider, settings.type)
     if found is None:
         return Err(_unknown(settings))
@@ -44,6 +47,8 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
         client = options.connect(access.value)
     except packages.CRASHES as error:
         return Err(packages.crashed(plugin, "cannot connect", error))
+    if isinstance(client, Err) and isinstance(client.error, KindlmError):
+        return client
     return Ok(_ClientOfPackage(plugin, client))
 
 
@@ -56,6 +61,16 @@ def options_of(settings: ProviderSettings) -> Provider:
     return Provider() if kind is None else kind()
 
 
+def _kind_of(settings: ProviderSettings) -> type[Provider]:
+    """Return the class of a provider, `Provider` for an unknown type or a faulty package."""
+    if settings.options is not None:
+        return type(settings.options)
+    kind = packages.own(Provider, settings.type)
+    if kind is None and isinstance(found := packages.find(Provider, settings.type), Ok):
+        kind = found.value
+    return kind or Provider
+
+
 def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[Access]:
     """Return what a provider that can be called is reached with.
 
@@ -63,7 +78,7 @@ def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Re
     """
     if settings.base_url is not None and not _is_http_url(settings.base_url):
         return Err(_bad_url(settings))
-    kind = packages.own(Provider, settings.type) or Provider
+    kind = _kind_of(settings)
     variable, key = settings.api_key_env, None
     if variable is None and settings.base_url is None:
         variable = kind.usual_key_variable
@@ -110,10 +125,11 @@ def _bad_url(settings: ProviderSettings) -> KindlmError:
 
 
 def _unknown(settings: ProviderSettings) -> KindlmError:
+    known = (*packages.own_names(Provider), *packages.installed(Provider.group))
     return KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
         f"Provider {settings.name!r} has the unknown type {settings.type!r}",
-        f"Known types: {', '.join(packages.own_names(Provider))}",
+        hint_for(settings.type, known, "Known types"),
     )
 
 

@@ -37,7 +37,9 @@ def provider_by_name(name: str) -> type[Provider] | None:
     """Return the provider of kindlm with a name, None for one that needs options or an address."""
     kind = own(Provider, name.lower())
     fields = {} if kind is None else kind.model_fields
-    return None if any(field.is_required() for field in fields.values()) else kind
+    if kind is None or kind.needs_base_url or any(it.is_required() for it in fields.values()):
+        return None
+    return kind
 
 
 class Table(BaseModel):

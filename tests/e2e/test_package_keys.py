@@ -1,0 +1,203 @@
+"""Class variables of a package's providers and adapters count as those of kindlm's own do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workspace import Workspace
+
+ENTRY_POINTS = """
+[kindlm.checks]
+shouts = acme:Shouts
+[kindlm.providers]
+echo-http = acme:EchoHttp
+keyed = acme:Keyed
+local = acme:Local
+[kindlm.agents]
+bot = acme:Bot
+crashing = acme:Crashing
+"""
+
+ACME = """
+from pydantic import model_validator
+from kindlm.plugins import *
+
+class Shouts(Check):
+    times: int = 1
+    least: Maybe[Count] = None
+    loud: bool = False
+
+    @model_validator(mode="after")
+    def _in_order(self):
+        if self.least is not None and self.least > self.times:
+            raise refuse("must be at most `times`", "Lower it", key="least")
+        return self
+
+    def evaluate(self, transcript, context): return self.passed()
+
+class EchoHttp(Provider):
+    needs_base_url = True
+    takes_seed = False
+    def connect(self, access):
+        message = f"The path of {access.base_url} must be /v1"
+        return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, "Write /v1"))
+
+class Keyed(Provider):
+    usual_key_variable = "KEYED_API_KEY"
+    def connect(self, access): return Client(access.key)
+
+class Local(Provider):
+    takes_key = False
+    def connect(self, access): return Client(access.key)
+
+class Client(ModelClient):
+    def __init__(self, key): self.key = key
+    async def complete(self, request):
+        quota = Quota("requests", 9, 10, 1.0)
+        return Ok(ModelReply(f"key: {self.key}", "", 1, finish_reason=FinishReason.STOP))
+    async def aclose(self): pass
+
+class Bot(Adapter):
+    needs_endpoint = True
+    takes_headers = False
+    @classmethod
+    def check_endpoint(cls, endpoint):
+        if not endpoint.startswith("bot:"):
+            raise refuse("must begin with bot:", "Write bot:NAME")
+    def open(self, target, environ): raise NotImplementedError
+
+class Crashing(Bot):
+    @classmethod
+    def check_endpoint(cls, endpoint): raise RuntimeError("oops")
+"""
+
+
+@pytest.fixture
+def suite(workspace: Workspace) -> Any:
+    """Return what writes a suite with something in the place of its provider or its agent."""
+    (workspace.root / "acme.py").write_text(ACME)
+    installed = workspace.root / "acme-1.dist-info"
+    installed.mkdir()
+    installed.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
+    installed.joinpath("entry_points.txt").write_text(ENTRY_POINTS)
+
+    def write(provider: str = "", agent: str = "", check: str = "", params: str = "{}") -> Path:
+        file = workspace.root / "kindlm.yaml"
+        lines = ["kindlm: 1", "project: shop", "suite: { name: orders }"]
+        if provider:
+            lines.append(f"providers: {{ {provider} }}")
+            name = provider.partition(":")[0]
+            lines.append(f"models: [{{ id: m, provider: {name}, model: x, params: {params} }}]")
+        if agent:
+            lines.append(f"agents: [{{ id: a, {agent} }}]")
+        expect = check or "output: { contains: [key] }"
+        lines += [
+            "prompts: { ask: { user: Hello } }",
+            f"tests: [{{ name: hello, prompt: ask, expect: {{ {expect} }} }}]",
+        ]
+        file.write_text("\n".join(lines) + "\n")
+        return file
+
+    return write
+
+
+def validated(workspace: Workspace) -> str:
+    done = workspace.run("validate", PYTHONPATH=".")
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("adapter: bot", '"endpoint"'),
+        ("adapter: bot, endpoint: web", "agents[0].endpoint must begin with bot:"),
+        (
+            "adapter: bot, endpoint: 'bot:x', headers: { A: b }",
+            "`headers` has no meaning for the adapter bot",
+        ),
+        (
+            "adapter: crashing, endpoint: x",
+            'The agent adapter "crashing" of the package acme cannot check its keys: RuntimeError',
+        ),
+    ],
+)
+def test_an_adapter_says_which_keys_it_takes(
+    workspace: Workspace, suite: Any, agent: str, message: str
+) -> None:
+    suite(agent=agent)
+    assert message in validated(workspace)
+
+
+@pytest.mark.parametrize(
+    ("provider", "missing"),
+    [
+        ("echo-http: {}", "baseUrl"),
+        ("mine: { type: echo-http }", "baseUrl"),
+        ("keyed: {}", "apiKeyEnv"),
+        ("mine: { type: keyed }", "baseUrl"),
+    ],
+)
+def test_a_provider_says_which_keys_it_requires(
+    workspace: Workspace, suite: Any, provider: str, missing: str
+) -> None:
+    suite(provider)
+    name = provider.partition(":")[0]
+    said = validated(workspace)
+    assert f'"{missing}"' in said, said
+    assert f"providers.{name}" in said, said
+
+
+def test_a_provider_that_takes_no_key_needs_none(workspace: Workspace, suite: Any) -> None:
+    suite("local: { apiKeyEnv: NOT_SET }", check="output: { contains: ['key: None'] }")
+    done = workspace.run("test", PYTHONPATH=".")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None:
+    suite("mine: { type: echo-htp }")
+    said = validated(workspace)
+    assert "must be one of openai, anthropic, ollama, scripted, echo-http, keyed, local" in said
+    assert 'Did you mean "echo-http"?' in said
+
+
+def test_the_warning_of_a_seed_names_the_provider(workspace: Workspace, suite: Any) -> None:
+    suite("echo-http: { baseUrl: 'http://127.0.0.1:1/v2' }", params="{ seed: 1 }")
+    said = " ".join(validated(workspace).split())
+    assert 'is not sent the seed: the provider "echo-http" takes none' in said
+
+
+def test_connect_may_return_an_error(workspace: Workspace, suite: Any) -> None:
+    suite("echo-http: { baseUrl: 'http://127.0.0.1:1/v2' }")
+    done = workspace.run("test", PYTHONPATH=".")
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "The path of http://127.0.0.1:1/v2 must be /v1" in said
+    assert "CONFIG_VALIDATION_ERROR" in said
+    assert "UNKNOWN_ERROR" not in said
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("check", "messages"),
+    [
+        (
+            "shouts: { times: 3.0 }",
+            ["shouts.times must be a whole number, but is the number 3.0", "fraction: 3"],
+        ),
+        ("shouts: { least: 1.0 }", []),
+        ("shouts: { least: 2 }", ["expect.shouts.least must be at most `times`", "Lower it"]),
+        (
+            "shouts: { loud: yes }",
+            ['must be true or false, but is the text "yes"', "true or false: `yes` is a text"],
+        ),
+        ("shouts: { loud: 'true' }", ["Write true, without quotes"]),
+    ],
+)
+def test_options_are_refused_at_their_keys(
+    workspace: Workspace, suite: Any, check: str, messages: list[str]
+) -> None:
+    suite("scripted: { replies: [{ text: Hi }] }", check=check)
+    said = validated(workspace)
+    assert all(message in said for message in messages), said
+    assert ("must be" in said) == bool(messages)
