@@ -77,9 +77,14 @@ class _Reference:
             section = self._definitions[_name(field)]
             keys = _required(section) or list(section["properties"])[:1]
             return {key: self._example(section["properties"][key]) for key in keys}
-        if field.get("type") == "array":
+        if field.get("type") == "array" and "items" in field:
             return [self._example(field["items"])]
-        return {"NAME": self._example(field["additionalProperties"])}
+        if isinstance(field.get("additionalProperties"), dict):
+            return {"NAME": self._example(field["additionalProperties"])}
+        if "default" in field:
+            return field["default"]
+        message = f"a key has no example, add Field(examples=[…]): {field.get('description')}"
+        raise ValueError(message)
 
 
 def _places(definitions: dict[str, Schema]) -> dict[str, list[str]]:
