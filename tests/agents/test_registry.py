@@ -33,8 +33,9 @@ def test_an_unknown_adapter_gets_the_nearest(refused):
 
 
 def test_an_adapter_that_resembles_none_gets_all(refused):
-    known = "crewai, http, langgraph, openai-assistants, python, streaming, subprocess, tapescope"
-    assert refused("carrier-pigeon").hint == f"Known: {known}"
+    hint = refused("carrier-pigeon").hint
+    assert hint.startswith("Known: crewai, ")
+    assert {"http", "langgraph", "openai-assistants", "python"} <= set(hint[7:].split(", "))
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/", "http://", "http://[bad", "", "x\n"])
