@@ -11,6 +11,7 @@ from kindlm.checks.limits import beyond
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, items
+from kindlm.config.entries import report_faulty
 from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
@@ -19,7 +20,8 @@ from kindlm.config.targets import runs_on_models, targets_of
 from kindlm.config.variable_advice import warn_of_commands, warn_of_placeholders
 from kindlm.errors import Ok
 from kindlm.matching import matches
-from kindlm.plugins import Provider
+from kindlm.packages import CRASHES, crashed, installed, is_own
+from kindlm.plugins import Adapter, Provider
 from kindlm.suggestions import hint_for
 from kindlm.wording import count
 
@@ -309,9 +311,17 @@ def _thresholds(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
 def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:
     """Report seeds and prefills that stay behind, and what adapters advise."""
     for index, agent in enumerate(config.agents):
-        if agent.options is not None:
+        if agent.options is None:
+            continue
+        path: Path = ("agents", index, "adapter")
+        try:
             for reason, message, hint in agent.options.advice(agent.endpoint or "", environ):
-                reporter.warning(("agents", index, "adapter"), message, hint, reason=reason)
+                reporter.warning(path, message, hint, reason=reason)
+        except CRASHES as error:
+            if is_own(agent.options):
+                raise
+            plugin = installed(Adapter.group)[str(agent.adapter)][0]
+            report_faulty(path, crashed(plugin, "cannot give advice", error), reporter)
     for index, model in enumerate(config.models):
         provider = _options_of(config, model.provider)
         if model.params.seed is not None and provider is not None and not provider.takes_seed:

@@ -112,7 +112,12 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
         keys = definitions[section]["properties"]
         common = {key: keys[key] for key in keys if key in kind.reserved}
         common |= {key: {"const": name} for key in ("adapter", "type") if key in common}
-        return {**own, "properties": {**common, **own["properties"]}}
+        found = {**own, "properties": {**common, **own["properties"]}}
+        if issubclass(kind, Provider) and kind.needs_base_url:
+            found["required"] = ["baseUrl", *own.get("required", ())]
+        elif issubclass(kind, Adapter) and kind.needs_endpoint:
+            found["anyOf"] = [{"required": ["endpoint"]}, {"required": ["url"]}]
+        return found
 
     of_kindlm = {*definitions["ExpectConfig"]["properties"]}
     if packages.installed(plugins.Check.group):

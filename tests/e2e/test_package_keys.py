@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 from workspace import Workspace
 
 ENTRY_POINTS = """
@@ -18,6 +21,7 @@ local = acme:Local
 [kindlm.agents]
 bot = acme:Bot
 crashing = acme:Crashing
+advising = acme:Advising
 """
 
 ACME = """
@@ -66,6 +70,10 @@ class Bot(Adapter):
     def check_endpoint(cls, endpoint):
         if not endpoint.startswith("bot:"):
             raise refuse("must begin with bot:", "Write bot:NAME")
+    def open(self, target, environ): raise NotImplementedError
+
+class Advising(Adapter):
+    def advice(self, endpoint, environ): raise RuntimeError("oops")
     def open(self, target, environ): raise NotImplementedError
 
 class Crashing(Bot):
@@ -121,6 +129,10 @@ def validated(workspace: Workspace) -> str:
             "adapter: crashing, endpoint: x",
             'The agent adapter "crashing" of the package acme cannot check its keys: RuntimeError',
         ),
+        (
+            "adapter: advising",
+            'The agent adapter "advising" of the package acme cannot give advice: RuntimeError',
+        ),
     ],
 )
 def test_an_adapter_says_which_keys_it_takes(
@@ -147,6 +159,22 @@ def test_a_provider_says_which_keys_it_requires(
     said = validated(workspace)
     assert f'"{missing}"' in said, said
     assert f"providers.{name}" in said, said
+
+
+def test_the_schema_says_which_keys_are_required(workspace: Workspace, suite: Any) -> None:
+    file = suite("echo-http: {}")
+    schema = json.loads(workspace.run("schema", PYTHONPATH=".").stdout)
+    entry = schema["properties"]["providers"]["additionalProperties"]["anyOf"]
+    required = {str(form["properties"]["type"]): form.get("required") for form in entry[1:]}
+    assert required["{'const': 'echo-http'}"] == ["baseUrl"]
+    for agent, is_valid in (
+        ({"id": "a", "adapter": "bot"}, False),
+        ({"id": "a", "adapter": "bot", "endpoint": "bot:x"}, True),
+        ({"id": "a", "adapter": "bot", "url": "bot:x"}, True),
+        ({"id": "a", "adapter": "advising"}, True),
+    ):
+        config = {**yaml.safe_load(file.read_text()), "agents": [agent]}
+        assert Draft202012Validator(schema).is_valid(config) is is_valid, agent
 
 
 def test_a_provider_that_takes_no_key_needs_none(workspace: Workspace, suite: Any) -> None:
