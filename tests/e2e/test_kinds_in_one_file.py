@@ -99,4 +99,5 @@ def test_the_schema_has_their_keys(run: Run) -> None:
     provider, agent = (schema[name]["properties"] for name in ("ProviderConfig", "AgentConfig"))
     assert "shouting" in provider["type"]["enum"]
     assert provider["endWith"]["description"] == "What stands at the end (`shouting`)."
-    assert agent["times"] == {"description": "How often (`echo`).", "type": "integer"}
+    meant = {"description": "How often (`echo`).", "type": "integer", "examples": [2]}
+    assert agent["times"] == meant
