@@ -283,7 +283,7 @@ def _unreadable(test: _Test, error: Exception) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"The marks of {test.name} cannot be read: {type(error).__name__}: {error}",
-        "Mend its parameters or conditions: the tests of this file did not run.",
+        "Fix its parameters or conditions: the tests of this file did not run.",
         test.where,
         {"reason": "marks"},
     )

@@ -269,7 +269,7 @@ def _not_imported(where: SourceLocation, error: BaseException) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
         f"The file cannot be imported: {type(error).__name__}: {error}",
-        "Mend it: its tests did not run.",
+        "Fix it: its tests did not run.",
         where,
         {"reason": "import"},
         trace="".join(traceback.format_exception(error)),

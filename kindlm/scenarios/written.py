@@ -142,7 +142,7 @@ def _unreadable(conftest: Path, error: Exception) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
         f"The conftest.py cannot be read: {type(error).__name__}: {why}",
-        "Mend it: the tests in its folder did not run, since it may prepare something for them.",
+        "Fix it: the tests in its folder did not run, since it may prepare something for them.",
         SourceLocation(str(conftest), line),
         {"reason": "conftest"},
     )
