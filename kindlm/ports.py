@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
@@ -70,9 +71,13 @@ class Clock(Protocol):
 
 
 class Purpose(StrEnum):
-    """Why a model is called; judge calls are counted apart from those of the tested model."""
+    """Why a model is called; judge calls are counted apart from those of the tested model.
+
+    `AGENT` is a call that an agent under test made by itself, and that an observer saw.
+    """
 
     TEST = "test"
+    AGENT = "agent"
     JUDGE = "judge"
     SIMULATE = "simulate"
     DRIFT = "drift"
@@ -263,7 +268,8 @@ class AgentRequest:
     identifies it to agents that remember. `timeout_s` covers the whole exchange. `context` is what
     the test sends along with the new message. `answer_tool` answers a tool call of an agent that
     has its tools run by the caller; it is None where the test simulates no tools. What it answered
-    is in the reply's `tool_uses`, too.
+    is in the reply's `tool_uses`, too. `headers` go along with the message, so that what the agent
+    does about it is known to belong to this execution.
     """
 
     conversation: str
@@ -271,6 +277,7 @@ class AgentRequest:
     timeout_s: float
     context: Mapping[str, Any] | None = None
     answer_tool: AnswerTool | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +287,8 @@ class AgentReply:
     `reported` are numbers that it reports with its answer, by name. `recorded` is set if the answer
     is one of an earlier run; `raw` is then None unless a script may ask for it, and it is still
     kept. `reports_tools` is whether the form of the answer has a place for tool calls, even if it
-    is empty. With None, an answer shows that by a call that it holds.
+    is empty. With None, an answer shows that by a call that it holds. `unseen` says why tool calls
+    may be missing, though something observes the agent.
     """
 
     text: str
@@ -294,6 +302,7 @@ class AgentReply:
     recorded: Provenance | None = None
     reported: Mapping[str, float] = field(default_factory=dict)
     reports_tools: bool | None = None
+    unseen: str | None = None
 
 
 class ConversationSpoilt(Exception):  # noqa: N818 - it names what became of it
@@ -326,8 +335,99 @@ class Agent(Protocol):
         ...
 
 
-AgentFactory = Callable[[AgentTarget | Command], Result[Agent]]
-"""Makes an agent for one conversation, or says why it can't: an unknown adapter, a bad option."""
+AgentFactory = Callable[[AgentTarget | Command, Mapping[str, str]], Result[Agent]]
+"""Makes an agent for one conversation, or says why it can't: an unknown adapter, a bad option.
+
+The mapping holds environment variables for a program that is started for this conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an observer saw of what an agent did about one message.
+
+    `tool_uses` are in the order of the calls. `shows_tools` is whether a tool call that is not here
+    was not made. `missing` says why tool calls may be missing, and what to do about it: checks of
+    tools are then undecided.
+    """
+
+    tool_uses: tuple[ToolUse, ...] = ()
+    usage: Usage = Usage()
+    cost: Cost = Cost()
+    model: str | None = None
+    shows_tools: bool = False
+    missing: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class CallDesk(Protocol):
+    """Where an observer of one attempt of an execution hands in the calls that it sees."""
+
+    @property
+    def subject(self) -> str:
+        """The attempt within its run, such as `17.1`."""
+        ...
+
+    def record(self, event: Payload) -> None:
+        """Record an event of this attempt."""
+        ...
+
+    def next_call(self) -> int:
+        """Return the number of one more call of this attempt."""
+        ...
+
+    def price(self, provider: str, model: str, usage: Usage) -> Cost:
+        """Return what a call cost; see `Pricing`."""
+        ...
+
+    def spend(self, model: str, cost: Cost) -> None:
+        """Count what a call cost against the limits of the run, at once."""
+        ...
+
+    def is_over(self) -> bool:
+        """Return whether the limits of the run, or its end, forbid more calls."""
+        ...
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Let the time of the execution stand still while it waits for others."""
+        ...
+
+
+class Observation(Protocol):
+    """Observes one conversation with an agent from outside.
+
+    `environ` are variables for a program that is started for this conversation alone; `headers` go
+    along with each message.
+    """
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Variables for a program that is started for this conversation alone."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What goes along with each message."""
+        ...
+
+    async def begin(self, call: int) -> None:
+        """Begin to observe: a message is about to be sent, as this call of the attempt."""
+        ...
+
+    async def seen(self) -> Seen:
+        """Return what was seen since `begin`, now that the agent has answered; it may wait."""
+        ...
+
+    def close(self) -> None:
+        """End the observation: the conversation is over, however it ended."""
+        ...
+
+
+class Observer(Protocol):
+    """Observes the agents of a run, each conversation by itself."""
+
+    def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
+        """Return what observes one conversation; None for an agent that is not to be observed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,7 @@ class Step:
     `reported` are numbers that an agent reports with its answer, by name. `recorded` says that the
     answer is one of an earlier run, and was paid for then. `reports_tools` is whether tool calls
     would be here if there had been any: always for a model, for an agent if its answer shows it.
+    `unseen` says why calls may be missing, though something observes the agent.
     """
 
     text: str
@@ -211,6 +212,7 @@ class Step:
     recorded: bool = False
     reported: Mapping[str, float] = field(default_factory=dict)
     reports_tools: bool = True
+    unseen: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +277,16 @@ class Transcript:
         if self.reports_tools or not self.steps:
             return True
         return any(step.reports_tools for step in self.steps)
+
+    @cached_property
+    def unseen(self) -> str | None:
+        """Why tool calls may be missing, though something observes the agent; None if it is known.
+
+        The suite may say that the agent reports its calls: then none is missing.
+        """
+        if self.reports_tools:
+            return None
+        return next((step.unseen for step in self.steps if step.unseen), None)
 
     @cached_property
     def total(self) -> Total:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from kindlm import packages
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 def make_agent(
     target: AgentTarget | Command,
+    variables: Mapping[str, str] = MappingProxyType({}),
     *,
     environ: Mapping[str, str],
     root: Path,
@@ -35,6 +37,8 @@ def make_agent(
 
     Args:
         target: the agent, or the program that is the agent.
+        variables: what a program that is started for this conversation finds in its environment,
+            on top of `environ`.
         environ: environment variables, with what `.env` files say.
         root: the folder from which an agent in Python is imported.
         processes: where agents in Python run; in this process, if there are none.
@@ -43,6 +47,7 @@ def make_agent(
         The agent, not yet opened; or the error of an adapter that is not known
         (PROVIDER_NOT_FOUND), or of an address, header or key that is of no use.
     """
+    environ = {**environ, **variables}
     if isinstance(target, Command):
         from kindlm.agents.command import CommandAgent
 
@@ -56,7 +61,7 @@ def make_agent(
         from kindlm.agents.python_agent import python_agent
 
         if processes is not None:
-            return processes.agent(target)
+            return processes.agent(target, variables)
         opened: Agent | Err = python_agent(target, root)
     else:
         folder = str(root.resolve() / (target.directory or "."))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from kindlm.agents import agent_failures
@@ -265,21 +266,29 @@ class PythonProcesses:
         await asyncio.gather(*(worker.end() for _, worker in self._idle))
         self._idle.clear()
 
-    def agent(self, target: AgentTarget) -> Result[Agent]:
-        """Make an agent for one conversation; whether it can be imported is known later."""
+    def agent(
+        self, target: AgentTarget, variables: Mapping[str, str] = MappingProxyType({})
+    ) -> Result[Agent]:
+        """Make an agent for one conversation; whether it can be imported is known later.
+
+        With `variables`, it has a process of its own, which finds them in its environment: what is
+        made with them when a module is imported must not serve another conversation.
+        """
         error = wrong_target(agent_failures.Who(target.id), target)
         # A process gets JSON.
         written = replace(target, options=as_written(target.options))
-        return Ok(ProcessAgent(written, self)) if error is None else Err(error)
+        return Ok(ProcessAgent(written, self, variables)) if error is None else Err(error)
 
-    async def lend(self, target: AgentTarget) -> Result[WorkerProcess]:
+    async def lend(
+        self, target: AgentTarget, variables: Mapping[str, str]
+    ) -> Result[WorkerProcess]:
         """Return a process in which the agent is open."""
-        kept = self._kept(target)
+        kept = None if variables else self._kept(target)
         if kept is not None and isinstance(await self._open(kept, target), Ok):
             return Ok(kept)
         # Else it ended while it was idle.
         try:
-            worker = await WorkerProcess.start(self._environ, self._redact)
+            worker = await WorkerProcess.start({**self._environ, **variables}, self._redact)
         except OSError as error:
             return Err(_not_started(target, error))
         opened = await self._open(worker, target)
@@ -303,9 +312,11 @@ class PythonProcesses:
         self._idle.remove(found)
         return found[1]
 
-    async def give_back(self, target: AgentTarget, worker: WorkerProcess) -> None:
+    async def give_back(
+        self, target: AgentTarget, variables: Mapping[str, str], worker: WorkerProcess
+    ) -> None:
         """Take a process back; it is kept if it is fit for another conversation."""
-        if not worker.is_ready:
+        if variables or not worker.is_ready:
             await worker.end()
             return
         self._idle.append((target, worker))
@@ -316,14 +327,17 @@ class PythonProcesses:
 class ProcessAgent:
     """Implements `ports.Agent`."""
 
-    def __init__(self, target: AgentTarget, processes: PythonProcesses) -> None:
+    def __init__(
+        self, target: AgentTarget, processes: PythonProcesses, variables: Mapping[str, str]
+    ) -> None:
         self._target = target
         self._processes = processes
+        self._variables = variables
         self._lent: Result[WorkerProcess] | None = None
 
     async def __aenter__(self) -> Self:
         """Import the agent in a process; what goes wrong is told with the first message."""
-        self._lent = await self._processes.lend(self._target)
+        self._lent = await self._processes.lend(self._target, self._variables)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -333,7 +347,7 @@ class ProcessAgent:
             try:
                 await worker.leave(self._target.id)
             finally:
-                await self._processes.give_back(self._target, worker)
+                await self._processes.give_back(self._target, self._variables, worker)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message to the process; see `ports.Agent`."""

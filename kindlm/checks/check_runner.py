@@ -57,7 +57,7 @@ class CheckRunner:
                 context, seen = replace(context, turn=turn), transcript.prefix(turn)
                 if expectation.alone:
                     # What an earlier answer shows of the agent holds for this one.
-                    shows_tools = seen.shows_tools
+                    shows_tools = seen.shows_tools and seen.unseen is None
                     seen = replace(seen, turns=seen.turns[-1:], reports_tools=shows_tools)
             found: CheckResult | Awaitable[CheckResult]
             if _lacks_a_secret(check.reads, seen):
@@ -149,11 +149,15 @@ def _placed(
 ) -> CheckResult:
     """Return a result as it counts in the whole conversation; the check has `seen` some of it.
 
-    Where nothing shows that the agent reports its tool calls, a pass of a check about them is
-    undecided. A failure stands: a call that is demanded was not seen, whatever the reason.
+    Where something observes the agent and may have missed tool calls, a check about them is
+    undecided. Where nothing shows that the agent reports its tool calls, only a pass is undecided.
+    A failure stands: a call that is demanded was not seen, whatever the reason.
     """
     message, evidence = found.message, found.evidence
-    if expectation.check.about_tools and not seen.shows_tools:
+    if expectation.check.about_tools and seen.unseen is not None:
+        found = undecided(seen.unseen)
+        message, evidence = found.message, ()
+    elif expectation.check.about_tools and not seen.shows_tools:
         how = how_to_report(seen)
         if found.outcome is Outcome.PASSED:
             message = f"{_NO_SIGN}, so it may have made calls that kindlm cannot see. {how}."

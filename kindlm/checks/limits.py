@@ -165,7 +165,8 @@ def _total(name: str, of_step: Callable[[Step], float | None]) -> _Measure:
 
 
 def _tool_calls(transcript: Transcript) -> float | None:
-    return len(transcript.tool_uses) if transcript.shows_tools else None
+    is_known = transcript.shows_tools and transcript.unseen is None
+    return len(transcript.tool_uses) if is_known else None
 
 
 KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(

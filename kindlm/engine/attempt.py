@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +16,7 @@ from functools import partial
 from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.field_log import FieldLog, name_execution
 from kindlm.engine.file_words import in_words_of, said_in_words_of
+from kindlm.engine.observing import ObservedCalls
 from kindlm.engine.pace import Callee, Turn
 from kindlm.engine.resources import LiveRun
 from kindlm.engine.simulation import SimulatedTools, Tools
@@ -37,6 +39,7 @@ from kindlm.ports import (
     CheckContext,
     Embedding,
     HeldConversation,
+    Observation,
     RecordedAnswers,
     Recorder,
 )
@@ -342,8 +345,16 @@ class _Attempt:
             prints_calls=agent_target.prints_calls,
         )
         recorded = None if self._answers is None else self._answers.agent()
-        agent = ports.agents(agent_target) if recorded is None else Ok(recorded)
+        desk = ObservedCalls(self._execution.subject(self._number), calls)
+        observations: list[Observation] = []
+        if recorded is None:
+            found = [observer.observe(agent_target, desk) for observer in ports.observers]
+            observations = [each for each in found if each is not None]
+        variables = dict(ChainMap(*[dict(each.environ) for each in observations]))
+        agent = ports.agents(agent_target, variables) if recorded is None else Ok(recorded)
         if isinstance(agent, Err):
+            for each in observations:
+                each.close()
             return agent
         return Ok(
             AgentTalk(
@@ -356,6 +367,8 @@ class _Attempt:
                 name=target,
                 target=agent_target if isinstance(agent_target, AgentTarget) else None,
                 callee=callee(self._suite, case, target) if recorded is None else None,
+                desk=desk,
+                observations=observations,
             )
         )
 

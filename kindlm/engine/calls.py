@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import json
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -177,8 +177,19 @@ class Calls:
         turn = pace.turn_now()
         if turn is not None:
             return turn
-        with self.permit.waiting(), self._deadline.paused():
+        with self.waiting():
             return await pace.turn()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Let the time stand still while the execution waits for others."""
+        with self.permit.waiting(), self._deadline.paused():
+            yield
+
+    def spend(self, model: str, cost: Cost) -> None:
+        """Count what a call cost."""
+        self.spent_usd += cost.usd or 0.0
+        self.run.budget.spend(self._ordinal, model, cost)
 
     def release_turn(self) -> None:
         """Give back the reserved turn if no call used it."""
@@ -192,19 +203,21 @@ class Calls:
         reply: ModelReply | AgentReply,
         cost: Cost,
         name: str,
+        *,
+        counted_usd: float = 0.0,
     ) -> dict[str, Any]:
         """Return what is recorded of an answer, of a model or of an agent alike; count its cost.
 
         It is as it can be stored, so that what is checked is what is recorded. `name` stands for a
         model that names itself not. An answer of an earlier run costs nothing now; what it cost
-        then is recorded beside.
+        then is recorded beside. `counted_usd` of the cost was counted before.
         """
         recorded, now = reply.recorded, cost
         if recorded is not None:
             cost, now = recorded.cost, Cost(0.0)
         model = bounded(scrub(reply.model)) if reply.model else None
-        self.spent_usd += now.usd or 0.0
-        self.run.budget.spend(self._ordinal, model or name, now)
+        uncounted = replace(now, usd=max(now.usd - counted_usd, 0.0)) if now.usd else now
+        self.spend(model or name, uncounted)
         return {
             "call": number,
             "text": scrub(reply.text),

@@ -24,6 +24,7 @@ from kindlm.ports import (
     Embedder,
     EmbedderFactory,
     ModelClient,
+    Observer,
     Pricing,
     Recorder,
     TranscriptSource,
@@ -47,7 +48,7 @@ class Ports:
 
     With `transcripts` of an earlier run no target is called; what was said then is checked again.
     With `answers` of earlier runs, targets say what they said then; `asks_what_is_new` says whether
-    they are called for what they were not asked then.
+    they are called for what they were not asked then. `observers` see what agents do.
     """
 
     clients: ClientFactory
@@ -62,6 +63,7 @@ class Ports:
     transcripts: TranscriptSource | None = None
     answers: AnswerSource | None = None
     asks_what_is_new: bool = True
+    observers: tuple[Observer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,14 +162,18 @@ class Permit:
         self._waits = 0
         self._is_cut_off = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no more calls may be made: the execution is cut off, or the money is spent."""
+        budget = self._permits.budget
+        return self._is_cut_off or (budget.is_limited and budget.is_spent(self._ordinal))
+
     async def to_call(self, *, is_answered: bool = True) -> None:
         """Return if one more call may be made; otherwise the execution is cut off.
 
         `is_answered` says whether the callee takes calls.
         """
-        budget = self._permits.budget
-        is_spent = budget.is_limited and budget.is_spent(self._ordinal)
-        if self._is_cut_off or not is_answered or is_spent:
+        if self.is_over or not is_answered:
             self._cut_off()
             await asyncio.get_running_loop().create_future()  # until the cancellation arrives
 

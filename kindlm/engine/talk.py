@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from kindlm.engine.calls import Calls
 from kindlm.engine.field_log import FieldLog
+from kindlm.engine.observing import ObservedCalls, with_what_was_seen
 from kindlm.engine.pace import Callee
 from kindlm.engine.simulation import Tools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -28,6 +29,7 @@ from kindlm.ports import (
     ConversationSpoilt,
     HeldConversation,
     ModelRequest,
+    Observation,
     Purpose,
     Recorder,
 )
@@ -257,13 +259,15 @@ class AgentTalk(_LiveTalk):
     """One conversation with an agent.
 
     `name` is what it is called in the record, `callee` whose pace its calls keep to, and `target`
-    how it is reached; None for a command.
+    how it is reached; None for a command. The `observations` hand their calls in at the `desk`.
     """
 
     agent: Agent
     name: str
     target: AgentTarget | None
     callee: Callee | None
+    desk: ObservedCalls
+    observations: Sequence[Observation] = ()
     conversation: str = field(default_factory=lambda: uuid4().hex)
 
     async def hold(self) -> None:
@@ -282,6 +286,9 @@ class AgentTalk(_LiveTalk):
             await self.agent.__aexit__(*exception)
         except ConversationSpoilt as spoilt:
             self.error = self.error or spoilt.error
+        finally:
+            for observation in self.observations:
+                observation.close()
 
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
         """Send one more message of the user; return its answer, and the body if it is kept."""
@@ -293,7 +300,10 @@ class AgentTalk(_LiveTalk):
         own = None if target is None else target.timeout_ms
         timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
         answer_tool = self.tools.answer if self.case.tools else None
-        request = AgentRequest(self.conversation, self.messages, timeout_s, context, answer_tool)
+        headers = {name: text for each in self.observations for name, text in each.headers.items()}
+        request = AgentRequest(
+            self.conversation, self.messages, timeout_s, context, answer_tool, headers
+        )
         sent = partial(
             AgentSent,
             agent=name,
@@ -310,20 +320,26 @@ class AgentTalk(_LiveTalk):
             self.error = result.error
             return result
         number, reply = result.value
-        # What it reports, else what its tokens cost at the price of its model: the one it names, or
-        # is known to run; `prices` may name the agent.
+        reply, seen_cost = await with_what_was_seen(
+            reply, self.observations, reports_tools=self.said.transcript.reports_tools
+        )
+        # What it reports, else what observers know, else what its tokens cost at the price of its
+        # model: the one it names, or is known to run; `prices` may name the agent.
         if reply.reported_cost_usd is not None:
             cost = Cost(reply.reported_cost_usd, CostSource.REPORTED)
+        elif seen_cost.usd is not None:
+            cost = seen_cost
         else:
             model = reply.model or (target.model if target else None)
             cost = calls.pricing.cost(None, model, reply.usage, requested=name)
         answer = AgentReplied(
-            **calls.answer_facts(number, reply, cost, name),
+            **calls.answer_facts(number, reply, cost, name, counted_usd=self.desk.spent_usd),
             tool_calls=self.tools.place(reply.tool_uses),
             reported=storable_json(dict(reply.reported)),
             reports_tools=bool(
                 reply.tool_uses if reply.reports_tools is None else reply.reports_tools
             ),
+            unseen=reply.unseen,
         )
         self.said.record(answer)
         _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
@@ -341,8 +357,10 @@ class AgentTalk(_LiveTalk):
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
         # A judge may call meanwhile.
-        number = self.calls.last
+        number, self.desk.spent_usd = self.calls.last, 0.0
         self.tools.begin(number)
+        for observation in self.observations:
+            await observation.begin(number)
         said = next(message.text for message in reversed(request.messages) if not message.prefill)
         if request.context is not None:
             said = f"{said} {json.dumps(request.context, ensure_ascii=False)}"

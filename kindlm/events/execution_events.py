@@ -221,7 +221,7 @@ class ProviderRequested(Payload):
 
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "provider.requested"
-    purpose: Annotated[str, Meaning("test, judge, simulate, drift, generate")]
+    purpose: Annotated[str, Meaning("test, agent, judge, simulate, drift, generate")]
     provider: Annotated[str, Key("gen_ai.provider.name")]
     model: Annotated[str, Key("gen_ai.request.model")]
     call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
@@ -323,6 +323,10 @@ class AgentReplied(CallAnswered):
             " or its form has a place for them; null in events of earlier versions"
         ),
     ] = None
+    unseen: Annotated[
+        Authored | None,
+        Meaning("why tool calls may be missing, though something observes the agent"),
+    ] = None
 
     def step(self) -> Step:
         """Return the answer as a step of the transcript."""
@@ -331,6 +335,7 @@ class AgentReplied(CallAnswered):
             (placed.use for placed in self.tool_calls),
             reported=self.reported if isinstance(self.reported, dict) else {},
             reports_tools=bool(self.tool_calls) if is_unsaid else self.reports_tools,
+            unseen=self.unseen,
         )
 
 

@@ -358,5 +358,6 @@ def agent_reply(attempt: RecordedAttempt, event: AgentReplied) -> AgentReply:
         tool_uses=step.tool_uses,
         reported=step.reported,
         reports_tools=step.reports_tools,
+        unseen=step.unseen,
         **answer_facts(attempt, event),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -372,6 +372,6 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
         yield partial(make_agent, environ=environ, root=root, processes=processes)
 
 
-def _no_agent(target: AgentTarget | Command) -> Result[Agent]:
+def _no_agent(target: AgentTarget | Command, variables: Mapping[str, str]) -> Result[Agent]:  # noqa: ARG001
     message = f"{target} is an agent of a suite that has none"
     raise AssertionError(message)

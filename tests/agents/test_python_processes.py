@@ -285,6 +285,21 @@ def test_a_process_that_ended_between_conversations_harms_none(root, ask, succes
     assert first.split()[0] != second.split()[0]
 
 
+def test_an_agent_with_variables_of_its_own_shares_its_process_with_none(root, ask, success):
+    async def run():
+        async with PythonProcesses(os.environ, root, REDACT) as processes:
+            texts = []
+            for shop in ("one", "two"):
+                target = AgentTarget("a", "python", "workers_agents:variable")
+                made = processes.agent(target, {"SHOP": shop})
+                assert isinstance(made, Ok)
+                async with made.value as agent:
+                    texts.append(success(await agent.send(ask())).text)
+            return texts
+
+    assert asyncio.run(run()) == ["one", "two"]
+
+
 def test_no_secret_is_shown_of_what_an_agent_prints(converse, failure, capfd):
     error = failure(converse(("talk",), environ={"SHOP": SECRET})[0])
     assert "MemoryError" in error.message

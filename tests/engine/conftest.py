@@ -25,6 +25,7 @@ from kindlm.ports import (
     Embedder,
     ModelReply,
     ModelRequest,
+    Observer,
 )
 from kindlm.projections import PROJECTIONS
 from kindlm.providers.pricing import PriceTable
@@ -185,6 +186,7 @@ class Bench:
         self.client = QueueClient()
         self.agent = QueueAgent()
         self.embedder: Embedder | None = None
+        self.observers: tuple[Observer, ...] = ()
         self.checker: Checker = CheckRunner()
         self.clock = HeldClock()
         self.finished: list[Finished] = []
@@ -242,13 +244,14 @@ class Bench:
         return Ports(
             clients=lambda settings: Ok(self.client),
             pricing=PriceTable,
-            agents=lambda target: Ok(self.agent),
+            agents=lambda target, variables: Ok(self.agent),
             checker=checker,
             aside=CheckRunner().aside,
             baselines=lambda execution: Ok(None),
             embedders=self._embedders,
             recorder=RunRecorder(self.log, "run/r"),
             clock=self.clock,
+            observers=self.observers,
         )
 
 

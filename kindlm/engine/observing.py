@@ -1,0 +1,95 @@
+"""What observers see of an agent: how it gets into the agent's answer, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from kindlm.engine.calls import Calls
+from kindlm.events import Payload
+from kindlm.ports import AgentReply, Observation
+from kindlm.transcript import Cost, ToolUse, Usage
+
+
+@dataclass(slots=True)
+class ObservedCalls:
+    """Takes the calls that observers see in one attempt; implements `ports.CallDesk`.
+
+    `spent_usd` is what they cost for the message that the agent is answering.
+    """
+
+    subject: str
+    calls: Calls
+    spent_usd: float = 0.0
+
+    def record(self, event: Payload) -> None:
+        """Record an event of this attempt."""
+        self.calls.recorder.record(event)
+
+    def next_call(self) -> int:
+        """Return the number of one more call of this attempt."""
+        self.calls.last += 1
+        return self.calls.last
+
+    def price(self, provider: str, model: str, usage: Usage) -> Cost:
+        """Return what a call cost; see `ports.Pricing`."""
+        return self.calls.pricing.cost(provider, model, usage, requested=model)
+
+    def spend(self, model: str, cost: Cost) -> None:
+        """Count what a call cost against the limits of the run, at once."""
+        self.spent_usd += cost.usd or 0.0
+        self.calls.spend(model, cost)
+
+    def is_over(self) -> bool:
+        """Return whether the limits of the run, or its end, forbid more calls."""
+        return self.calls.permit.is_over
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Let the time of the execution stand still while it waits for others."""
+        return self.calls.waiting()
+
+
+async def with_what_was_seen(
+    reply: AgentReply, observations: Sequence[Observation], *, reports_tools: bool
+) -> tuple[AgentReply, Cost]:
+    """Return an answer with all that observers saw, and what they know it cost.
+
+    What the agent reports itself counts first. `reports_tools` is whether the suite says that it
+    reports every tool call; no observer can miss one then.
+    """
+    cost = Cost()
+    says = reply.reports_tools
+    reports = reports_tools or bool(reply.tool_uses if says is None else says)
+    for observation in observations:
+        seen = await observation.seen()
+        cost = seen.cost if cost.usd is None else cost
+        reply = replace(
+            reply,
+            tool_uses=_merged(reply.tool_uses, seen.tool_uses),
+            usage=seen.usage if reply.usage == Usage() else reply.usage,
+            model=reply.model or seen.model,
+            warnings=(*reply.warnings, *seen.warnings),
+            reports_tools=reports or reply.reports_tools or seen.shows_tools,
+            unseen=None if reports else reply.unseen or seen.missing,
+        )
+    return reply, cost
+
+
+def _merged(told: Sequence[ToolUse], seen: Sequence[ToolUse]) -> tuple[ToolUse, ...]:
+    """Return all calls, those that were both told and seen once, with the result that is known.
+
+    Two are the same call if they have a name and an id in common, or a name and arguments.
+    """
+    merged, alone = list(told), list(range(len(told)))
+    for use in seen:
+        named = [at for at in alone if merged[at].call.name == use.call.name]
+        twins = [at for at in named if merged[at].call.id == use.call.id]
+        twins += [at for at in named if merged[at].call.arguments == use.call.arguments]
+        if not twins:
+            merged.append(use)
+            continue
+        alone.remove(twins[0])
+        if merged[twins[0]].response is None:
+            merged[twins[0]] = replace(merged[twins[0]], response=use.response)
+    return tuple(merged)

@@ -1,0 +1,114 @@
+"""Observers of agents: what they see gets into the answer, the record and the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from evaluated import demand
+
+from kindlm.outcome import Status
+from kindlm.ports import AgentReply, CallDesk, Seen
+from kindlm.suite import AgentTarget, Command
+from kindlm.transcript import Cost, CostSource, ToolCall, ToolUse, Usage
+
+BANNED = demand("tool_not_called", "refund", {"tool": "refund"})
+WANTED = demand("tool_called", "lookup", {"tool": "lookup"})
+
+
+def use(name: str, call_id: str = "c1", response: object = None, **arguments: object) -> ToolUse:
+    return ToolUse(ToolCall(call_id, name, arguments), response)
+
+
+@dataclass
+class Watcher:
+    """Sees what it is told to see; implements `Observer` and `Observation`."""
+
+    what: Seen
+    spends: float = 0.0
+    calls: list[int] = field(default_factory=list)
+    closed: int = 0
+    environ: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=lambda: {"traceparent": "00-1-2-01"})
+
+    def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Watcher:
+        self.desk = desk
+        return self
+
+    async def begin(self, call: int) -> None:
+        self.calls.append(call)
+
+    async def seen(self) -> Seen:
+        if self.spends:
+            self.desk.spend("model-1", Cost(self.spends, CostSource.COMPUTED))
+        return self.what
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def talk(bench, make):
+    """Return a function that runs one test of an agent and gives its end and its answer."""
+
+    def talk(watcher: Watcher, reply: AgentReply, *expectations, **agent):
+        bench.observers = (watcher,)
+        bench.agent.outcomes = [reply]
+        target = AgentTarget("shop", "http", "http://127.0.0.1:1", **agent)
+        case = make.case(targets=("shop",), expectations=expectations)
+        finished = bench.execute(case, agents={"shop": target})
+        (event,) = bench.events("agent.replied")
+        return finished, event.data
+
+    return talk
+
+
+def names(data) -> list[str]:
+    return [call["name"] for call in data.get("tool_calls", [])]
+
+
+def test_calls_that_were_seen_count_and_a_call_that_was_also_told_counts_once(talk, bench) -> None:
+    watcher = Watcher(
+        Seen(
+            (use("lookup", "c1", {"status": "late"}, order="A1"), use("refund", "c2")),
+            shows_tools=True,
+        )
+    )
+    told = AgentReply("Done.", None, 5.0, tool_uses=(use("lookup", "told_0", order="A1"),))
+    finished, data = talk(watcher, told, WANTED, BANNED)
+    assert names(data) == ["lookup", "refund"]
+    assert bench.json(data["tool_calls"][0]["response"]) == {"status": "late"}
+    assert finished.status is Status.FAILED
+    assert [found.label for found in finished.failed] == ["refund"]
+    assert bench.agent.requests[0].headers == {"traceparent": "00-1-2-01"}
+    assert watcher.calls == [1]
+    assert watcher.closed == 1
+
+
+def test_an_agent_that_is_seen_to_call_no_tools_passes_a_ban(talk) -> None:
+    finished, _ = talk(Watcher(Seen(shows_tools=True)), AgentReply("Hi", None, 5.0), BANNED)
+    assert finished.status is Status.PASSED
+
+
+@pytest.mark.parametrize("check", [WANTED, BANNED])
+def test_checks_are_undecided_where_calls_may_be_missing(talk, check) -> None:
+    seen = Seen((use("lookup"),), missing="The trace is not complete.")
+    finished, _ = talk(Watcher(seen), AgentReply("Hi", None, 5.0), check)
+    assert finished.status is Status.ERRORED
+    assert [found.message for found in finished.failed] == ["The trace is not complete."]
+
+
+def test_an_agent_that_reports_its_calls_misses_none(talk) -> None:
+    reply = AgentReply("Hi", None, 5.0, reports_tools=True)
+    finished, data = talk(Watcher(Seen(missing="not complete")), reply, BANNED)
+    assert finished.status is Status.PASSED
+    assert "unseen" not in data
+
+
+def test_what_observers_spent_is_counted_once(talk) -> None:
+    seen = Seen(usage=Usage(10, 2), cost=Cost(0.25, CostSource.COMPUTED), model="model-1")
+    finished, data = talk(Watcher(seen, spends=0.25), AgentReply("Hi", None, 5.0))
+    assert finished.cost_usd == 0.25
+    assert (data["cost_usd"], data["cost_source"]) == (0.25, "computed")
+    assert data["gen_ai.usage.input_tokens"] == 10
