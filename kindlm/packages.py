@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from kindlm.bounds import MAX_TIMEOUT_S
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.guard import guard
-from kindlm.plugins import Adapter, Check, Provider, Report
+from kindlm.plugins import Adapter, Check, Framework, Provider, Report
 from kindlm.ports import (
     AgentReply,
     ModelReply,
@@ -36,7 +36,7 @@ CRASHES = (Exception, SystemExit)
 
 
 K = TypeVar("K", Provider, Adapter)
-P = TypeVar("P", Check, Provider, Adapter, Report)
+P = TypeVar("P", Check, Provider, Adapter, Framework, Report)
 R = TypeVar("R", ModelReply, AgentReply)
 
 _MOST = 2**53 - 1
@@ -46,6 +46,7 @@ _KINDS: dict[str, tuple[type[Any], str, str]] = {
     Check.group: (Check, "evaluate", "check"),
     Provider.group: (Provider, "connect", "provider type"),
     Adapter.group: (Adapter, "open", "agent adapter"),
+    Framework.group: (Framework, "read", "framework"),
     Report.group: (Report, "render", "report"),
 }
 """Of each group, the base class, the method that a subclass defines, and what a user calls it."""

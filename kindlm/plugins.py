@@ -63,6 +63,7 @@ __all__ = [
     "ErrorCode",
     "Evidence",
     "FinishReason",
+    "Framework",
     "KindlmError",
     "Maybe",
     "ModelClient",
@@ -266,6 +267,37 @@ class Adapter(Section):
     def compiled(self) -> Self:
         """Return the options as they are used, before variables are put in."""
         return self
+
+
+class Framework:
+    """A framework for agents in Python: a subclass talks to its agents and reads their results.
+
+    Its name is the package that the framework's types are from, with `_` in the place of a dot:
+    `pydantic_ai`, `google_adk`. So kindlm finds it without importing anything. It is created
+    without arguments, once for each conversation: it keeps what the next message needs.
+    """
+
+    group: ClassVar[str] = "kindlm.frameworks"
+
+    def is_agent(self, value: Any) -> bool:  # noqa: ARG002
+        """Tell whether `send` can talk to an object. Its type or a base of it is of the package."""
+        return False
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Send the last message of a request to an agent, and return its result, for `read`.
+
+        It runs in the event loop of the run. What it raises makes the execution errored.
+        """
+        raise NotImplementedError
+
+    async def read(self, result: Any, sent: str) -> AgentReply | None:
+        """Return what a result says that answers the message `sent`; None if it is none.
+
+        A result comes from `send`, or from a function of the user, who may also return a part of
+        one, or yield its pieces: these come as a list. What it raises makes the execution errored.
+        Its `latency_ms` is not used.
+        """
+        raise NotImplementedError
 
 
 class Report:

@@ -73,6 +73,7 @@ class AgentTarget:
     `timeout_ms` is the time for one answer, that of the suite by default. With `verbose`, what is
     sent to it and comes back is logged. `model` is the one it is known to run, whose price counts
     where it names none itself. With `reports_tools`, it reports every tool call that it makes.
+    `instance` is the agent itself, or what makes it, where a test hands it over as an object.
     """
 
     id: str
@@ -85,6 +86,7 @@ class AgentTarget:
     verbose: bool = False
     model: str | None = None
     reports_tools: bool = False
+    instance: Any = field(default=None, compare=False, repr=False)
 
     @property
     def prints_calls(self) -> bool:
@@ -103,6 +105,7 @@ class Command:
     directory: str
     env: Mapping[str, str] = field(default_factory=dict)
     reports_tools: bool = False
+    instance: Any = field(default=None, compare=False, repr=False)
 
     @property
     def prints_calls(self) -> bool:
@@ -197,9 +200,9 @@ class Expectation:
     `check` says what, and evaluates it: a `checks.Check`, which values know nothing of, so that the
     type cannot be named here. It is None where a script says itself what it found. Documents that
     a check refers to (JSON Schemas) are inside it already. `turn` bounds what the check sees to the
-    transcript up to that turn, counted from 1; with `since`, to the turns from that one on. The
-    result of one that is `advisory` is recorded and shown, and decides nothing. `weight` is what it
-    counts for in the score of the execution, and for nothing else.
+    transcript up to that turn, counted from 1; with `alone`, to that turn by itself. The result of
+    one that is `advisory` is recorded and shown, and decides nothing. `weight` is what it counts
+    for in the score of the execution, and for nothing else.
     """
 
     kind: str
@@ -207,7 +210,7 @@ class Expectation:
     check: Any = None
     where: SourceLocation | None = None
     turn: int | None = None
-    since: int = 1
+    alone: bool = False
     advisory: bool = False
     weight: float = 1.0
 

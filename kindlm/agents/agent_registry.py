@@ -41,7 +41,8 @@ def make_agent(
             on top of `environ`.
         environ: environment variables, with what `.env` files say.
         root: the folder from which an agent in Python is imported.
-        processes: where agents in Python run; in this process, if there are none.
+        processes: where agents in Python run; in this process, if there are none, and if the
+            target holds the agent as an object.
 
     Returns:
         The agent, not yet opened; or the error of an adapter that is not known
@@ -60,7 +61,7 @@ def make_agent(
     if target.adapter == "python":
         from kindlm.agents.python_agent import python_agent
 
-        if processes is not None:
+        if processes is not None and target.instance is None:
             return processes.agent(target, variables)
         opened: Agent | Err = python_agent(target, root)
     else:

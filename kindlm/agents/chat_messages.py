@@ -123,6 +123,11 @@ def new_messages(
     return messages[known[-1] + 1 :] if known else messages
 
 
+def holds_message(value: Any, sent: str) -> bool:
+    """Tell whether a list of messages holds the one that was sent, and so all that followed it."""
+    return any(it.speaker is Speaker.USER and it.text == sent for it in read_messages(value))
+
+
 class Merging:
     """Puts messages together that are told again and again, as streams do.
 

@@ -34,13 +34,13 @@ def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
     if template is not None:
         values = {
             "message": text,
-            "messages": [_said(message) for message in _spoken(request)],
+            "messages": all_messages(request),
             "conversation_id": request.conversation,
             "system": _system(request),
         }
         return _fill(template, values)
     if form == "messages":
-        return {"messages": [_said(message) for message in _spoken(request)]}
+        return {"messages": all_messages(request)}
     if form == "query":
         return {"query": text, "context": context_with_history(request), "enable_tracing": True}
     return {"message": text, "conversation_id": request.conversation}
@@ -76,6 +76,11 @@ def last_user_text(request: AgentRequest) -> str:
     """Return the message that is to be answered."""
     users = [message.text for message in request.messages if message.role is Role.USER]
     return users[-1] if users else ""
+
+
+def all_messages(request: AgentRequest) -> list[dict[str, str]]:
+    """Return all that was said as `{"role", "content"}`, the system text first."""
+    return [_said(message) for message in _spoken(request)]
 
 
 def context_with_history(request: AgentRequest) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from kindlm.agents.chat_messages import (
     read_messages,
     spoken,
 )
-from kindlm.agents.event_framing import json_value
+from kindlm.agents.event_framing import DONE, Event, json_value, parse_events
 from kindlm.agents.reply_parts import (
     MAX_CALLS,
     MAX_EVENTS,
@@ -59,7 +59,6 @@ from kindlm.agents.tool_entries import (
 )
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import ToolUse, Usage
-from kindlm.wires.sse import DONE, Event, parse_events
 
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")
@@ -260,6 +259,18 @@ def read_stream(text: str, sent: Sent) -> Heard:
             _add_event(reply, value)
         else:
             reply.pieces.append(value)
+    return reply.finished()
+
+
+def read_pieces(pieces: Iterable[Any], sent: Sent) -> Heard:
+    """Read what a stream of a graph yields in Python; raise as `GraphReply.finished`."""
+    reply = GraphReply(sent)
+    for number, piece in enumerate(pieces, start=1):
+        refuse_more(number, MAX_EVENTS, "events")
+        if isinstance(piece, dict):
+            _add_event(reply, piece)
+        elif isinstance(piece, str):
+            reply.pieces.append(piece)
     return reply.finished()
 
 

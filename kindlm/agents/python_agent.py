@@ -9,10 +9,13 @@ A run gives each conversation a process of its own (`python_processes`) and this
   which is a function, an object with a method `send`, or any other callable. An agent that is a
   context manager, plain or async, is entered before the first message and left at the end.
 
-An agent is sync (it runs in a thread) or async. Its first parameter is the text of the user's
-message; it is the whole `AgentRequest` if it is annotated so or named `request`. It returns a
-text, a JSON value that is read like the body of an HTTP agent, or an `AgentReply` (as a `Result`,
-if it likes: so a `ports.Agent` is an agent here, too).
+What stands there, or what it makes, may also be an agent of a framework (`agents.frameworks`).
+
+An agent is sync (it runs in a thread of its own) or async: its coroutine runs in the event loop of
+the run, which is one for all conversations and for the scenarios that are async. Its first
+parameter is the text of the user's message. It is all that was said, as `{"role", "content"}`, if
+it is named `messages` or annotated as a list, and the whole `AgentRequest` if it is annotated so or
+named `request`. `python_answers` reads what it returns or yields.
 """
 
 from __future__ import annotations
@@ -20,34 +23,28 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import json
 import logging
 import re
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import astuple, replace
+from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
 from kindlm.agents import agent_failures
-from kindlm.agents.http_request import last_user_text, request_warnings
-from kindlm.agents.reply_parts import UnreadableReply, compact_json
-from kindlm.agents.reply_reading import (
-    MAX_TOKENS,
-    AgentFailed,
-    Reading,
-    ResponsePath,
-    ToolCallsPath,
-    agent_reply,
-    read_reply,
-)
+from kindlm.agents.frameworks import framework_of
+from kindlm.agents.http_request import all_messages, last_user_text, request_warnings
+from kindlm.agents.in_process import MESSAGE_HEADERS
+from kindlm.agents.python_answers import drained, read_answer
+from kindlm.agents.reply_reading import Reading, ResponsePath, ToolCallsPath
 from kindlm.agents.user_code import ForeignModuleError, importable, in_thread, load
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.plugins import Adapter
+from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.section import Text
 from kindlm.suite import AgentTarget
@@ -56,6 +53,7 @@ from kindlm.values import refuse
 _log = logging.getLogger(__name__)
 _OURS = Path(__file__).parents[1]
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_LISTS = ("list", "List", "Sequence")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -87,7 +85,8 @@ class Python(Adapter):
 def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
     """Import an agent for one conversation: from `path`, else from the folder of its file.
 
-    What is not there is looked for in the root folder. `path` is relative to the file's folder.
+    What is not there is looked for in the root folder. `path` is relative to the file's folder. An
+    agent that the target holds as an object is not imported.
     The options of the target may be JSON values.
     """
     who = agent_failures.Who(target.id)
@@ -100,6 +99,9 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
     root = root.resolve()
     folder = (root / (target.directory or ".") / options.path).resolve()
     folders = tuple(dict.fromkeys((folder, root)))
+    reading = Reading(response_path=options.response_path, tool_calls_path=options.tool_calls_path)
+    if target.instance is not None:
+        return PythonAgent(who, target.instance, folders, reading)
     try:
         found = load(target.endpoint, folders)
     except ForeignModuleError as foreign:
@@ -107,7 +109,6 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
         return Err(agent_failures.bad_option(who, f"{target.endpoint}: {foreign}", hint))
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's module may raise anything
         return Err(_not_imported(who, target.endpoint, folder, raised))
-    reading = Reading(response_path=options.response_path, tool_calls_path=options.tool_calls_path)
     return PythonAgent(who, found, folders, reading)
 
 
@@ -122,7 +123,9 @@ class PythonAgent:
         self._folders = folders
         self._reading = reading
         self._stack = AsyncExitStack()
-        self._call: Callable[..., Any] | None = None
+        self._call: Any = None
+        self._framework: Framework | None = None
+        self._wants = Wants.TEXT
 
     async def __aenter__(self) -> Self:
         """Make the folders importable; the agent itself is made with the first message."""
@@ -138,28 +141,51 @@ class PythonAgent:
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Call the agent with one message; see `ports.Agent`."""
+        MESSAGE_HEADERS.set(request.headers)
         try:
             async with asyncio.timeout(request.timeout_s) as deadline:
-                call = self._call = self._call or await self._make()
-                argument = request if self._wants_request() else last_user_text(request)
+                if self._call is None:
+                    self._call = await self._make()
                 begun = time.perf_counter()  # making the agent is no part of its answer
-                said = await _called(call, argument)
+                said = await self._answer(self._call, request)
+                latency_ms = (time.perf_counter() - begun) * 1000
+                reply = await read_answer(
+                    self._who, said, last_user_text(request), self._reading, self._framework
+                )
         except BaseException as raised:
             if _is_cancelled(raised):
                 raise
             if isinstance(raised, TimeoutError) and deadline.expired():
                 return Err(agent_failures.of_timeout(self._who, request.timeout_s))
             return Err(_crashed(self._who, raised, self._folders))
-        latency_ms = (time.perf_counter() - begun) * 1000
-        gets_all = self._wants_request()
-        warnings = request_warnings(request, says_system=gets_all, says_context=gets_all)
-        return self._reply(said, latency_ms, warnings)
+        if isinstance(reply, Err):
+            return reply
+        warnings = request_warnings(
+            request,
+            says_system=self._wants is not Wants.TEXT or self._framework is not None,
+            says_context=self._wants is Wants.REQUEST,
+        )
+        answer = reply.value
+        return Ok(
+            replace(
+                answer,
+                raw=answer.text if answer.raw is None else answer.raw,
+                latency_ms=answer.latency_ms or latency_ms,
+                warnings=(*warnings, *answer.warnings),
+            )
+        )
 
-    async def _make(self) -> Callable[..., Any]:
-        """Return what takes messages."""
+    async def _make(self) -> Any:
+        """Return what takes messages: something to call, or an agent of a framework."""
         agent = self._found
+        self._framework = framework_of(agent)
+        if self._framework is not None:
+            return agent
         if inspect.isclass(agent) or (callable(agent) and not _takes_argument(agent)):
             agent = await _called(agent)
+            self._framework = framework_of(agent)
+            if self._framework is not None:
+                return agent
             if hasattr(agent, "__aenter__"):
                 agent = await self._stack.enter_async_context(agent)
             elif hasattr(agent, "__enter__"):
@@ -167,46 +193,41 @@ class PythonAgent:
         send: Callable[..., Any] = getattr(agent, "send", agent)
         if not callable(send):
             raise TypeError(f"{type(agent).__name__} can't be called and has no method `send`")
+        self._wants = _wanted(send)
         return send
 
-    def _wants_request(self) -> bool:
-        parameter = None if self._call is None else _first_parameter(self._call)
-        if parameter is None:
-            return False
-        annotation = parameter.annotation
-        name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-        return parameter.name == "request" or name.rpartition(".")[2] == AgentRequest.__name__
+    async def _answer(self, call: Callable[..., Any], request: AgentRequest) -> Any:
+        """Call the agent, and return what it returned or all that it yielded."""
+        if self._framework is not None:
+            return await self._framework.send(call, request)
+        argument: Any = last_user_text(request)
+        if self._wants is Wants.REQUEST:
+            argument = request
+        elif self._wants is Wants.MESSAGES:
+            argument = all_messages(request)
+        return await drained(await _called(call, argument))
 
-    def _reply(self, said: Any, latency_ms: float, warnings: tuple[str, ...]) -> Result[AgentReply]:
-        if isinstance(said, Err):
-            return said
-        said = said.value if isinstance(said, Ok) else said
-        if isinstance(said, AgentReply):
-            if any((count or 0) > MAX_TOKENS for count in astuple(said.usage)):
-                return Err(agent_failures.of_reply(self._who, "it counts too many tokens", ""))
-            kept = (*warnings, *said.warnings)
-            return Ok(replace(said, latency_ms=said.latency_ms or latency_ms, warnings=kept))
-        if said is None:
-            return Err(agent_failures.of_reply(self._who, "it returned nothing", ""))
-        raw = ""
-        try:
-            raw = said if isinstance(said, str) else compact_json(said)
-            # As JSON holds it: a tuple is a list, and a key that is a number is a text.
-            value, reading = (
-                (said, Reading()) if isinstance(said, str) else (json.loads(raw), self._reading)
-            )
-            told = read_reply(value, reading)
-        except AgentFailed as failure:
-            return Err(agent_failures.of_report(self._who, str(failure), raw))
-        except (TypeError, ValueError, RecursionError) as error:
-            kind = type(said).__name__
-            reason = (
-                error
-                if isinstance(error, UnreadableReply)
-                else f"{kind} is neither text, JSON nor an AgentReply: {error}"
-            )
-            return Err(agent_failures.of_reply(self._who, reason, raw))
-        return Ok(agent_reply(told, raw, latency_ms, warnings))
+
+class Wants(Enum):
+    """What an agent gets of a message."""
+
+    TEXT = "text"
+    MESSAGES = "messages"
+    REQUEST = "request"
+
+
+def _wanted(function: Callable[..., Any]) -> Wants:
+    """Return what the first parameter of an agent asks for, by its annotation or its name."""
+    parameter = _first_parameter(function)
+    if parameter is None:
+        return Wants.TEXT
+    annotation = parameter.annotation
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    if parameter.name == "request" or name.rpartition(".")[2] == AgentRequest.__name__:
+        return Wants.REQUEST
+    if parameter.name == "messages" or name.partition("[")[0].rpartition(".")[2] in _LISTS:
+        return Wants.MESSAGES
+    return Wants.TEXT
 
 
 def _is_cancelled(raised: BaseException) -> bool:
@@ -244,7 +265,7 @@ def _first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
 
 def wrong_target(who: agent_failures.Who, target: AgentTarget) -> KindlmError | None:
     """Return what is wrong with a target that is to be a Python agent."""
-    if not _DOTTED.fullmatch(target.endpoint):
+    if target.instance is None and not _DOTTED.fullmatch(target.endpoint):
         hint = "Write it like package.module:function"
         return agent_failures.bad_option(
             who, f"its `endpoint` {target.endpoint!r} is no name", hint
@@ -282,7 +303,12 @@ def _crashed(
 
 
 def _at(raised: BaseException, folders: Sequence[Path]) -> str:
-    """Return the last line of the user's own that an error came through: ` (bot.py:12)`."""
+    """Return the last line of the user's own that an error came through: ` (bot.py:12)`.
+
+    Frameworks raise errors of their own because of those of a tool: that line counts then.
+    """
+    if raised.__cause__ is not None and (cause := _at(raised.__cause__, folders)):
+        return cause
     own = [
         frame
         for frame in traceback.extract_tb(raised.__traceback__)

@@ -7,11 +7,13 @@ import contextvars
 import importlib
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any, ClassVar, TypeVar
 
 
 class ForeignModuleError(ImportError):
@@ -54,11 +56,35 @@ def importable(folders: Sequence[Path]) -> Iterator[None]:
                 del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entry)]
 
 
-async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a thread of its own and return what it returns, or raise what it raises.
+class _Worker(threading.Thread):
+    """A thread that runs one call after the other.
 
     Nothing can stop a thread. One whose answer is no longer awaited runs on, unheard, and does not
     keep the process from ending: hence no pool, which waits for its threads.
+    """
+
+    idle: ClassVar[deque[_Worker]] = deque()
+    """Those that have nothing to do, the one that was used last at the end."""
+
+    def __init__(self) -> None:
+        super().__init__(name="kindlm-agent", daemon=True)
+        self.calls: SimpleQueue[Callable[[], Callable[[], None]]] = SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        """Run calls, and what each returns once this thread may be used again."""
+        while True:
+            report = self.calls.get()()
+            self.idle.append(self)
+            report()
+            del report
+
+
+async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a thread and return what it returns, or raise what it raises.
+
+    Calls that follow one another share a thread, and so the event loop that it may have: clients of
+    a framework that the function keeps can be used in one event loop only.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
@@ -72,18 +98,24 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         else:
             answer.set_exception(error)
 
-    def run() -> None:
+    def run() -> Callable[[], None]:
         value, error = None, None
         try:
             value = context.run(function, *arguments)
         except BaseException as raised:  # noqa: BLE001 - whatever it is, the caller gets it
             error = _raisable(raised)
-        try:
-            loop.call_soon_threadsafe(settle, value, error)
-        except RuntimeError:
-            return  # the loop is closed: nothing waits
 
-    threading.Thread(target=run, name="kindlm-agent", daemon=True).start()
+        def report() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing waits
+                loop.call_soon_threadsafe(settle, value, error)
+
+        return report
+
+    try:
+        worker = _Worker.idle.pop()
+    except IndexError:
+        worker = _Worker()
+    worker.calls.put(run)
     return await answer
 
 

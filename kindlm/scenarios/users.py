@@ -212,10 +212,7 @@ class Conversed:
 
     def __bool__(self) -> bool:
         """Refuse: that there was a conversation says nothing of how it ended."""
-        raise TypeError(
-            "a conversation is neither true nor false: require .goal_reached, or check it with"
-            " t.check(talk)"
-        )
+        raise TypeError("what came of a conversation is neither true nor false: .goal_reached is")
 
     @property
     def goal_reached(self) -> bool:

@@ -17,8 +17,7 @@ BLOCKS = dict(re.findall(r"<!-- (\w+: \w+) -->\n```\w+\n(.*?)```", PAGE, re.DOTA
 
 def polite(request: dict[str, Any]) -> dict[str, Any]:
     calls = [{"name": "lookup_order", "arguments": {"order_id": "A1"}}]
-    usage = {"input_tokens": 300, "output_tokens": 20}
-    return {"message": "I am sorry. A refund takes five days.", "tool_calls": calls, "usage": usage}
+    return {"message": "I am sorry. A refund takes five days.", "tool_calls": calls}
 
 
 def judge(data: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +49,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
         ("scenario: runs", "test_refund.py"),
         ("scenario: sync", "test_greeting.py"),
         ("scenario: simulated", "test_simulated.py"),
-        ("scenario: conversation", "test_conversation.py"),
         ("scenario: yaml", "refund.yaml"),
     ],
 )

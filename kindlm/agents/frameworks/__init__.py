@@ -1,0 +1,111 @@
+"""The frameworks whose agents and results kindlm knows as Python objects: one module for each.
+
+A module is named for the package that the types of a framework are from: `pydantic_ai.py`, or
+`google_adk.py` for `google.adk`. An object leads to its framework by the modules of its type and
+of the bases of that type, so that nothing is imported that is not there already. Packages add a
+framework by an entry point of the group `kindlm.frameworks`, which is named in the same way.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from kindlm import packages
+from kindlm.errors import Err
+from kindlm.plugins import AgentReply, Framework
+
+_DEEPEST = 4
+_MOST = 1_000
+
+
+async def reply_of(result: Any, sent: str, *, known: Framework | None = None) -> AgentReply | None:
+    """Return what a result of a framework says; None if no framework knows it.
+
+    `known` is asked first: the framework of the agent that the conversation is with.
+    """
+    others = frameworks_of(_types_in(result))
+    for framework in (*filter(None, [known]), *others):
+        reply = await framework.read(result, sent)
+        if reply is not None:
+            return reply
+    return None
+
+
+def framework_of(agent: Any) -> Framework | None:
+    """Return what talks to an object, made anew; None if no framework knows it as an agent."""
+    found = frameworks_of([type(agent)])
+    return next((framework for framework in found if framework.is_agent(agent)), None)
+
+
+def is_a(value: Any, package: str, *names: str) -> bool:
+    """Tell whether the type of an object, or a base of it, is a class of a package.
+
+    Where in the package does not matter, since that changes from version to version.
+    """
+    return any(
+        kind.__name__ in names and f"{kind.__module__}.".startswith(f"{package}.")
+        for kind in type(value).__mro__
+    )
+
+
+def as_json(value: Any) -> Any:
+    """Return an object as JSON values; what JSON does not have becomes its text.
+
+    Raises:
+        ValueError: it holds itself.
+    """
+    return to_jsonable_python(
+        value, fallback=str, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True
+    )
+
+
+def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:
+    """Yield the frameworks that some types belong to, each once and made anew.
+
+    Raises:
+        RuntimeError: a package that adds one is faulty.
+    """
+    names = (name for kind in types for base in kind.__mro__ for name in _names(base.__module__))
+    for name in dict.fromkeys(names):
+        if (module := _own().get(name)) is not None:
+            yield _defined_in(module)()
+        elif (found := packages.find(Framework, name)) is not None:
+            if isinstance(found, Err):
+                raise RuntimeError(found.error.message)
+            yield found.value()
+
+
+def _names(module: str) -> Iterator[str]:
+    """Yield the names that a framework with a type of this module may have."""
+    parts = module.split(".")[:2]
+    yield parts[0]
+    yield "_".join(parts)
+
+
+@cache
+def _own() -> Mapping[str, str]:
+    """Return the modules of kindlm's own frameworks by their names; none is imported."""
+    return {found.name: f"{__name__}.{found.name}" for found in pkgutil.iter_modules(__path__)}
+
+
+def _defined_in(module: str) -> type[Framework]:
+    for found in vars(import_module(module)).values():
+        if inspect.isclass(found) and issubclass(found, Framework) and found is not Framework:
+            return found
+    raise TypeError(f"{module} defines no Framework")
+
+
+def _types_in(value: Any, depth: int = _DEEPEST) -> Iterator[type]:
+    """Yield the types of a value and of what lists and objects in it hold, as far as that goes."""
+    yield type(value)
+    held = value.values() if isinstance(value, dict) else value
+    if depth and isinstance(value, dict | list | tuple):
+        for each in list(held)[:_MOST]:
+            yield from _types_in(each, depth - 1)

@@ -1,0 +1,127 @@
+"""The OpenAI Agents SDK, whose package is `agents`: agents, and what their runs return.
+
+An agent runs by `Runner.run`. `to_input_list` carries over what was said, and the agent that
+answered last goes on. A function may return the result of a run, streamed or not, or yield the
+events of a streamed one. A handoff is a tool call, as it is for the model.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from kindlm.agents.frameworks import as_json, is_a
+from kindlm.agents.http_request import all_messages
+from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.reply_reading import read_model
+from kindlm.agents.told_calls import Calls
+from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+
+_PACKAGE = "agents"
+
+
+class OpenAIAgents(Framework):
+    """Talks to agents, and reads the results of their runs."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+
+    def is_agent(self, value: Any) -> bool:
+        """Tell whether it is an agent of the SDK; a package of the user may have the same name."""
+        return is_a(value, _PACKAGE, "AgentBase") and _is_sdk()
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Run the agent with what was said before; return the result of the run."""
+        said = all_messages(request)
+        if self._last is not None:
+            agent, said = self._last.last_agent, [*self._last.to_input_list(), said[-1]]
+        self._last = await sys.modules[_PACKAGE].Runner.run(agent, said)
+        return self._last
+
+    async def read(self, result: Any, sent: str) -> AgentReply | None:
+        """Return what a result says, or the events of a streamed run."""
+        del sent  # a result knows which items are new
+        if is_a(result, _PACKAGE, "RunResultStreaming"):
+            async for _ in result.stream_events():
+                pass
+        if is_a(result, _PACKAGE, "RunResultBase"):
+            return _of_result(result)
+        if isinstance(result, list) and any(is_a(it, _PACKAGE, *_EVENTS) for it in result):
+            return _of_events(result)
+        return None
+
+
+_EVENTS = ("RunItemStreamEvent", "RawResponsesStreamEvent", "AgentUpdatedStreamEvent")
+
+
+def _is_sdk() -> bool:
+    return hasattr(sys.modules.get(_PACKAGE), "set_default_openai_client")
+
+
+def _of_result(result: Any) -> AgentReply:
+    output, usage = result.final_output, result.context_wrapper.usage
+    model = getattr(result.last_agent, "model", None)
+    is_known = bool(usage.input_tokens or usage.output_tokens)
+    return AgentReply(
+        text=_text(output),
+        raw=_raw(result.new_items),
+        latency_ms=0.0,
+        tool_uses=_calls(result.new_items).uses,
+        usage=Usage(usage.input_tokens, usage.output_tokens) if is_known else Usage(),
+        model=model if isinstance(model, str) else getattr(model, "model", None),
+        reports_tools=True,
+    )
+
+
+def _of_events(events: Sequence[Any]) -> AgentReply:
+    """Return what the events of a streamed run say; those of models tell the tokens."""
+    items = [event.item for event in events if is_a(event, _PACKAGE, "RunItemStreamEvent")]
+    ended = [
+        event.data.response
+        for event in events
+        if is_a(event, _PACKAGE, "RawResponsesStreamEvent")
+        and getattr(event.data, "type", "") == "response.completed"
+    ]
+    texts = [
+        "".join(getattr(part, "text", "") for part in item.raw_item.content)
+        for item in items
+        if item.type == "message_output_item"
+    ]
+    usages = [it.usage for it in ended if it.usage is not None]
+    usage = Usage(sum(it.input_tokens for it in usages), sum(it.output_tokens for it in usages))
+    return AgentReply(
+        text=texts[-1] if texts else "",
+        raw=_raw(items),
+        latency_ms=0.0,
+        tool_uses=_calls(items).uses,
+        usage=usage if usages else Usage(),
+        model=read_model(as_json(ended[-1])) if ended else None,
+        reports_tools=True,
+    )
+
+
+def _calls(items: Sequence[Any]) -> Calls:
+    calls = Calls()
+    for item in items:
+        raw = as_json(item.raw_item)
+        call_id = raw.get("call_id") or raw.get("id")
+        if item.type in ("tool_call_item", "handoff_call_item"):
+            # Tools of the provider have no name but their type: `web_search_call`.
+            name = raw.get("name") or str(raw.get("type", "")).removesuffix("_call")
+            calls.add(name, call_id, raw.get("arguments"))
+        elif item.type in ("tool_call_output_item", "handoff_output_item"):
+            made = calls.find(call_id, None)
+            if made is not None:
+                made.answer(as_json(getattr(item, "output", raw.get("output"))))
+    return calls
+
+
+def _text(output: Any) -> str:
+    if output is None or isinstance(output, str):
+        return output or ""
+    return compact_json(as_json(output))
+
+
+def _raw(items: Sequence[Any]) -> str:
+    return compact_json([as_json(item.raw_item) for item in items])

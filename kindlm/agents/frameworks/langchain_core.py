@@ -1,0 +1,109 @@
+"""LangChain and LangGraph: runnables, compiled graphs and agents, messages and states.
+
+| agent | what it gets | what is carried over to the next message |
+|---|---|---|
+| a graph with a checkpointer | the message; `thread_id` is the conversation's id | its own thread |
+| another graph | `{"messages": […]}` | the messages of its last state |
+| a chat model, or a sequence that begins with one | a list of messages | what was said |
+| another runnable | the text; `session_id` is the conversation's id | its own session |
+
+It runs by `ainvoke`. A state shows all tool calls that its messages hold after the message that
+was sent. Messages without that one show no other calls than their own: some may have been left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from kindlm.agents.agent_events import Heard
+from kindlm.agents.chat_messages import holds_message
+from kindlm.agents.frameworks import as_json, is_a
+from kindlm.agents.http_request import all_messages, last_user_text
+from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
+from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.reply_reading import agent_reply
+from kindlm.plugins import AgentReply, AgentRequest, Framework
+
+_PACKAGE = "langchain_core"
+
+
+class LangChain(Framework):
+    """Talks to runnables, and reads messages, states, and pieces of both."""
+
+    def __init__(self) -> None:
+        self._said: list[Any] = []
+
+    def is_agent(self, value: Any) -> bool:
+        """Tell whether it is a runnable; graphs are."""
+        return is_a(value, _PACKAGE, "Runnable")
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Invoke the runnable; return its state or its output."""
+        first = not self._said
+        new = all_messages(request) if first else all_messages(request)[-1:]
+        ids = {"thread_id": request.conversation, "session_id": request.conversation}
+        config = {"configurable": ids}
+        is_graph = is_a(agent, "langgraph", "Pregel")
+        if is_graph and agent.checkpointer:
+            self._said = new
+            return await agent.ainvoke({"messages": new}, config)
+        messages = [*self._said, *new]
+        if is_graph:
+            state = await agent.ainvoke({"messages": messages}, config)
+            told = state.get("messages") if isinstance(state, dict) else None
+            self._said = list(told or messages)
+            return state
+        if is_a(getattr(agent, "first", agent), _PACKAGE, "BaseChatModel"):
+            answer = await agent.ainvoke(messages, config)
+            self._said = [*messages, answer]
+            return answer
+        return await agent.ainvoke(last_user_text(request), config)
+
+    async def read(self, result: Any, sent: str) -> AgentReply | None:
+        """Return what a state, messages, or the pieces of a stream say."""
+        if isinstance(result, list) and not all(map(_is_message, result)):
+            pieces = list(_whole(result))
+            raw = compact_json(as_json(pieces))
+            return _reply(read_pieces(as_json(pieces), Sent(sent, has_history=True)), raw)
+        if isinstance(result, dict):
+            raw = compact_json(as_json(result))
+            return _reply(read_value(raw, Sent(sent, has_history=True)), raw)
+        if not (isinstance(result, list) or _is_message(result)):
+            return None
+        messages = as_json(_put_together(result if isinstance(result, list) else [result]))
+        raw = compact_json(messages)
+        reply = _reply(read_value(raw, Sent(sent, has_history=True)), raw)
+        return reply if holds_message(messages, sent) else replace(reply, reports_tools=None)
+
+
+def _is_message(value: Any) -> bool:
+    return is_a(value, _PACKAGE, "BaseMessage")
+
+
+def _whole(pieces: list[Any]) -> Iterator[Any]:
+    """Yield the pieces of a stream as what nodes changed; those of one message are one."""
+    plain = [
+        piece[0] if isinstance(piece, tuple) and _is_message(piece[0]) else piece
+        for piece in pieces
+    ]
+    for piece in _put_together(plain):
+        yield {"": {"messages": [piece]}} if _is_message(piece) else piece
+
+
+def _put_together(messages: list[Any]) -> list[Any]:
+    """Return messages with the parts of each added up: they follow one another, with one id."""
+    whole: list[Any] = []
+    for message in messages:
+        is_part = is_a(message, _PACKAGE, "BaseMessageChunk")
+        before = whole[-1] if whole and is_a(whole[-1], _PACKAGE, "BaseMessageChunk") else None
+        if is_part and before is not None and before.id == message.id:
+            whole[-1] = before + message
+        else:
+            whole.append(message)
+    return whole
+
+
+def _reply(heard: Heard, raw: str) -> AgentReply:
+    return agent_reply(heard.told, raw, 0.0, heard.warnings)

@@ -1,0 +1,102 @@
+"""Pydantic AI: agents, and what their runs return.
+
+An agent runs by `run`. `message_history` carries over what was said. A function may return the
+result of a run, a streamed result, messages, or yield the events of `run_stream_events`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kindlm.agents.frameworks import as_json, is_a
+from kindlm.agents.http_request import all_messages, last_user_text
+from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.told_calls import Calls
+from kindlm.agents.tool_entries import failed_tool
+from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+
+_PACKAGE = "pydantic_ai"
+_CALLS = ("tool-call", "builtin-tool-call", "native-tool-call")
+_RETURNS = ("tool-return", "builtin-tool-return", "native-tool-return")
+
+
+class PydanticAI(Framework):
+    """Talks to agents, and reads results and messages of their runs."""
+
+    def __init__(self) -> None:
+        self._history: Sequence[Any] | None = None
+
+    def is_agent(self, value: Any) -> bool:
+        """Tell whether it is an agent, or a wrapper of one."""
+        return is_a(value, _PACKAGE, "AbstractAgent")
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Run the agent with what was said before; return the result of the run."""
+        system = [it["content"] for it in all_messages(request) if it["role"] == "system"]
+        more = {"instructions": "\n\n".join(system)} if system else {}
+        result = await agent.run(last_user_text(request), message_history=self._history, **more)
+        self._history = result.all_messages()
+        return result
+
+    async def read(self, result: Any, sent: str) -> AgentReply | None:
+        """Return what a result or its messages say."""
+        del sent  # a result knows which messages are new
+        if (
+            isinstance(result, list)
+            and result
+            and is_a(result[-1], _PACKAGE, "AgentRunResultEvent")
+        ):
+            result = result[-1].result
+        if is_a(result, _PACKAGE, "StreamedRunResult"):
+            output = await result.get_output()
+            return _reply(result.new_messages(), output, result)
+        if is_a(result, _PACKAGE, "AgentRunResult"):
+            return _reply(result.new_messages(), result.output, result)
+        messages = result if isinstance(result, list) else [result]
+        if all(is_a(each, _PACKAGE, "ModelRequest", "ModelResponse") for each in messages):
+            return _reply(messages, None, None)
+        return None
+
+
+def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
+    """Return what messages say. `output` is that of a run, whose `result` shows all tool calls."""
+    calls, inputs, outputs = Calls(), list[int](), list[int]()
+    answer, model = "", None
+    for message in messages:
+        if message.kind == "response":
+            inputs.append(message.usage.input_tokens)
+            outputs.append(message.usage.output_tokens)
+            model = message.model_name or model
+            answer = "".join(part.content for part in message.parts if part.part_kind == "text")
+        _add_calls(calls, message.parts, getattr(result, "_output_tool_name", None))
+    # An agent without usage reports 0 of both.
+    usage = Usage(sum(inputs), sum(outputs)) if any((*inputs, *outputs)) else Usage()
+    if output is not None:
+        answer = output if isinstance(output, str) else compact_json(as_json(output))
+    return AgentReply(
+        text=answer,
+        raw=compact_json(as_json(messages)),
+        latency_ms=0.0,
+        tool_uses=calls.uses,
+        usage=usage,
+        model=model,
+        reports_tools=True if result is not None else None,
+    )
+
+
+def _add_calls(calls: Calls, parts: Iterable[Any], output_tool: str | None) -> None:
+    """Take the calls of a message, and the results that it has of earlier ones.
+
+    The output of a run may come as a call to `output_tool`, which is no tool.
+    """
+    for part in parts:
+        if output_tool is not None and getattr(part, "tool_name", None) == output_tool:
+            continue
+        if part.part_kind in _CALLS:
+            calls.add(part.tool_name, part.tool_call_id, as_json(part.args))
+        elif part.part_kind in (*_RETURNS, "retry-prompt"):
+            made = calls.find(part.tool_call_id, part.tool_name)
+            if made is not None:
+                said = as_json(part.content)
+                made.answer(failed_tool(said) if part.part_kind == "retry-prompt" else said)

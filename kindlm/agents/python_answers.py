@@ -1,0 +1,115 @@
+"""What an agent in Python returned or yielded, in our words.
+
+| what | how it is read |
+|---|---|
+| a text; pieces of text that it yields | the answer |
+| an `AgentReply`, also as a `Result` | as it is |
+| a result of a framework, a part of one, or its pieces | by `agents.frameworks` |
+| a list of messages, each with a `role` or `type` | those after the message that was sent |
+| another JSON value, a pydantic model, a dataclass | like the body of an HTTP agent |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import astuple, is_dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from kindlm.agents import agent_failures
+from kindlm.agents.chat_messages import holds_message
+from kindlm.agents.frameworks import as_json, reply_of
+from kindlm.agents.langgraph_replies import Sent, read_value
+from kindlm.agents.reply_parts import MAX_EVENTS, UnreadableReply, compact_json, refuse_more
+from kindlm.agents.reply_reading import (
+    MAX_TOKENS,
+    AgentFailed,
+    Reading,
+    agent_reply,
+    read_reply,
+)
+from kindlm.agents.user_code import in_thread
+from kindlm.errors import Err, Ok, Result
+from kindlm.plugins import Framework
+from kindlm.ports import AgentReply
+
+
+async def drained(said: Any) -> Any:
+    """Return what a generator yields: one text if all of it is text, else a list.
+
+    A generator that is not async runs in a thread.
+    """
+    pieces: list[Any] = []
+    if isinstance(said, AsyncIterator):
+        async for piece in said:
+            refuse_more(len(pieces) + 1, MAX_EVENTS, "pieces")
+            pieces.append(piece)
+    elif isinstance(said, Iterator):
+
+        def take() -> None:
+            for piece in said:
+                refuse_more(len(pieces) + 1, MAX_EVENTS, "pieces")
+                pieces.append(piece)
+
+        await in_thread(take)
+    else:
+        return said
+    return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else pieces
+
+
+async def read_answer(
+    who: agent_failures.Who, said: Any, sent: str, reading: Reading, framework: Framework | None
+) -> Result[AgentReply]:
+    """Return what an agent said about the message `sent`; `framework` is the agent's own.
+
+    Raises what a framework raises while it reads its result.
+    """
+    if isinstance(said, Err):
+        return said
+    said = said.value if isinstance(said, Ok) else said
+    raw = ""
+    try:
+        if isinstance(said, str):
+            return Ok(agent_reply(read_reply(said, Reading()), said, 0.0))
+        if not isinstance(said, AgentReply):
+            found = await reply_of(said, sent, known=framework)
+            if found is None:
+                raw = _written(said)
+                return Ok(_read_json(raw, sent, reading))
+            said = found
+    except AgentFailed as failure:
+        return Err(agent_failures.of_report(who, str(failure), raw))
+    except UnreadableReply as unreadable:
+        return Err(agent_failures.of_reply(who, unreadable, raw))
+    if any((count or 0) > MAX_TOKENS for count in astuple(said.usage)):
+        return Err(agent_failures.of_reply(who, "it counts too many tokens", ""))
+    return Ok(said)
+
+
+def _written(said: Any) -> str:
+    """Return a value as JSON; raise `UnreadableReply` if it is none."""
+    if said is None:
+        raise UnreadableReply("it returned nothing")
+    try:
+        is_model = isinstance(said, BaseModel) or is_dataclass(said)
+        return compact_json(as_json(said) if is_model else said)
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = type(said).__name__
+        reason = f"{kind} is neither text, JSON nor an AgentReply: {error}"
+        raise UnreadableReply(reason) from None
+
+
+def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
+    # As JSON holds it: a tuple is a list, and a key that is a number is a text.
+    value = json.loads(raw)
+    if reading == Reading() and isinstance(value, list) and value and all(map(_is_message, value)):
+        heard = read_value(raw, Sent(sent, has_history=True))
+        reply = agent_reply(heard.told, raw, 0.0, heard.warnings)
+        return reply if holds_message(value, sent) else replace(reply, reports_tools=None)
+    return agent_reply(read_reply(value, reading), raw, 0.0)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and ("role" in value or "type" in value)

@@ -1,0 +1,24 @@
+"""What tests of frameworks share: a stand-in for the model."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from checked_server import LoopbackServer
+from framework_shop import SCRIPT
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
+    """Stand in for the model; clients find it by the usual variables."""
+    with LoopbackServer(SCRIPT) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+        yield server
+    # Clients of frameworks have no end: connections are closed with them, which Python warns of.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -1,0 +1,95 @@
+"""LangGraph and LangChain: graphs, agents, models, and what functions return of them."""
+
+from __future__ import annotations
+
+import pytest
+from framework_shop import Talk, check_lookup, line_of, lookup_order
+
+pytest.importorskip("langchain")
+pytest.importorskip("langchain_openai")
+
+
+def _agent(**more):
+    from langchain.agents import create_agent
+    from langchain_openai import ChatOpenAI
+
+    return create_agent(ChatOpenAI(model="gpt-5-mini"), [lookup_order], **more)
+
+
+def _says_where(replies):
+    first, second = replies
+    assert first.text == "A1 is shipped."
+    check_lookup(first, "A1")
+    assert first.model == "gpt-5-mini"
+    assert second.text == "A2 too: shipped."
+    check_lookup(second, "A2")
+
+
+def test_a_graph_is_an_agent_that_remembers(server):
+    _says_where(Talk(_agent()).say("Where is A1?", "And A2?"))
+
+
+def test_a_graph_with_a_checkpointer_has_a_thread_for_each_conversation(server):
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    graph = _agent(checkpointer=InMemorySaver())
+    _says_where(Talk(graph).say("Where is A1?", "And A2?"))
+    thread = graph.get_state({"configurable": {"thread_id": "c-1"}})
+    assert len(thread.values["messages"]) == 8
+
+
+def test_what_a_tool_raises_shows_the_line_of_the_tool(server):
+    error = Talk(_agent()).fail("Where is LOST?")
+    assert "KeyError: 'LOST'" in error.message
+    assert f"framework_shop.py:{line_of('raise KeyError(order)')})" in error.message
+
+
+def test_a_function_may_return_the_state_or_all_messages_or_the_last_one(server):
+    graph = _agent()
+
+    async def state(text):
+        return await graph.ainvoke({"messages": [("user", text)]})
+
+    def messages(text):
+        return graph.invoke({"messages": [("user", text)]})["messages"]
+
+    def last(text):
+        return graph.invoke({"messages": [("user", text)]})["messages"][-1]
+
+    for function in (state, messages):
+        (reply,) = Talk(function).say("Where is A1?")
+        check_lookup(reply, "A1")
+    (reply,) = Talk(last).say("Where is A1?")
+    assert (reply.text, reply.tool_uses, reply.reports_tools) == ("A1 is shipped.", (), None)
+
+
+@pytest.mark.parametrize("mode", ["updates", "values", "messages"])
+def test_a_function_may_yield_what_a_graph_streams(server, mode):
+    graph = _agent()
+
+    async def stream(text):
+        async for piece in graph.astream({"messages": [("user", text)]}, stream_mode=mode):
+            yield piece
+
+    (reply,) = Talk(stream).say("Where is A1?")
+    assert reply.text == "A1 is shipped."
+    check_lookup(reply, "A1", has_usage=mode != "messages")
+
+
+def test_a_model_is_an_agent_that_shows_no_calls_but_its_own(server):
+    from langchain_openai import ChatOpenAI
+
+    first, _ = Talk(ChatOpenAI(model="gpt-5-mini")).say("Hello", "Hello again")
+    assert (first.text, first.reports_tools) == ("How can I help?", None)
+    assert [len(request.body["messages"]) for request in server.requests] == [1, 3]
+
+
+def test_a_chain_gets_the_text(server):
+    from langchain_core.output_parsers import StrOutputParser
+    from langchain_core.prompts import ChatPromptTemplate
+    from langchain_openai import ChatOpenAI
+
+    prompt = ChatPromptTemplate([("system", "Be kind."), ("user", "{question}")])
+    (reply,) = Talk(prompt | ChatOpenAI(model="gpt-5-mini") | StrOutputParser()).say("Hello")
+    assert reply.text == "How can I help?"
+    assert server.requests[0].body["messages"][1]["content"] == "Hello"

@@ -1,0 +1,80 @@
+"""The OpenAI Agents SDK: agents, handoffs, results and streamed events."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from framework_shop import Talk, check_lookup, line_of, lookup_order
+
+pytest.importorskip("agents")
+
+
+def _lookup(order: str) -> str:
+    return json.dumps(lookup_order(order))
+
+
+def _agent(**more):
+    from agents import Agent, OpenAIChatCompletionsModel, function_tool, set_tracing_disabled
+    from openai import AsyncOpenAI
+
+    set_tracing_disabled(disabled=True)
+    model = OpenAIChatCompletionsModel("gpt-5-mini", AsyncOpenAI())
+    tool = function_tool(_lookup, name_override="lookup_order", failure_error_function=None)
+    return Agent(**{"name": "shop", "model": model, "tools": [tool], **more})
+
+
+def test_an_agent_remembers(server):
+    first, second = Talk(_agent()).say("Where is A1?", "And A2?")
+    assert first.text == "A1 is shipped."
+    check_lookup(first, "A1")
+    assert first.tool_uses[0].response == '{"order": "A1", "state": "shipped"}'
+    assert first.model == "gpt-5-mini"
+    assert second.text == "A2 too: shipped."
+    check_lookup(second, "A2")
+
+
+def test_what_a_tool_raises_shows_the_line_of_the_tool(server):
+    error = Talk(_agent()).fail("Where is LOST?")
+    assert "LOST" in error.message
+    assert f"framework_shop.py:{line_of('raise KeyError(order)')})" in error.message
+
+
+def test_a_handoff_is_a_call_and_the_agent_that_answered_goes_on(server):
+    server.use_script(
+        {
+            "rules": [
+                {
+                    "when": {"offered": "transfer_to_refunds"},
+                    "reply": {"toolCalls": [{"name": "transfer_to_refunds", "arguments": {}}]},
+                },
+                {"reply": {"text": "Refunds here."}},
+            ]
+        }
+    )
+    refunds = _agent(name="refunds", tools=[])
+    first, second = Talk(_agent(tools=[], handoffs=[refunds])).say("A refund!", "Today!")
+    assert [use.call.name for use in first.tool_uses] == ["transfer_to_refunds"]
+    assert (second.text, second.tool_uses) == ("Refunds here.", ())
+
+
+@pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")  # of `run_sync` itself
+def test_a_function_may_return_a_result_a_streamed_one_or_its_events(server):
+    from agents import Runner
+
+    agent, own = _agent(), _agent()
+
+    def sync(text):
+        return Runner.run_sync(own, text)
+
+    async def streamed(text):
+        return Runner.run_streamed(agent, text)
+
+    async def events(text):
+        async for event in Runner.run_streamed(agent, text).stream_events():
+            yield event
+
+    for function in (sync, streamed, events):
+        first, second = Talk(function).say("Where is A1?", "Where is A2?")
+        assert (first.text, second.text) == ("A1 is shipped.", "A2 is shipped.")
+        check_lookup(first, "A1", has_usage=function is sync)
