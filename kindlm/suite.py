@@ -200,9 +200,9 @@ class Expectation:
     `check` says what, and evaluates it: a `checks.Check`, which values know nothing of, so that the
     type cannot be named here. It is None where a script says itself what it found. Documents that
     a check refers to (JSON Schemas) are inside it already. `turn` bounds what the check sees to the
-    transcript up to that turn, counted from 1; with `alone`, to that turn by itself. The result of
-    one that is `advisory` is recorded and shown, and decides nothing. `weight` is what it counts
-    for in the score of the execution, and for nothing else.
+    transcript up to that turn, counted from 1; with `since`, to the turns from that one on. The
+    result of one that is `advisory` is recorded and shown, and decides nothing. `weight` is what it
+    counts for in the score of the execution, and for nothing else.
     """
 
     kind: str
@@ -210,7 +210,7 @@ class Expectation:
     check: Any = None
     where: SourceLocation | None = None
     turn: int | None = None
-    alone: bool = False
+    since: int = 1
     advisory: bool = False
     weight: float = 1.0
 

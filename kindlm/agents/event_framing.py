@@ -35,50 +35,10 @@ from kindlm.agents.agent_events import Piece
 from kindlm.agents.reply_parts import MAX_EVENTS, StreamBrokeOff, UnreadableReply, refuse_more
 from kindlm.agents.tool_entries import names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
+from kindlm.wires.sse import DONE, LINE_END, Event, parse_events
 
-DONE = "[DONE]"
-"""The data of an event that ends a stream of completions."""
-
-_LINE_END = re.compile(r"\r\n|\n|\r")
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event: its type, and its data lines as one text."""
-
-    type: str
-    data: str
-
-
-def parse_events(text: str) -> Iterator[Event]:
-    """Return the events of a stream that was read to its end.
-
-    One rule is not kept: an event that the end of the stream cuts off counts. Servers forget the
-    empty line after the last event, and the event would be lost without a trace.
-    """
-    kind, data = "message", list[str]()
-    for line in [*_LINE_END.split(text.removeprefix("\ufeff")), ""]:
-        if not line:
-            if data:
-                yield Event(kind, "\n".join(data))
-            kind, data = "message", []
-            continue
-        field, _, value = line.partition(":")  # a line that begins with a colon is a comment
-        value = value.removeprefix(" ")
-        if field == "event":
-            kind = value
-        elif field == "data":
-            data.append(value)
-
-
-_FIELD = re.compile(r"\s*(?:data|event):")
 _EVENT = re.compile(r"[\ufeff\s]*(?:(?:event|id|retry):[^\r\n]*[\r\n]+)*data: ?\{")
 _OBJECT = re.compile(r"\s*\{\s*(?:\"|$)")
-
-
-def is_sse(text: str) -> bool:
-    """Tell whether a stream that does not say what it is looks like server-sent events."""
-    return _FIELD.match(text.removeprefix("\ufeff")) is not None
 
 
 def holds_events(text: str) -> bool:
@@ -94,7 +54,7 @@ def begins_as_object(text: str) -> bool:
 def json_lines(text: str) -> Iterator[Piece]:
     """Return the pieces of a stream of lines; between lines of bare text there is a space."""
     bare: str | None = None
-    for number, written in enumerate(_LINE_END.split(text.removeprefix("\ufeff")), start=1):
+    for number, written in enumerate(LINE_END.split(text.removeprefix("\ufeff")), start=1):
         line = written.strip()
         if not line:
             continue
@@ -114,7 +74,7 @@ def json_lines(text: str) -> Iterator[Piece]:
 
 def line_events(text: str) -> Iterator[Event]:
     """Return the lines of a stream that are meant as events; bare text has no end of its own."""
-    for line in _LINE_END.split(text.removeprefix("\ufeff")):
+    for line in LINE_END.split(text.removeprefix("\ufeff")):
         if _OBJECT.match(line) or line.strip() == DONE:
             yield Event("message", line.strip())
 

@@ -13,15 +13,12 @@ from typing import Any, TypeVar
 
 from kindlm.agents.agent_events import Heard, Piece, hear_ui_messages
 from kindlm.agents.event_framing import (
-    DONE,
-    Event,
     StreamFormat,
     bare_text,
     end_of,
     json_lines,
     json_value,
     line_events,
-    parse_events,
     sse_frames,
 )
 from kindlm.agents.reply_parts import (
@@ -53,6 +50,7 @@ from kindlm.agents.tool_entries import (
     single_call,
 )
 from kindlm.transcript import Usage
+from kindlm.wires.sse import DONE, Event, parse_events
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from kindlm.agents import agent_failures
 from kindlm.agents.agent_events import Heard
-from kindlm.agents.event_framing import end_of, is_sse, parse_events
+from kindlm.agents.event_framing import end_of
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_run, read_stream, read_value
@@ -30,6 +30,7 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.section import Maybe, Text
 from kindlm.spelling import Spelling
 from kindlm.strict_json import parse_json
+from kindlm.wires.sse import is_sse, parse_events
 
 _PORT_OF_SERVER = 2024
 

@@ -32,7 +32,7 @@ from kindlm.agents.chat_messages import (
     read_messages,
     spoken,
 )
-from kindlm.agents.event_framing import DONE, Event, json_value, parse_events
+from kindlm.agents.event_framing import json_value
 from kindlm.agents.reply_parts import (
     MAX_CALLS,
     MAX_EVENTS,
@@ -59,6 +59,7 @@ from kindlm.agents.tool_entries import (
 )
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import ToolUse, Usage
+from kindlm.wires.sse import DONE, Event, parse_events
 
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")

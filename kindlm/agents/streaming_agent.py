@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from kindlm.agents.agent_events import Heard, hear
-from kindlm.agents.event_framing import is_sse
 from kindlm.agents.event_streams import EventStream, hear_events
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget, is_page
 from kindlm.agents.http_request import context_with_history, last_user_text
@@ -22,6 +21,7 @@ from kindlm.agents.served import PageCame, Served, ServedAgent, Streams
 from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
+from kindlm.wires.sse import is_sse
 
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json;q=0.9, */*;q=0.8"
 

@@ -55,10 +55,11 @@ class CheckRunner:
                     nothing = skipped("The conversation did not come to this message.")
                     return _placed(expectation, transcript, transcript, nothing)
                 context, seen = replace(context, turn=turn), transcript.prefix(turn)
-                if expectation.alone:
-                    # What an earlier answer shows of the agent holds for this one.
+                if expectation.since > 1:
+                    # What an earlier answer shows of the agent holds for later ones.
+                    later = seen.turns[expectation.since - 1 :]
                     shows_tools = seen.shows_tools and seen.unseen is None
-                    seen = replace(seen, turns=seen.turns[-1:], reports_tools=shows_tools)
+                    seen = replace(seen, turns=later, reports_tools=shows_tools)
             found: CheckResult | Awaitable[CheckResult]
             if _lacks_a_secret(check.reads, seen):
                 found = undecided(_TAKEN_OUT)
@@ -166,9 +167,7 @@ def _placed(
         elif found.outcome is Outcome.FAILED:
             message = f"{message} {_NO_SIGN}. {how}."
     if evidence and expectation.turn is not None:
-        turn, before = expectation.turn, 0
-        if expectation.alone:
-            before = len(transcript.prefix(turn - 1).tool_uses)
+        turn, before = expectation.turn, len(transcript.prefix(expectation.since - 1).tool_uses)
         evidence = tuple(_in_conversation(turn, transcript, before, each) for each in evidence)
     return replace(
         found, kind=expectation.kind, label=expectation.label, message=message, evidence=evidence
@@ -183,8 +182,8 @@ def _in_conversation(
 ) -> Evidence:
     """Return a place in what a check of a turn has seen as one of the whole conversation.
 
-    Its output is no final text, unless the turn is the last one. Where it has seen the turn alone,
-    it counted tool calls without those `before`.
+    Its output is no final text, unless the turn is the last one. It counted tool calls without
+    those `before` the first turn that it has seen.
     """
     if evidence.source == "output":
         if turn == len(transcript.turns):

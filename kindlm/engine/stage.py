@@ -144,8 +144,6 @@ class ScriptedTrial:
         """
         self._go_on()
         label = expectation.label
-        if expectation.turn is not None and expectation.turn > 1:
-            label = f"turn {expectation.turn}: {label}"
         self._labels[expectation.kind, label] += 1
         number = self._labels[expectation.kind, label]
         named = replace(expectation, label=label if number == 1 else f"{label} #{number}")

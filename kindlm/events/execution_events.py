@@ -241,6 +241,23 @@ class ProviderRequested(Payload):
         ),
     ] = None
     messages: Sequence[Message] = ()
+    path: Annotated[
+        str | None,
+        Meaning("of a call that an agent made: the provider, and where it was sent there"),
+    ] = None
+    body: Annotated[
+        Authored | None, Meaning("of such a call: the JSON of the request without `items`")
+    ] = None
+    items: Annotated[
+        Sequence[Authored],
+        Meaning(
+            "of such a call: the members of `messages` or `input`, each as JSON,"
+            " that come after those of call `base`"
+        ),
+    ] = ()
+    base: Annotated[
+        int | None, Meaning("of such a call: the earlier call whose members come first")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +267,7 @@ class ProviderResponded(CallAnswered):
     type: ClassVar[str] = "provider.responded"
     tool_calls: Sequence[ToolCall] = ()
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
+    content_type: Annotated[str | None, Meaning("of a call that an agent made")] = None
 
     def step(self, uses: Iterable[ToolUse] = ()) -> Step:
         """Return the answer as a step of the transcript, once its tool calls have results."""

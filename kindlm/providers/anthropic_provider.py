@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,31 +12,14 @@ from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import (
-    Draft,
-    UnreadableReply,
-    Wire,
-    WireReply,
-    WireRequest,
-    compact_json,
-    error_message,
-    token_count,
-    tool_parameters,
-)
+from kindlm.providers.wire import Draft, Wire, WireRequest, compact_json, tool_parameters
 from kindlm.strict_json import parse_json
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import FinishReason, Message, Role, ToolCall
+from kindlm.wires.answer import WireAnswer
+from kindlm.wires.anthropic import answer_of
 
 if TYPE_CHECKING:
     import anthropic
-
-_FINISH_REASONS = {
-    "end_turn": FinishReason.STOP,
-    "stop_sequence": FinishReason.STOP,
-    "tool_use": FinishReason.TOOL_CALLS,
-    "max_tokens": FinishReason.MAX_TOKENS,
-    "model_context_window_exceeded": FinishReason.MAX_TOKENS,
-    "refusal": FinishReason.CONTENT_FILTER,
-}
 
 
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> WireRequest:
@@ -57,36 +41,19 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> Wire
     return draft.finished()
 
 
-def decode(body: Mapping[str, Any], request: ModelRequest) -> WireReply:
-    """Read a message; raise `UnreadableReply` if it is none.
-
-    Blocks of types that are not known here (thinking, server tools, ...) are left out; the raw
-    body has them.
-    """
-    content = body.get("content")
-    if not isinstance(content, list):
-        raise UnreadableReply(error_message(body) or "it has no `content`")
-    blocks = [block for block in content if isinstance(block, dict)]
-    if len(blocks) < len(content):
-        raise UnreadableReply("its `content` holds something that is not a block")
-    calls = tuple(_tool_call(block) for block in blocks if block.get("type") == "tool_use")
-    finish_reason = _finish_reason(body.get("stop_reason"))
-    text = _prefill(request) + "".join(_texts(blocks))
-    wanted = request.response_schema
-    structured = [call for call in calls if wanted is not None and call.name == wanted.name]
-    if structured:
-        text = _written_arguments(structured[0])
-        calls = tuple(call for call in calls if call not in structured)
-        if finish_reason is FinishReason.TOOL_CALLS and not calls:
-            finish_reason = FinishReason.STOP
-    model = body.get("model")
-    return WireReply(
-        text=text,
-        tool_calls=calls,
-        usage=_usage(body.get("usage")),
-        finish_reason=finish_reason,
-        model=model if isinstance(model, str) else None,
-    )
+def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
+    """Read a message; raise `UnreadableReply` if it is none."""
+    said, wanted = answer_of(body), request.response_schema
+    of_form = [c for c in said.tool_calls if wanted is not None and c.name == wanted.name]
+    if of_form:
+        calls = tuple(call for call in said.tool_calls if call not in of_form)
+        ended = said.finish_reason
+        if ended is FinishReason.TOOL_CALLS and not calls:
+            ended = FinishReason.STOP
+        text = _written_arguments(of_form[0])
+        return replace(said, text=text, tool_calls=calls, finish_reason=ended)
+    prefill = _prefill(request)
+    return replace(said, text=prefill + said.text) if prefill else said
 
 
 WIRE = Wire("/v1/messages", encode, decode)
@@ -158,42 +125,8 @@ def _prefill(request: ModelRequest) -> str:
     return last.text if last is not None and last.prefill else ""
 
 
-def _texts(blocks: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    for block in blocks:
-        text = block.get("text")
-        if block.get("type") == "text" and isinstance(text, str):
-            yield text
-
-
-def _tool_call(block: Mapping[str, Any]) -> ToolCall:
-    call_id, name = block.get("id"), block.get("name")
-    if not isinstance(call_id, str) or not isinstance(name, str):
-        raise UnreadableReply("a tool call in it has no id or no name")
-    return ToolCall.told(call_id, name, block.get("input"))
-
-
 def _written_arguments(call: ToolCall) -> str:
     return compact_json(call.arguments) if call.malformed is None else call.malformed
-
-
-def _usage(value: Any) -> Usage:
-    """Read the usage.
-
-    `input_tokens` leaves out what was written to or read from the prompt cache. It is added here:
-    it was sent, and it is part of what other providers call input.
-    """
-    if not isinstance(value, dict):
-        return Usage()
-    fresh = token_count(value.get("input_tokens"))
-    cached = sum(
-        token_count(value.get(name)) or 0
-        for name in ("cache_creation_input_tokens", "cache_read_input_tokens")
-    )
-    return Usage(None if fresh is None else fresh + cached, token_count(value.get("output_tokens")))
-
-
-def _finish_reason(value: Any) -> FinishReason | None:
-    return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None
 
 
 _BASE_URL = "https://api.anthropic.com"

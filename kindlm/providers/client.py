@@ -21,9 +21,10 @@ from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import provider_failures
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.quota import quotas
-from kindlm.providers.wire import UnreadableReply, Wire, WireRequest, error_message
+from kindlm.providers.wire import Wire, WireRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
+from kindlm.wires.answer import UnreadableReply, error_message
 
 WRITTEN_AS = {
     "temperature": "temperature",
@@ -189,14 +190,15 @@ class WireClient:
             said = self._wire.decode(body, request)
         except UnreadableReply as error:
             return self._unreadable(answer, str(error))
-        if said.finish_reason is FinishReason.TOOL_CALLS and not said.tool_calls:
+        calls = said.own_calls
+        if said.finish_reason is FinishReason.TOOL_CALLS and not calls:
             return self._unreadable(answer, "it ends to call tools and holds no tool call")
         return Ok(
             ModelReply(
                 text=said.text,
                 raw=answer.text,
                 latency_ms=latency_ms,
-                tool_calls=said.tool_calls,
+                tool_calls=calls,
                 usage=said.usage,
                 finish_reason=said.finish_reason,
                 model=said.model,

@@ -26,10 +26,10 @@ from kindlm.providers import provider_failures
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, Transport
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.provider_registry import check_settings, options_of
-from kindlm.providers.wire import UnreadableReply, error_message, token_count
 from kindlm.strict_json import parse_json
 from kindlm.suite import ProviderSettings, Suite
 from kindlm.transcript import Usage
+from kindlm.wires.answer import UnreadableReply, error_message, token_count
 
 _OK = 200
 

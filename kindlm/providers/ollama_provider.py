@@ -18,19 +18,11 @@ from kindlm.ports import ModelReply, ModelRequest, ToolDefinition
 from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, WireClient
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import (
-    Draft,
-    UnreadableReply,
-    Wire,
-    WireReply,
-    WireRequest,
-    error_message,
-    function_calls,
-    token_count,
-    tool_parameters,
-)
+from kindlm.providers.wire import Draft, Wire, WireRequest, tool_parameters
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, Usage
+from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message, token_count
+from kindlm.wires.chat import function_calls
 
 if TYPE_CHECKING:
     import httpx
@@ -79,7 +71,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> Wire
     return draft.finished()
 
 
-def decode(body: Mapping[str, Any], request: ModelRequest) -> WireReply:
+def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     """Read a chat reply; raise `UnreadableReply` if it is none.
 
     What a model thought aloud stands beside its answer and is left out; the raw body has it.
@@ -90,7 +82,7 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireReply:
     content = message.get("content")
     calls = function_calls(message)
     model = body.get("model")
-    return WireReply(
+    return WireAnswer(
         text=_prefill(request) + (content if isinstance(content, str) else ""),
         tool_calls=calls,
         usage=Usage(

@@ -1,8 +1,5 @@
 """The `openai` provider: OpenAI Chat Completions, and every endpoint that speaks its format.
 
-Many servers speak this format, not always to the letter: reading is lenient where a deviation
-has one meaning only (content as a list of parts, arguments as an object), strict elsewhere.
-
 Strict structured output takes only some JSON Schemas: every object closed, every property
 required, no composition but `anyOf`, the root an object. Other schemas are sent without `strict`.
 See https://platform.openai.com/docs/guides/structured-outputs (supported schemas).
@@ -12,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,20 +19,11 @@ from kindlm.ports import ModelRequest, ResponseSchema, ToolDefinition
 from kindlm.providers.client import WireClient
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import (
-    Draft,
-    UnreadableReply,
-    Wire,
-    WireReply,
-    WireRequest,
-    compact_json,
-    error_message,
-    function_calls,
-    token_count,
-    tool_parameters,
-)
+from kindlm.providers.wire import Draft, Wire, WireRequest, compact_json, tool_parameters
 from kindlm.suite import ModelParams
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import Message, Role, ToolCall
+from kindlm.wires.answer import WireAnswer
+from kindlm.wires.chat import answer_of
 
 if TYPE_CHECKING:
     import openai
@@ -78,14 +66,6 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-_FINISH_REASONS = {
-    "stop": FinishReason.STOP,
-    "tool_calls": FinishReason.TOOL_CALLS,
-    "function_call": FinishReason.TOOL_CALLS,
-    "length": FinishReason.MAX_TOKENS,
-    "content_filter": FinishReason.CONTENT_FILTER,
-}
-
 _WITH_SCHEMA = "response_format.json_schema"
 """What is remembered of a model that takes no schema for its answers."""
 
@@ -122,22 +102,9 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> Wire
     return draft.finished()
 
 
-def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireReply:
+def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireAnswer:
     """Read a chat completion; raise `UnreadableReply` if it is none."""
-    choices = body.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise UnreadableReply(error_message(body) or "it has no `choices`")
-    message = choices[0].get("message")
-    if not isinstance(message, dict):
-        raise UnreadableReply(error_message(choices[0]) or "its first choice has no `message`")
-    model = body.get("model")
-    return WireReply(
-        text=_text(message),
-        tool_calls=function_calls(message),
-        usage=_usage(body.get("usage")),
-        finish_reason=_ending(choices[0].get("finish_reason"), message),
-        model=model if isinstance(model, str) else None,
-    )
+    return answer_of(body)
 
 
 WIRE = Wire("/chat/completions", encode, decode)
@@ -229,46 +196,6 @@ def _add_token_limit(draft: Draft, params: ModelParams, thoughts: int) -> None:
         draft.add(usable[0], params.max_tokens)
     else:
         draft.add_ours((usable or names)[0], params.max_tokens + thoughts)
-
-
-def _text(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    text = content if isinstance(content, str) else "".join(_part_texts(content))
-    refusal = message.get("refusal")
-    return text or (refusal if isinstance(refusal, str) else "")
-
-
-def _part_texts(content: Any) -> Iterable[str]:
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, str):
-            yield part
-        elif isinstance(part, dict):
-            text = part.get("text", part.get("refusal"))
-            if isinstance(text, str):
-                yield text
-
-
-def _usage(value: Any) -> Usage:
-    if not isinstance(value, dict):
-        return Usage()
-    return Usage(
-        token_count(value.get("prompt_tokens")), token_count(value.get("completion_tokens"))
-    )
-
-
-def _ending(value: Any, message: Mapping[str, Any]) -> FinishReason | None:
-    """Return why an answer ended; a refusal ends as regularly as an answer does."""
-    if (
-        isinstance(message.get("refusal"), str)
-        and message["refusal"]
-        and not message.get("content")
-    ):
-        return FinishReason.CONTENT_FILTER
-    return _finish_reason(value)
-
-
-def _finish_reason(value: Any) -> FinishReason | None:
-    return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None
 
 
 _BASE_URL = "https://api.openai.com/v1"

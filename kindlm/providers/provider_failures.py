@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.providers.quota import quotas
-from kindlm.providers.wire import error_message
 from kindlm.strict_json import parse_json
 from kindlm.unreachable import retry_after, unreachable_reason
+from kindlm.wires.answer import error_message
 from kindlm_store import Redactor
 
 _QUOTED_CHARACTERS = 200

@@ -1,4 +1,4 @@
-"""What the wire formats share: a request on its way out, a reply on its way in, JSON between.
+"""What providers share: a request on its way out, an answer on its way in, JSON between.
 
 A wire format is two pure functions, kept apart from everything that touches a network. Bodies
 that come in are untrusted: whatever cannot be read is an `UnreadableReply`, never a crash.
@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.ports import ModelRequest, ToolDefinition
-from kindlm.transcript import FinishReason, ToolCall, Usage
-
-_MOST_TOKENS = 2**53
-
-
-class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
-    """A body that is no answer; the message says what is wrong with it."""
+from kindlm.wires.answer import WireAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +72,6 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class WireReply:
-    """What a body says, in our words."""
-
-    text: str
-    tool_calls: tuple[ToolCall, ...] = ()
-    usage: Usage = Usage()
-    finish_reason: FinishReason | None = None
-    model: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Wire:
     """A wire format.
 
@@ -100,7 +83,7 @@ class Wire:
 
     path: str
     encode: Callable[[ModelRequest, frozenset[str]], WireRequest]
-    decode: Callable[[Mapping[str, Any], ModelRequest], WireReply]
+    decode: Callable[[Mapping[str, Any], ModelRequest], WireAnswer]
 
 
 def compact_json(value: Any) -> str:
@@ -113,50 +96,3 @@ def tool_parameters(tool: ToolDefinition) -> dict[str, Any]:
     if not tool.parameters:
         return {"type": "object", "properties": {}}
     return {"type": "object", **tool.parameters}
-
-
-def token_count(value: Any) -> int | None:
-    """Return a reported number of tokens, None for anything that can be none.
-
-    A number that is negative, or larger than a database holds, was not counted by anybody.
-    """
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
-    return value if 0 <= value < _MOST_TOKENS else None
-
-
-def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """Return the calls of a message as OpenAI and Ollama write them, also in OpenAI's older form.
-
-    Older servers send no ids; their calls are numbered.
-
-    Raises:
-        UnreadableReply: what stands there is not a list of calls. It may be a forbidden call.
-    """
-    listed = message.get("tool_calls")
-    if listed is not None and not isinstance(listed, list):
-        raise UnreadableReply("its `tool_calls` is not a list")
-    if not listed and message.get("function_call") is not None:
-        listed = [{"function": message["function_call"]}]
-    calls = []
-    for index, call in enumerate(listed or ()):
-        function = call.get("function") if isinstance(call, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(name, str):
-            raise UnreadableReply(f"its tool call {index} has no function name")
-        call_id = call.get("id")
-        known = isinstance(call_id, str) and call_id
-        calls.append(
-            ToolCall.told(call_id if known else f"call_{index}", name, function.get("arguments"))
-        )
-    return tuple(calls)
-
-
-def error_message(body: Any) -> str | None:
-    """Find the human sentence in an error body; providers and proxies put it in various places."""
-    if not isinstance(body, Mapping):
-        return None
-    error = body.get("error", body)
-    if isinstance(error, Mapping):
-        error = error.get("message", error.get("detail"))
-    return error if isinstance(error, str) and error else None

@@ -1,7 +1,8 @@
 """Scenarios: tests of conversations with an agent, as Python functions or in YAML.
 
 - `api`, `trial`, `checks`, `under_test` and `users` are what a test works with; `kindlm`
-  exports their public names. `thread_desk` serves functions that are not `async`.
+  exports their public names. `spans` has what checks are of, one answer or a conversation, and
+  `thread_desk` serves functions that are not `async`.
 - `script` runs such a test for the engine.
 - `load` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and `written` read
   Python, `configuration` reads kindlm.toml, and `compile` makes the suite. Under pytest, pytest

@@ -1,4 +1,4 @@
-"""Checks of answers, which record what they find and never raise, and what a judge said."""
+"""Checks, which record what they find and never raise, and what a judge said."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from kindlm.checks.tool_calls import ToolCall
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage
+from kindlm.scenarios.spans import Span
 from kindlm.scenarios.thread_desk import ThreadDesk, raise_unless_of_a_test
-from kindlm.scenarios.under_test import Place, Reply
+from kindlm.scenarios.under_test import Place
 from kindlm.suite import Expectation
 from kindlm.wording import sentence, shown
 
@@ -172,15 +173,16 @@ class Desk:
 class Checks:
     """Checks of one answer, one after the other: `t.check(reply).contains("A1").latency(5000)`.
 
-    Each is recorded with its place in the test file. With `required`, the first one that does not
-    pass ends the scenario.
+    They may also be of all answers of a conversation: `t.check(talk)`, `t.conversation`. Each is
+    recorded with its place in the test file. With `required`, the first one that does not pass ends
+    the scenario.
     """
 
     def __init__(
-        self, desk: Desk, reply: Reply, place: Place, *, weight: float = 1.0, required: bool = False
+        self, desk: Desk, span: Span, place: Place, *, weight: float = 1.0, required: bool = False
     ) -> None:
         self._desk = desk
-        self._reply = reply
+        self._span = span
         self._place = place
         self._weight = weight
         self._required = required
@@ -190,25 +192,35 @@ class Checks:
         raise TypeError("checks are neither true nor false: t.require(reply).contains(…) stops")
 
     def contains(self, text: str) -> Self:
-        """The answer contains a text, whatever its case."""
-        return self._check(Contains(text), _short(text))
+        """The answer contains a text, whatever its case; of several answers, one does."""
+        return self._check(self._span.of_text(Contains(text)), _short(text))
 
     def not_contains(self, text: str) -> Self:
-        """The answer does not contain a text, whatever its case."""
-        return self._check(NotContains(text), _short(text))
+        """The answer does not contain a text, whatever its case; of several answers, none does."""
+        check = self._span.of_text(NotContains(text), of_all=True)
+        return self._check(check, _short(text))
 
     def matches(self, pattern: str | re.Pattern[str]) -> Self:
-        """A regular expression matches somewhere in the answer, as `re.search` does."""
+        """A regular expression matches somewhere in the answer, or in one of several answers.
+
+        It is found as `re.search` would find it.
+        """
         if isinstance(pattern, str):
             written, letters = pattern, ""
         elif isinstance(pattern, re.Pattern):
             written, letters = pattern.pattern, _letters(pattern.flags)
         else:
             raise TypeError(f"matches takes a pattern, not {pattern!r}")
-        return self._check(Matches(written, letters), _short(written))
+        return self._check(self._span.of_text(Matches(written, letters)), _short(written))
 
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
-        """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators."""
+        """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators.
+
+        Raises:
+            TypeError: it is no schema, or this is about a conversation.
+        """
+        if self._span.is_conversation:
+            raise TypeError("json_schema is about one answer: write t.check(reply).json_schema(…)")
         if isinstance(schema, Mapping):
             if has_no_rule(schema):
                 raise ValueError(f"json_schema got no keyword of JSON Schema: {shown(schema)}")
@@ -221,12 +233,15 @@ class Checks:
         return self._check(Schema(document, name, issues), name)
 
     def latency(self, max_ms: float) -> Self:
-        """The answer took at most so many milliseconds."""
+        """The answer took at most so many milliseconds; several answers took them together."""
         limit = Latency.model_construct(max_ms=_limit("max_ms", max_ms))
         return self._check(limit, f"{max_ms:g} ms")
 
     def token_usage(self, max_tokens: int) -> Self:
-        """The answer took at most so many tokens, in and out; undecided if they are not known."""
+        """The answer took at most so many tokens, in and out; several answers took them together.
+
+        It is undecided if they are not known.
+        """
         most = _limit("max_tokens", max_tokens)
         return self._check(TokenUsage(max_tokens), f"{most:,} tokens")
 
@@ -238,15 +253,17 @@ class Checks:
         """The agent did not call a tool for this answer, or not with these `arguments`."""
         return self._check(_call(tool, arguments, should_not_call=True), tool)
 
-    def custom(self, name: str, function: Callable[[Reply], Any]) -> Self:
+    def custom(self, name: str, function: Callable[[Any], Any]) -> Self:
         """A function of your own says whether the answer is good.
 
-        It may be `async`. What it returns is taken as true or false; an `AssertionError` fails the
-        check, and any other error leaves it undecided.
+        It is given what is checked: the reply, what `t.converse` returned, or the messages of
+        `t.conversation`. It may be `async`. What it returns is taken as true or false; an
+        `AssertionError` fails the check, and any other error leaves it undecided.
         """
-        expectation = Expectation("custom", asked_for("name", name), **self._about())
+        label = self._span.labelled(asked_for("name", name))
+        expectation = Expectation("custom", label, **self._about())
         try:
-            found = function(self._reply)
+            found = function(self._span.value())
             is_so = None if inspect.isawaitable(found) else _decided(name, found)
         except BaseException as error:  # noqa: BLE001 - the user's function
             raise_unless_of_a_test(error)
@@ -261,7 +278,7 @@ class Checks:
         return self
 
     def _check(self, check: Check, label: str) -> Self:
-        expectation = check.expected(label, **self._about())
+        expectation = check.expected(self._span.labelled(label), **self._about())
         done = self._desk.evaluate(expectation, now=self._required)
         if self._required:
             self._stop_unless_passed(done.result())
@@ -278,8 +295,18 @@ class Checks:
             raise RequirementFailed(result.message)
 
     def _about(self) -> dict[str, Any]:
-        where, turn = self._place(), self._reply.turn
-        return {"where": where, "turn": turn, "alone": True, "weight": self._weight}
+        since, turn = self._span.first, self._span.last
+        return {"where": self._place(), "turn": turn, "since": since, "weight": self._weight}
+
+
+class ConversationChecks(Checks):
+    """Checks of the whole conversation so far; `t.check` and `t.judge` take it like a reply."""
+
+    def span_at(self, desk: Desk) -> Span:
+        """Return what they are of; raise `ValueError` if that is in another trial."""
+        if self._desk is not desk:
+            raise ValueError("this is the conversation of another trial")
+        return self._span
 
 
 def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:

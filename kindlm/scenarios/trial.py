@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 from asyncio import Future
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 from kindlm.checks.base import Check
 from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
@@ -16,6 +16,7 @@ from kindlm.outcome import CheckResult
 from kindlm.ports import Stage
 from kindlm.scenarios.checks import (
     Checks,
+    ConversationChecks,
     Desk,
     Pending,
     RequirementFailed,
@@ -26,6 +27,7 @@ from kindlm.scenarios.checks import (
     verdict,
     verdict_of,
 )
+from kindlm.scenarios.spans import Span
 from kindlm.scenarios.thread_desk import ThreadDesk, at_once
 from kindlm.scenarios.under_test import (
     AgentInThread,
@@ -38,6 +40,10 @@ from kindlm.scenarios.under_test import (
 )
 from kindlm.scenarios.users import Conversed, Lines, SimulationError, Stop, converse
 from kindlm.suite import Expectation
+from kindlm.transcript import Message
+
+Checked: TypeAlias = Reply | Conversed | ConversationChecks
+"""What checks are of: one answer, a part of the conversation, or all of it so far."""
 
 
 class _Checking:
@@ -55,12 +61,37 @@ class _Checking:
         """How many checks were asked for."""
         return self._desk.checked
 
-    def check(self, reply: Reply, *, weight: float = 1.0) -> Checks:
-        """Return checks of an answer: each is recorded, and none ends the scenario.
+    def check(self, what: Checked, *, weight: float = 1.0) -> Checks:
+        """Return checks of an answer, or of a conversation that `t.converse` returned.
 
-        `weight` is what each of them counts for in the score of the execution.
+        Each is recorded, and none ends the scenario. `weight` is what each of them counts for in
+        the score of the execution.
         """
-        return self._checks(reply, weight, required=False)
+        return Checks(self._desk, self._span(what), self._place, weight=_checked(weight))
+
+    @property
+    def conversation(self) -> ConversationChecks:
+        """Checks of the whole conversation so far: `t.conversation.tool_called("lookup_order")`.
+
+        Raises:
+            ValueError: the agent did not answer anything yet.
+        """
+        replies = self._talked.replies
+        if not replies:
+            raise ValueError("there is no conversation yet: send a message first")
+        span = Span(lambda: self.messages, 1, replies[-1].turn)
+        return ConversationChecks(self._desk, span, self._place)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What the user and the agent said so far, each with `role`, `text` and `tool_calls`.
+
+        `role` is "user" or "assistant".
+
+        Raises:
+            LookupError: a recorded run is looked at again, and a secret was taken out of this.
+        """
+        return self._talked.messages
 
     @overload
     def require(self, what: Reply, *, weight: float = 1.0) -> Checks: ...
@@ -78,7 +109,8 @@ class _Checking:
             TypeError: for what is always true, such as a check that was not waited for.
         """
         if isinstance(what, Reply):
-            return self._checks(what, weight, required=True)
+            span, weight = self._span(what), _checked(weight)
+            return Checks(self._desk, span, self._place, weight=weight, required=True)
         if inspect.isawaitable(what):
             if inspect.iscoroutine(what):
                 what.close()
@@ -94,41 +126,71 @@ class _Checking:
             raise RequirementFailed(label)
         return None
 
+    @overload
     def judge(
         self,
-        reply: Reply,
+        what: Checked,
         criteria: str,
         *,
         threshold: float = 3,
         scale: float = 5,
         weight: float = 1.0,
-    ) -> Pending[Verdict]:
-        """A judge gives the answer at least `threshold` (> 0) of `scale` points for a criterion.
+    ) -> Pending[Verdict]: ...
 
-        It sees the conversation until this answer, and never the threshold. A threshold of 0 is an
-        error, since no answer would miss it.
+    @overload
+    def judge(
+        self,
+        what: Checked,
+        criteria: list[str] | tuple[str, ...],
+        *,
+        threshold: float = 3,
+        scale: float = 5,
+        weight: float = 1.0,
+    ) -> Pending[tuple[Verdict, ...]]: ...
+
+    def judge(
+        self,
+        what: Checked,
+        criteria: str | list[str] | tuple[str, ...],
+        *,
+        threshold: float = 3,
+        scale: float = 5,
+        weight: float = 1.0,
+    ) -> Pending[Verdict] | Pending[tuple[Verdict, ...]]:
+        """A judge gives at least `threshold` (> 0) of `scale` points for each criterion.
+
+        It sees the conversation up to this answer, or to the end of a conversation, and never the
+        threshold. A threshold of 0 is an error, since no answer would miss it. A list of criteria
+        is a question each, and has a verdict for each.
         """
-        reply = self._talked.answered(reply)
+        span = self._span(what)
         if not (scale > 0 and math.isfinite(scale)):
             raise ValueError(f"scale must be a number, more than 0, but is {scale}")
         if not 0 < threshold <= scale:
             raise ValueError(
                 f"threshold must be more than 0, and at most {scale:g}, but is {threshold}"
             )
-        asked_for("criteria", criteria)
-        judge = Judge.model_construct(criteria=criteria, min_score=threshold / scale)
-        return self._verdict(reply, judge.on_scale(scale), criteria, weight)
+        listed = [criteria] if isinstance(criteria, str) else list(criteria)
+        if not listed:
+            raise ValueError("judge needs a criterion")
+        least = threshold / scale
+        judges = [
+            Judge.model_construct(criteria=asked_for("criteria", each), min_score=least)
+            for each in listed
+        ]
+        asked = [self._ask(span, each.on_scale(scale), each.criteria, weight) for each in judges]
+        if isinstance(criteria, str):
+            return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
+        return Pending(asked, _verdicts, self._wait)
 
     def sentiment(self, reply: Reply, tone: str, *, weight: float = 1.0) -> Pending[Verdict]:
         """A judge finds that the answer has a tone, such as "empathetic"."""
-        reply = self._talked.answered(reply)
         return self._verdict(reply, Sentiment(asked_for("tone", tone)), tone, weight)
 
     def factuality(
         self, reply: Reply, ground_truth: str, *, context: str | None = None, weight: float = 1.0
     ) -> Pending[Verdict]:
         """A judge finds nothing in the answer that contradicts what is true."""
-        reply = self._talked.answered(reply)
         check = Factuality(asked_for("ground_truth", ground_truth), context)
         return self._verdict(reply, check, ground_truth, weight)
 
@@ -144,15 +206,15 @@ class _Checking:
 
         Those of `must` come first.
         """
-        reply = self._talked.answered(reply)
+        span = self._span(self._talked.answered(reply))
         rules = [Guardrail(asked_for("must", rule)) for rule in _listed(must)]
         rules += [
             Guardrail(asked_for("must_not", rule), must_not=True) for rule in _listed(must_not)
         ]
         if not rules:
             raise ValueError("guardrail needs a rule: must=[...] or must_not=[...]")
-        asked = [self._ask(reply, rule, f"{rule.words}: {rule.rule}", weight) for rule in rules]
-        return Pending(asked, lambda found: tuple(map(verdict_of, found)), self._wait)
+        asked = [self._ask(span, rule, f"{rule.words}: {rule.rule}", weight) for rule in rules]
+        return Pending(asked, _verdicts, self._wait)
 
     def score(self, name: str, value: float) -> None:
         """Record a number from 0 to 1, where more is better; `kindlm diff` compares it.
@@ -172,18 +234,23 @@ class _Checking:
         return None
 
     def _verdict(self, reply: Reply, check: Check, label: str, weight: float) -> Pending[Verdict]:
-        asked = [self._ask(reply, check, label, weight)]
+        asked = [self._ask(self._span(self._talked.answered(reply)), check, label, weight)]
         return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
 
-    def _ask(self, reply: Reply, check: Check, label: str, weight: float) -> Future[CheckResult]:
+    def _ask(self, span: Span, check: Check, label: str, weight: float) -> Future[CheckResult]:
         where = self._place()
-        more = {"turn": reply.turn, "where": where, "weight": _checked(weight)}
-        return self._desk.evaluate(check.expected(label, **more))
+        more = {"turn": span.last, "where": where, "weight": _checked(weight)}
+        return self._desk.evaluate(check.expected(span.labelled(label), **more))
 
-    def _checks(self, reply: Reply, weight: float, *, required: bool) -> Checks:
-        reply = self._talked.answered(reply)
-        weight = _checked(weight)
-        return Checks(self._desk, reply, self._place, weight=weight, required=required)
+    def _span(self, what: Checked) -> Span:
+        """Return what a check is asked for about; see `AgentUnderTest.answered`."""
+        if isinstance(what, ConversationChecks):
+            return what.span_at(self._desk)
+        if isinstance(what, Conversed):
+            turns = [self._talked.answered(each).turn for each in what.replies]
+            return Span(lambda: what, turns[0], turns[-1])
+        reply = self._talked.answered(what)
+        return Span(lambda: reply, reply.turn, reply.turn, is_conversation=False)
 
     @contextmanager
     def _conversing(self) -> Iterator[None]:
@@ -208,6 +275,10 @@ def _checked(weight: float) -> float:
     if not (weight > 0 and math.isfinite(weight)):
         raise ValueError(f"weight must be more than 0, but is {weight}")
     return weight
+
+
+def _verdicts(found: Sequence[CheckResult]) -> tuple[Verdict, ...]:
+    return tuple(map(verdict_of, found))
 
 
 def _listed(rules: str | Iterable[str]) -> list[str]:

@@ -12,7 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 from kindlm.errors import Err, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.thread_desk import ThreadDesk
-from kindlm.transcript import Step, ToolCall, Usage
+from kindlm.transcript import Message as SaidMessage
+from kindlm.transcript import Role, Step, ToolCall, Usage
+from kindlm.wording import shown
 from kindlm_store import REDACTED
 
 Place: TypeAlias = Callable[[], SourceLocation]
@@ -188,12 +190,25 @@ class AgentUnderTest:
         self._place = place
         self._begun = begun
         self._said: list[Exchange] = []
-        self._replies: list[Reply] = []
+        self.replies: list[Reply] = []
+        """What it answered so far."""
 
     @property
     def said(self) -> Sequence[Exchange]:
         """What was said so far."""
         return self._said
+
+    @property
+    def messages(self) -> tuple[SaidMessage, ...]:
+        """What the user and the agent said so far; see `Trial.messages`."""
+        return tuple(
+            message
+            for each, reply in zip(self._said, self.replies, strict=True)
+            for message in (
+                SaidMessage(Role.USER, each.message),
+                SaidMessage(Role.ASSISTANT, reply.text, reply.tool_calls),
+            )
+        )
 
     def send(self, message: str | Message) -> Coroutine[Any, Any, Reply]:
         """Send a message of the user, once, and return what the agent answers.
@@ -214,7 +229,7 @@ class AgentUnderTest:
         step, body = answer.value
         self._said.append(Exchange(text, step.text))
         reply = reply_of(step, body, self._stage.turns)
-        self._replies.append(reply)
+        self.replies.append(reply)
         return reply
 
     def answered(self, reply: object) -> Reply:
@@ -229,8 +244,9 @@ class AgentUnderTest:
         """
         if not isinstance(reply, Reply):
             hint = ": await it first" if inspect.isawaitable(reply) else ""
-            raise TypeError(f"checks are of what t.agent.send returned, not of {reply!r}{hint}")
-        if not any(reply is each for each in self._replies):
+            given = shown(repr(reply))
+            raise TypeError(f"this is about what t.agent.send returned, not {given}{hint}")
+        if not any(reply is each for each in self.replies):
             raise ValueError(
                 "this is no answer in this run of the scenario: check what t.agent.send returned"
                 " in it, unchanged"

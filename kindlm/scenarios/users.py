@@ -212,7 +212,10 @@ class Conversed:
 
     def __bool__(self) -> bool:
         """Refuse: that there was a conversation says nothing of how it ended."""
-        raise TypeError("what came of a conversation is neither true nor false: .goal_reached is")
+        raise TypeError(
+            "a conversation is neither true nor false: require .goal_reached, or check it with"
+            " t.check(talk)"
+        )
 
     @property
     def goal_reached(self) -> bool:

@@ -21,8 +21,8 @@ from kindlm.scenarios.api import ScenarioSpec
 from kindlm.scenarios.checks import Checks
 from kindlm.scenarios.finding import Scenario
 from kindlm.scenarios.function_script import record_nothing_checked
-from kindlm.scenarios.trial import Trial
-from kindlm.scenarios.under_test import AgentError, Persona, Reply
+from kindlm.scenarios.trial import Checked, Trial
+from kindlm.scenarios.under_test import AgentError, Persona
 from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Text
 from kindlm.values import check_pattern
 
@@ -82,9 +82,9 @@ class ToneConfig(_Mapping):
 
 
 class JudgeConfig(_Mapping):
-    """A criterion, and how many points of the scale are enough."""
+    """Criteria, and how many points of the scale are enough for each."""
 
-    criteria: Text
+    criteria: Annotated[list[Text], Field(min_length=1)]
     threshold: Positive = 3
     scale: Positive = 5
 
@@ -120,22 +120,27 @@ CHECKS = {
 """The checks, and which of their keys a value stands for that is no mapping."""
 
 
-class ChecksConfig(_Mapping):
-    """Some checks; `weight` is what each of them counts for."""
+class ConversationConfig(_Mapping):
+    """Checks that a whole conversation can have; `weight` is what each of them counts for."""
 
     contains: Maybe[TextConfig] = None
     not_contains: Maybe[TextConfig] = None
     matches: Maybe[PatternConfig] = None
-    json_schema: Maybe[SchemaConfig] = None
     latency: Maybe[LatencyConfig] = None
     token_usage: Maybe[TokensConfig] = None
     tool_called: Maybe[ToolConfig] = None
     tool_not_called: Maybe[ToolConfig] = None
-    sentiment: Maybe[ToneConfig] = None
     judge: Maybe[JudgeConfig] = None
+    weight: Positive = 1.0
+
+
+class ChecksConfig(ConversationConfig):
+    """Checks that an answer can have."""
+
+    json_schema: Maybe[SchemaConfig] = None
+    sentiment: Maybe[ToneConfig] = None
     guardrail: Maybe[GuardrailConfig] = None
     factuality: Maybe[FactsConfig] = None
-    weight: Positive = 1.0
 
 
 SomeChecks = Annotated[list[ChecksConfig], Field(min_length=1)]
@@ -167,6 +172,7 @@ class ScenarioConfig(_Mapping):
     persona: Maybe[PersonaConfig] = None
     turns: list[TurnConfig] = Field(min_length=1)
     assertions: SomeChecks = []
+    conversation: Annotated[list[ConversationConfig], Field(min_length=1)] = []
     tags: list[Text] = []
     repeats: Repeat = 1
     pass_rate: Score = 1.0
@@ -177,14 +183,15 @@ class ScenarioConfig(_Mapping):
 def spelt_out(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return a scenario with the short forms written at length.
 
-    A single mapping stands for a list of one, a text for one rule, an `agent` that is a text for
-    its URL, and a check's value for the first of its keys. What has another shape stays as it is.
+    A single mapping stands for a list of one, a text for one rule or criterion, an `agent` that is
+    a text for its URL, and a check's value for the first of its keys. Other shapes stay.
     """
     long = dict(value)
     if isinstance(long.get("agent"), str):
         long["agent"] = {"type": "http", "url": long["agent"]}
-    if "assertions" in long:
-        long["assertions"] = _checks_at_length(long["assertions"])
+    for key in ("assertions", "conversation"):
+        if key in long:
+            long[key] = _checks_at_length(long[key])
     if isinstance(long.get("turns"), list):
         long["turns"] = [_turn_at_length(turn) for turn in long["turns"]]
     return long
@@ -212,10 +219,12 @@ def _check_at_length(name: Any, value: Any) -> Any:
     if name == "json_schema" and isinstance(value, dict):
         # The argument's name is no keyword of JSON Schema.
         return value if value.keys() == {"schema"} else {"schema": value}
-    if name == "guardrail" and isinstance(value, dict):
-        return {key: [item] if isinstance(item, str) else item for key, item in value.items()}
     short = CHECKS.get(name) if isinstance(name, str) else None
-    return value if short is None or isinstance(value, dict) or value is None else {short: value}
+    if short is not None and not isinstance(value, dict) and value is not None:
+        value = {short: value}
+    if name in ("guardrail", "judge") and isinstance(value, dict):
+        return {key: [item] if isinstance(item, str) else item for key, item in value.items()}
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +261,7 @@ def read_scenarios(file: FilePath, data: bytes) -> ReadScenarios:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A check of an answer, and where it stands.
+    """A check of an answer or of the conversation, and where it stands.
 
     Its name and its keys are those of a method and its arguments: of `Checks`, or of the trial,
     for one that a judge decides.
@@ -263,12 +272,12 @@ class _Check:
     weight: float
     where: SourceLocation
 
-    def ask(self, trial: Trial, reply: Reply) -> None:
+    def ask(self, trial: Trial, what: Checked) -> None:
         written = self.value.model_dump(by_alias=True)
         if hasattr(Checks, self.name):
-            getattr(trial.check(reply, weight=self.weight), self.name)(**written)
+            getattr(trial.check(what, weight=self.weight), self.name)(**written)
         else:
-            getattr(trial, self.name)(reply, **written, weight=self.weight)
+            getattr(trial, self.name)(what, **written, weight=self.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +294,7 @@ class YamlScript:
 
     persona: Persona
     turns: tuple[_Turn, ...]
+    conversation: tuple[_Check, ...]
     where: SourceLocation
 
     async def run(self, stage: Stage) -> KindlmError | None:
@@ -299,6 +309,9 @@ class YamlScript:
                     check.ask(trial, reply)
         except AgentError:
             return None  # recorded where it happened
+        for check in self.conversation:
+            where = check.where
+            check.ask(trial, trial.conversation)
         if not trial.checked:
             record_nothing_checked(stage, self.where)
         return None
@@ -314,6 +327,8 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
     if config is None:
         return None
     turns = list(_turns(config, value, reporter))
+    whole = value.get("conversation")
+    conversation = tuple(_checks(config.conversation, whole, ("conversation",), reporter))
     if not config.name.strip():
         reporter.error(("name",), "name must not be empty", reason="schema")
     if reporter.has_errors:
@@ -327,7 +342,7 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
         config.agent,
     )
     where = reporter.where(())
-    script = YamlScript(_persona(config.persona), tuple(turns), where)
+    script = YamlScript(_persona(config.persona), tuple(turns), conversation, where)
     agent_where = reporter.where(("agent",)) if config.agent is not None else None
     return Scenario(config.name, spec, where, script, agent_where=agent_where)
 
@@ -350,7 +365,7 @@ def _turns(config: ScenarioConfig, raw: dict[str, Any], reporter: Reporter) -> I
 
 
 def _checks(
-    configs: Sequence[ChecksConfig], raw: Any, path: Path, reporter: Reporter
+    configs: Sequence[ConversationConfig], raw: Any, path: Path, reporter: Reporter
 ) -> Iterator[_Check]:
     """Yield the checks in the order in which they are written."""
     for at, config in enumerate(configs):

@@ -139,15 +139,17 @@ def read(
     try:
         return _conversation(Node(body, "request"), raw_body)
     except ScriptError as error:
-        return _misread(error)
+        return misread(error)
 
 
-def _misread(error: ScriptError) -> Refusal:
+def misread(error: ScriptError) -> Refusal:
+    """What a request gets that cannot be read."""
     place, _, problem = str(error).partition(": ")
-    return _refusal(problem, place.removeprefix("request."))
+    return refusal_of(problem, place.removeprefix("request."))
 
 
-def _refusal(message: str, param: str | None = None, code: str | None = None) -> Refusal:
+def refusal_of(message: str, param: str | None = None, code: str | None = None) -> Refusal:
+    """What a wrong request gets."""
     return Refusal(400, "invalid_request_error", message, param, code)
 
 
@@ -156,13 +158,13 @@ def _unsupported(body: Mapping[str, Any]) -> Refusal | None:
     for name in _NOT_FOR_REASONING:
         if body.get(name) is not None:
             message = f"Unsupported parameter: '{name}' is not supported with this model."
-            return _refusal(message, name, "unsupported_parameter")
+            return refusal_of(message, name, "unsupported_parameter")
     if body.get("temperature") not in (None, 1):
         message = (
             f"Unsupported value: 'temperature' does not support {body['temperature']} with this "
             "model. Only the default (1) value is supported."
         )
-        return _refusal(message, "temperature", "unsupported_value")
+        return refusal_of(message, "temperature", "unsupported_value")
     return None
 
 
@@ -373,7 +375,7 @@ def embeddings(body: dict[str, Any], reported_model: str) -> bytes | Refusal:
         dimensions = request.optional("dimensions", within, DEFAULT_DIMENSIONS)
         encoding = request.optional("encoding_format", lambda node: node.choice("float", "base64"))
     except ScriptError as error:
-        return _misread(error)
+        return misread(error)
     vectors = [_embed(text, dimensions) for text in texts]
     tokens = sum(estimate_tokens(text) for text in texts)
     response = {

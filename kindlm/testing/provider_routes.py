@@ -27,6 +27,7 @@ from kindlm.testing.faults import (
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.player import play
+from kindlm.testing.responses_wire import ResponsesWire
 from kindlm.testing.script import FaultRule, Script, builtin_scripts, fault_rules, load_script
 from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTION, Refusal
 
@@ -144,11 +145,6 @@ class RequestLog:
 
 
 EMBEDDINGS_PATH = "/v1/embeddings"
-_WIRES: dict[str, WireFormat] = {
-    "/v1/chat/completions": openai_wire,
-    "/v1/messages": anthropic_wire,
-    EMBEDDINGS_PATH: openai_wire,
-}
 _NOT_JSON = "We could not parse the JSON body of your request."
 
 
@@ -196,6 +192,12 @@ class App:
         self._log = log
         self._script = script
         self._faults = FaultPlan((*script.faults, *self._extra_faults), time.monotonic)
+        self._wires: dict[str, WireFormat] = {
+            "/v1/chat/completions": openai_wire,
+            "/v1/responses": ResponsesWire(),
+            "/v1/messages": anthropic_wire,
+            EMBEDDINGS_PATH: openai_wire,
+        }
 
     def use_script(self, script: Script) -> None:
         """Plays another script from now on, with its faults."""
@@ -208,7 +210,7 @@ class App:
 
     def handle(self, request: HttpRequest) -> HttpAnswer:
         """The answer to a request."""
-        wire = _WIRES.get(request.path)
+        wire = self._wires.get(request.path)
         if wire is None:
             return self._control(request)
         number, arrived_at = self._log.next_number(), datetime.now(UTC)

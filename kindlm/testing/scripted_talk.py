@@ -1,7 +1,8 @@
 """What a request asks and what is replied, apart from any wire format.
 
-Each wire format (`openai_wire`, `anthropic_wire`) reads its requests into a `Conversation` and
-writes its answers from a `Reply`, so one script plays the same agent through both.
+Each wire format (`openai_wire`, `responses_wire`, `anthropic_wire`) reads its requests into a
+`Conversation` and writes its answers from a `Reply`, so one script plays the same agent through all
+of them.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class Refusal:
 
 
 class WireFormat(Protocol):
-    """One provider's format; the modules `openai_wire` and `anthropic_wire` are such."""
+    """One provider's format; modules such as `openai_wire` are such."""
 
     NAME: WireName
 

@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m kindlm.testing.server",
-        description="Speaks the OpenAI Chat Completions and Anthropic Messages wire formats "
-        "on a loopback address, and plays an agent from a script.",
+        description="Speaks OpenAI's Chat Completions and Responses and Anthropic's Messages on "
+        "a loopback address, and plays an agent from a script.",
     )
     built_in = ", ".join(builtin_scripts())
     parser.add_argument(

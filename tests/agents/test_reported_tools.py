@@ -9,11 +9,11 @@ import pytest
 from kindlm.agents.agent_events import hear
 from kindlm.agents.command import printed_reply
 from kindlm.agents.crewai_agent import read_crew
-from kindlm.agents.event_framing import parse_events
 from kindlm.agents.event_streams import read_stream
 from kindlm.agents.langgraph_replies import Sent, read_value
 from kindlm.agents.reply_reading import Reading, read_reply
 from kindlm.transcript import UNNAMED
+from kindlm.wires.sse import parse_events
 
 
 @pytest.mark.parametrize(

@@ -227,19 +227,20 @@ class TurnsSeen(Check):
 
 
 @pytest.mark.parametrize(
-    ("turn", "alone", "seen"),
+    ("turn", "since", "seen"),
     [
-        (None, False, ["1", "2", "3"]),
-        (2, False, ["1", "2"]),
-        (2, True, ["2"]),
-        (3, True, ["3"]),
+        (None, 1, ["1", "2", "3"]),
+        (2, 1, ["1", "2"]),
+        (2, 2, ["2"]),
+        (3, 2, ["2", "3"]),
+        (3, 3, ["3"]),
     ],
 )
 def test_an_expectation_of_a_turn_sees_what_it_asks_for(
-    turn: int | None, alone: bool, seen: list[str]
+    turn: int | None, since: int, seen: list[str]
 ) -> None:
     transcript = Transcript(turns=tuple(Turn(user, (Step("a"),)) for user in "123"))
-    assert run(TurnsSeen(), transcript, turn=turn, alone=alone).actual == seen
+    assert run(TurnsSeen(), transcript, turn=turn, since=since).actual == seen
 
 
 class Finds(Check):
@@ -251,20 +252,20 @@ class Finds(Check):
 
 
 @pytest.mark.parametrize(
-    ("turn", "alone", "sources"),
+    ("turn", "since", "sources"),
     [
-        (None, False, [("output", None), ("tool[0].arguments", "**")]),
-        (1, True, [("turn[1].output", "one"), ("tool[0].arguments", "**")]),
-        (2, True, [("output", None), ("tool[1].arguments", "**")]),
-        (2, False, [("output", None), ("tool[0].arguments", "**")]),
+        (None, 1, [("output", None), ("tool[0].arguments", "**")]),
+        (1, 1, [("turn[1].output", "one"), ("tool[0].arguments", "**")]),
+        (2, 2, [("output", None), ("tool[1].arguments", "**")]),
+        (2, 1, [("output", None), ("tool[0].arguments", "**")]),
     ],
 )
 def test_evidence_of_a_turn_is_placed_in_the_conversation(
-    turn: int | None, alone: bool, sources: list[tuple[str, str | None]]
+    turn: int | None, since: int, sources: list[tuple[str, str | None]]
 ) -> None:
     uses = (ToolUse(ToolCall("c", "t", {}), None, "agent"),)
     turns = tuple(Turn("q", (Step(text, uses),)) for text in ("one", "two"))
-    found = run(Finds(), Transcript(turns=turns), turn=turn, alone=alone).evidence
+    found = run(Finds(), Transcript(turns=turns), turn=turn, since=since).evidence
     assert [(one.source, one.excerpt) for one in found] == sources
 
 

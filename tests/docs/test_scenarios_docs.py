@@ -17,7 +17,8 @@ BLOCKS = dict(re.findall(r"<!-- (\w+: \w+) -->\n```\w+\n(.*?)```", PAGE, re.DOTA
 
 def polite(request: dict[str, Any]) -> dict[str, Any]:
     calls = [{"name": "lookup_order", "arguments": {"order_id": "A1"}}]
-    return {"message": "I am sorry. A refund takes five days.", "tool_calls": calls}
+    usage = {"input_tokens": 300, "output_tokens": 20}
+    return {"message": "I am sorry. A refund takes five days.", "tool_calls": calls, "usage": usage}
 
 
 def judge(data: dict[str, Any]) -> dict[str, Any]:
@@ -49,6 +50,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
         ("scenario: runs", "test_refund.py"),
         ("scenario: sync", "test_greeting.py"),
         ("scenario: simulated", "test_simulated.py"),
+        ("scenario: conversation", "test_conversation.py"),
         ("scenario: yaml", "refund.yaml"),
     ],
 )

@@ -8,9 +8,9 @@ import pytest
 
 from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.anthropic_provider import decode, encode
-from kindlm.providers.wire import UnreadableReply
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.wires.answer import UnreadableReply
 
 USER = Message(Role.USER, "U")
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}}
@@ -112,7 +112,7 @@ def test_structured_output_is_a_tool_that_must_be_called(make_request):
     block = {"type": "tool_use", "id": "t", "name": "verdict", "input": {"score": 0.5}}
     said = decode({"content": [block], "stop_reason": "tool_use"}, request)
     assert json.loads(said.text) == {"score": 0.5}
-    assert said.tool_calls == ()
+    assert said.own_calls == ()
     assert said.finish_reason is FinishReason.STOP
 
 
@@ -136,7 +136,7 @@ def test_blocks_of_unknown_types_are_left_out(make_request):
     ]
     said = decode({"content": content, "stop_reason": "tool_use", "model": "m"}, make_request())
     assert said.text == "ab"
-    assert said.tool_calls == (
+    assert said.own_calls == (
         ToolCall("t1", "x", {"n": 1}),
         ToolCall("t2", "y", {}, malformed="raw"),
     )

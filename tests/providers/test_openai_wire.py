@@ -8,9 +8,9 @@ import pytest
 
 from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.openai_provider import decode, encode, is_reasoning_model
-from kindlm.providers.wire import UnreadableReply
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.wires.answer import UnreadableReply
 
 USER = Message(Role.USER, "U")
 VERDICT = {

@@ -135,6 +135,8 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
         ("name: x\nturns: []\nassertions: {contains: hi}\n", 2, "turns must have at least 1"),
         ("name: x\nturns: [hi]\nassertions: {contains: hi}\n", 2, "turns[0] must be a mapping"),
         (f"{HELD}  - not_contains:\n", 6, "not_contains is empty"),
+        (f"{HELD}  - contains: hi\nconversation:\n  - sentiment: calm\n", 8, "sentiment"),
+        (f"{HELD}  - judge: []\n", 6, "at least 1 entry"),
         (f"{HELD}  - judge: ~\n", 6, "judge is empty"),
         (f"{HELD}  - tool_called: {{tool: x, arguments: }}\n", 6, "arguments is empty"),
         (f"{HELD}  - contains: ''\n", 6, "must not be empty"),
@@ -181,6 +183,7 @@ scenarios = st.fixed_dictionaries(
         "turns": values
         | st.lists(st.fixed_dictionaries({"says": values}, optional={"expect": values})),
         "assertions": values,
+        "conversation": values,
         "persona": values,
         "tags": values,
         "repeats": values,

@@ -98,6 +98,73 @@ class OpenAIAgent:
         raise AssertionError("the conversation does not end")
 
 
+class ResponsesAgent:
+    """Speaks to the server through OpenAI's SDK and the Responses API, which remembers."""
+
+    wire = "openai"
+    model = "gpt-4o"
+
+    def __init__(self, url: str, key: str = KEY) -> None:
+        self._options = {"base_url": f"{url}/v1", "api_key": key, "max_retries": 0}
+
+    def create(self, **body: Any) -> Any:
+        if "messages" in body:
+            body["input"] = body.pop("messages")
+        return asyncio.run(self._create({"model": self.model, **body}))
+
+    async def _create(self, body: dict[str, Any]) -> Any:
+        async with AsyncOpenAI(**self._options) as client:
+            return await client.responses.create(**body)
+
+    def post(self, body: Any) -> Any:
+        """The answer to any body, or how it was refused."""
+
+        async def call() -> Any:
+            async with AsyncOpenAI(**self._options) as client:
+                try:
+                    return await client.post("/responses", body=body, cast_to=object)
+                except openai.APIStatusError as error:
+                    return Refused(error.status_code, error.response.json(), error.response.headers)
+
+        return asyncio.run(call())
+
+    def answer(self, text: str) -> str | None:
+        """The reply to one user message."""
+        return self.create(input=text).output_text
+
+    def judge(self, question: str) -> Any:
+        form = {"type": "json_schema", "name": "kindlm_judgement", "schema": JUDGEMENT_SCHEMA}
+        text = {"format": {**form, "strict": True}}
+        reply = self.create(instructions="Grade.", input=question, text=text)
+        return json.loads(reply.output_text)
+
+    def converse(
+        self, system: str, user: str, tools: list[str], simulate: Callable[[str, Any], Any]
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Plays a conversation with tools to its end: the calls made, and the final text."""
+        parameters = {"type": "object", "properties": {}}
+        offered: Any = [
+            {"type": "function", "name": name, "parameters": parameters, "strict": False}
+            for name in tools
+        ]
+        asked: Any = {"input": user}
+        calls: list[dict[str, Any]] = []
+        for _ in range(10):
+            reply = self.create(instructions=system, tools=offered, **asked)
+            wanted = [item for item in reply.output if item.type == "function_call"]
+            if not wanted:
+                return calls, reply.output_text
+            results = []
+            for call in wanted:
+                arguments = json.loads(call.arguments)
+                response = simulate(call.name, arguments)
+                calls.append(made(call.name, arguments, response))
+                result = {"type": "function_call_output", "call_id": call.call_id}
+                results.append({**result, "output": json.dumps(response)})
+            asked = {"input": results, "previous_response_id": reply.id}
+        raise AssertionError("the conversation does not end")
+
+
 class AnthropicAgent:
     """Speaks to the server through the Anthropic SDK."""
 
@@ -170,7 +237,7 @@ class AnthropicAgent:
         raise AssertionError("the conversation does not end")
 
 
-Agent = OpenAIAgent | AnthropicAgent
+Agent = OpenAIAgent | ResponsesAgent | AnthropicAgent
 
 JUDGEMENT_SCHEMA = {
     "type": "object",
@@ -206,9 +273,11 @@ def serve() -> Iterator[Callable[..., LoopbackServer]]:
         yield start
 
 
-@pytest.fixture(params=[OpenAIAgent, AnthropicAgent], ids=["openai", "anthropic"])
+@pytest.fixture(
+    params=[OpenAIAgent, ResponsesAgent, AnthropicAgent], ids=["openai", "responses", "anthropic"]
+)
 def speak(request: pytest.FixtureRequest) -> type[Agent]:
-    """Either SDK: what a script does, it does through both wire formats."""
+    """Each SDK and format: what a script does, it does through all of them."""
     return request.param
 
 
@@ -244,6 +313,11 @@ def key() -> str:
 @pytest.fixture
 def openai_agent() -> type[OpenAIAgent]:
     return OpenAIAgent
+
+
+@pytest.fixture
+def responses_agent() -> type[ResponsesAgent]:
+    return ResponsesAgent
 
 
 @pytest.fixture

@@ -96,9 +96,25 @@ MESSAGES = {
     "temperature": 0.5,
     "stream": True,
 }
+RESPONSES = {
+    "model": "gpt-4o",
+    "instructions": "Be kind.",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Refund ORD-1"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "function_call", "call_id": "c1", "name": "lookup_order", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": '{"total": 5}'},
+    ],
+    "tools": [{"type": "function", "name": "lookup_order", "parameters": {}, "strict": False}],
+    "tool_choice": {"type": "function", "name": "lookup_order"},
+    "text": {"format": {"type": "json_schema", "name": "s", "schema": {"type": "object"}}},
+    "max_output_tokens": 100,
+    "stream": True,
+}
 EMBEDDINGS = {"model": "e", "input": ["a", "b"], "dimensions": 8, "encoding_format": "base64"}
 ROUTES = [
     ("/v1/chat/completions", CHAT),
+    ("/v1/responses", RESPONSES),
     ("/v1/messages", MESSAGES),
     ("/v1/embeddings", EMBEDDINGS),
 ]

@@ -132,8 +132,8 @@ def _declared(case: CaseConfig, rules: ScoreRules, *, compat: bool) -> Iterator[
 def _of_turn(found: Expectation, turn: int) -> Expectation:
     """Return an expectation as one of a turn, which looks at that turn alone as a rule."""
     # What a hallucination is, depends on what tools said in any turn before.
-    alone = not isinstance(found.check, Hallucination)
-    return replace(found, label=f"turn {turn}: {found.label}", turn=turn, alone=alone)
+    since = 1 if isinstance(found.check, Hallucination) else turn
+    return replace(found, label=f"turn {turn}: {found.label}", turn=turn, since=since)
 
 
 def _all(expected: ExpectedConfig, mode: SequenceMode, rules: ScoreRules) -> Iterator[Placed]:

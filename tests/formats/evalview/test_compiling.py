@@ -104,8 +104,8 @@ def test_every_declared_expectation_is_one_of_its_own(load: Load) -> None:
         ("latency", "≤ 10000 ms", 29),
         ("weighted_score", "weighted score", 27),
     ]
-    of_turns = [(found.turn, found.alone) for found in case.expectations if found.turn]
-    assert of_turns == [(2, True)] * 3
+    of_turns = [(found.turn, found.since) for found in case.expectations if found.turn]
+    assert of_turns == [(2, 2)] * 3
     assert [found.kind for found in case.expectations if found.advisory] == ["latency"]
     by_kind = {found.kind: found.check for found in case.expectations if found.turn is None}
     assert by_kind["tool_sequence"] == ToolSequence(["search", "summarize"], SequenceMode.EXACT)
@@ -367,8 +367,7 @@ endpoint: http://127.0.0.1:9/ask
 def test_what_a_turn_makes_up_is_held_against_all_that_was_said_before(load: Load) -> None:
     found = {one.label: one for one in load(TURNS).case.expectations}
     second = found["turn 2: no hallucination"]
-    assert (second.turn, second.alone) == (2, False)
-    assert found["turn 1: safe"].alone
+    assert (second.turn, second.since) == (2, 1)
 
 
 def test_the_verdict_of_the_original_knows_what_is_of_a_turn_and_what_is_optional(

@@ -1,0 +1,319 @@
+"""The wire format of OpenAI's Responses.
+
+A `ResponsesWire` is a `scripted_talk.WireFormat` that remembers what it answered, so that requests
+can continue it by `previous_response_id`, or refer to its items by their ids. Keys, headers and
+errors are those of Chat Completions, and so is the name of the wire in scripts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kindlm.testing import openai_wire
+from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.openai_wire import CREATED, misread, refusal_of
+from kindlm.testing.scripted_talk import (
+    Conversation,
+    Refusal,
+    Reply,
+    Turn,
+    TurnsBuilder,
+    fingerprint_of,
+    parse_or_text,
+    shape,
+    usage_of,
+    words_of,
+)
+
+if TYPE_CHECKING:
+    from kindlm.testing.script import ModelSpec
+
+_MOVED = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+}
+"""Parameters of Chat Completions, and where they are here."""
+
+_TEXTS = ("input_text", "output_text", "refusal", "text", "summary_text")
+_ECHOED: dict[str, Any] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "reasoning": {"effort": None, "summary": None},
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+"""What a response repeats of its request, and what it says where the request does not."""
+
+_MOST_REMEMBERED = 10_000
+
+
+class ResponsesWire:
+    """Reads requests and answers each before it reads the next; remembers both."""
+
+    NAME = openai_wire.NAME
+    key_of = staticmethod(openai_wire.key_of)
+    auth_refusal = staticmethod(openai_wire.auth_refusal)
+    unknown_model = staticmethod(openai_wire.unknown_model)
+    status_refusal = staticmethod(openai_wire.status_refusal)
+    error_body = staticmethod(openai_wire.error_body)
+    headers = staticmethod(openai_wire.headers)
+
+    def __init__(self) -> None:
+        self._body: dict[str, Any] = {}
+        self._said: dict[str, list[Any]] = {}
+        self._items: dict[str, Any] = {}
+
+    def read(
+        self,
+        headers: Mapping[str, str],  # noqa: ARG002 - all wire formats are asked alike
+        body: dict[str, Any],
+        raw_body: bytes,
+        model: ModelSpec | None,
+    ) -> Conversation | Refusal:
+        """The conversation that a request holds or continues, or why it holds none."""
+        for name in ("temperature", "top_p") if model is not None and model.reasoning else ():
+            if body.get(name) not in (None, 1):
+                message = f"Unsupported parameter: '{name}' is not supported with this model."
+                return refusal_of(message, name, "unsupported_parameter")
+        for name in filter(body.__contains__, _MOVED):
+            message = f"Unsupported parameter: '{name}'. In the Responses API, it is "
+            return refusal_of(f"{message}'{_MOVED[name]}'.", name, "unsupported_parameter")
+        previous = body.get("previous_response_id")
+        if previous is not None and (not isinstance(previous, str) or previous not in self._said):
+            message = f"Previous response with id '{previous}' not found."
+            return refusal_of(message, "previous_response_id", "previous_response_not_found")
+        try:
+            return self._conversation(Node(body, "request"), raw_body)
+        except ScriptError as error:
+            return misread(error)
+
+    def _conversation(self, request: Node, raw_body: bytes) -> Conversation:
+        fingerprint, prompt_tokens = fingerprint_of(raw_body)
+        body, given = request.value, request.entry("input")
+        if isinstance(given.value, str):
+            items = [{"role": "user", "content": given.value}]
+        else:
+            items = [self._item(item) for item in given.items()]
+        earlier = self._said.get(body.get("previous_response_id"), [])
+        system, turns = _turns(Node([*earlier, *items], "request.input"))
+        instructions = request.given("instructions", Node.text, "")
+        tools = [_tool_name(tool) for tool in request.members("tools")]
+        choice = request.given("tool_choice", lambda node: node, Node("auto", ""))
+        forced = choice.entry("name").text() if isinstance(choice.value, dict) else None
+        if forced is None:
+            choice.choice("none", "auto", "required")
+        form = request.given("text", lambda node: node.given("format", _structured))
+        conversation = Conversation(
+            wire=self.NAME,
+            model=request.entry("model").text(),
+            system="\n".join(filter(None, (instructions, system))),
+            turns=turns,
+            offered=() if choice.value == "none" else tuple(tools),
+            structured=form,
+            forced_tool=forced,
+            prefill="",
+            parallel=request.given("parallel_tool_calls", Node.flag, default=True),
+            max_tokens=request.given("max_output_tokens", partial(Node.integer, minimum=16)),
+            stop=(),
+            stream=request.given("stream", Node.flag, default=False),
+            stream_usage=True,
+            fingerprint=fingerprint,
+            prompt_tokens=prompt_tokens,
+        )
+        self._body = body
+        if request.given("store", Node.flag, default=True):
+            self._remember(_id(conversation), [*earlier, *items])
+        return conversation
+
+    def _item(self, item: Node) -> Any:
+        """An item of the input, or the one that it refers to."""
+        if item.given("type", Node.text) != "item_reference":
+            return item.value
+        item_id = item.entry("id").text()
+        if item_id not in self._items:
+            item.fail(f"Item with id '{item_id}' not found.")
+        return self._items[item_id]
+
+    def _remember(self, response_id: str, items: list[Any]) -> None:
+        self._said[response_id] = items
+        if len(self._said) > _MOST_REMEMBERED:
+            del self._said[next(iter(self._said))]
+
+    def write(
+        self, conversation: Conversation, reply: Reply, reported_model: str
+    ) -> tuple[bytes, ...]:
+        """The response, or the events of its stream."""
+        text = reply.text
+        if reply.structured is not None:
+            text = json.dumps(reply.structured, ensure_ascii=False)
+        if text is not None:
+            text, reply = shape(reply, conversation, text)
+        output = _output(conversation, reply, text)
+        cut = {"length": "max_output_tokens", "content_filter": "content_filter"}
+        reason = cut.get(reply.finish or "")
+        response = {
+            "id": _id(conversation),
+            "object": "response",
+            "created_at": CREATED,
+            "status": "completed" if reason is None else "incomplete",
+            "background": False,
+            "error": None,
+            "incomplete_details": None if reason is None else {"reason": reason},
+            "model": reported_model,
+            "output": output,
+            "service_tier": "default",
+            **{key: self._body.get(key, default) for key, default in _ECHOED.items()},
+        }
+        if reply.reports_usage:
+            usage = usage_of(conversation, reply, text or "")
+            response["usage"] = {
+                "input_tokens": usage.input_tokens,
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": usage.output_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": usage.input_tokens + usage.output_tokens,
+            }
+        if response["id"] in self._said:
+            self._said[response["id"]] += output
+            self._items |= {item["id"]: item for item in output}
+        if conversation.stream:
+            events = enumerate(_events(response))
+            return tuple(_event({**event, "sequence_number": n}) for n, event in events)
+        return (json.dumps(response).encode("ascii"),)
+
+
+def _id(conversation: Conversation) -> str:
+    return f"resp_{conversation.fingerprint}"
+
+
+def _tool_name(tool: Node) -> str:
+    kind: str = tool.entry("type").text()
+    return tool.entry("name").text() if kind in ("function", "custom") else kind
+
+
+def _structured(node: Node) -> str | None:
+    kind = node.entry("type").choice("text", "json_object", "json_schema")
+    return node.entry("name").text() if kind == "json_schema" else None
+
+
+def _turns(items: Node) -> tuple[str, tuple[Turn, ...]]:
+    """The system text and the turns; each tool call has its result somewhere after it."""
+    system, turns = list[str](), TurnsBuilder()
+    waiting = dict[str, tuple[str, Any]]()
+    for item in items.items():
+        kind = item.given("type", Node.text, "message")
+        if kind in ("function_call", "custom_tool_call"):
+            given = item.entry("arguments" if kind == "function_call" else "input").text()
+            call_id, name = item.entry("call_id").text(), item.entry("name").text()
+            waiting[call_id] = name, parse_or_text(given)
+            turns.add_assistant()
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            call_id = item.entry("call_id").text()
+            if call_id not in waiting:
+                item.fail(f"No tool call found for function call output with call_id {call_id}.")
+            turns.add_call(*waiting.pop(call_id), _text(item.entry("output")))
+        elif kind == "message":
+            role = item.entry("role").choice("user", "assistant", "system", "developer")
+            text = _text(item.entry("content"))
+            if role == "user":
+                turns.add_user(text)
+            elif role == "assistant":
+                turns.add_assistant()
+            else:
+                system.append(text)
+    if waiting:
+        items.fail(f"No tool output found for function call {next(iter(waiting))}.")
+    return "\n".join(system), turns.build()
+
+
+def _text(content: Node) -> str:
+    if isinstance(content.value, str):
+        return content.value
+    parts = [part for part in content.items() if part.entry("type").value in _TEXTS]
+    return "\n".join(
+        part.entry("refusal" if part.value["type"] == "refusal" else "text").text()
+        for part in parts
+    )
+
+
+def _output(conversation: Conversation, reply: Reply, text: str | None) -> list[dict[str, Any]]:
+    output = list[dict[str, Any]]()
+    if text is not None:
+        part = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+        output.append(
+            {
+                "id": f"msg_{conversation.fingerprint}",
+                "type": "message",
+                "status": "completed",
+                "role": "assistant",
+                "content": [part],
+            }
+        )
+    for position, call in enumerate(reply.calls):
+        number = f"{conversation.fingerprint[:20]}{position:04}"
+        output.append(
+            {
+                "id": f"fc_{number}",
+                "type": "function_call",
+                "status": "completed",
+                "call_id": f"call_{number}",
+                "name": call.name,
+                "arguments": call.arguments_text,
+            }
+        )
+    return output
+
+
+def _events(response: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A stream: the response without its output, its items piece by piece, all of it."""
+    opening = {**response, "status": "in_progress", "output": []}
+    opening |= {"incomplete_details": None, "usage": None}
+    yield {"type": "response.created", "response": opening}
+    yield {"type": "response.in_progress", "response": opening}
+    for index, item in enumerate(response["output"]):
+        place = {"output_index": index}
+        is_call = item["type"] == "function_call"
+        empty: dict[str, Any] = {"arguments": ""} if is_call else {"content": []}
+        begun = {**item, "status": "in_progress", **empty}
+        yield {"type": "response.output_item.added", **place, "item": begun}
+        yield from _call_events(item, place) if is_call else _text_events(item, place)
+        yield {"type": "response.output_item.done", **place, "item": item}
+    yield {"type": f"response.{response['status']}", "response": response}
+
+
+def _call_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    place = {**place, "item_id": item["id"]}
+    arguments = item["arguments"]
+    middle = len(arguments) // 2
+    kind = "response.function_call_arguments"
+    for delta in (arguments[:middle], arguments[middle:]):
+        yield {"type": f"{kind}.delta", **place, "delta": delta}
+    yield {"type": f"{kind}.done", **place, "name": item["name"], "arguments": arguments}
+
+
+def _text_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    place = {**place, "item_id": item["id"], "content_index": 0}
+    part = item["content"][0]
+    yield {"type": "response.content_part.added", **place, "part": {**part, "text": ""}}
+    for word in words_of(part["text"]):
+        yield {"type": "response.output_text.delta", **place, "delta": word, "logprobs": []}
+    yield {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []}
+    yield {"type": "response.content_part.done", **place, "part": part}
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode("ascii")

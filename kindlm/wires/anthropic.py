@@ -1,0 +1,159 @@
+"""Anthropic's Messages: the content of an answer is a list of blocks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.wires.answer import (
+    UnreadableReply,
+    WireAnswer,
+    error_message,
+    objects,
+    text_or_none,
+    token_count,
+)
+from kindlm.wires.request import content_text, role_of
+
+_FINISH_REASONS = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "max_tokens": FinishReason.MAX_TOKENS,
+    "model_context_window_exceeded": FinishReason.MAX_TOKENS,
+    "refusal": FinishReason.CONTENT_FILTER,
+}
+_HOSTED = frozenset({"server_tool_use", "mcp_tool_use"})
+"""Calls that the provider runs; their results are blocks of the same answer."""
+
+_SAID = frozenset({"text", "image", "document"})
+
+
+def answer_of(body: Mapping[str, Any]) -> WireAnswer:
+    """Read a message; raise `UnreadableReply` if it is none.
+
+    Blocks of types that are not known here, such as thinking, are left out.
+    """
+    content = body.get("content")
+    if not isinstance(content, list):
+        raise UnreadableReply(error_message(body) or "it has no `content`")
+    texts, calls, hosted = list[str](), list[ToolCall](), dict[str, Any]()
+    for block in content:
+        if not isinstance(block, dict):
+            raise UnreadableReply("its `content` holds something that is not a block")
+        kind = block.get("type")
+        if kind == "text":
+            texts.append(text_or_none(block.get("text")) or "")
+        elif kind == "tool_use" or kind in _HOSTED:
+            calls.append(_tool_call(block))
+            if kind != "tool_use":
+                hosted.setdefault(calls[-1].id, None)
+        elif isinstance(block.get("tool_use_id"), str):
+            hosted[block["tool_use_id"]] = _result(block)
+    return WireAnswer(
+        text="".join(texts),
+        tool_calls=tuple(calls),
+        usage=_usage(body.get("usage")),
+        finish_reason=_finish_reason(body.get("stop_reason")),
+        model=text_or_none(body.get("model")),
+        id=text_or_none(body.get("id")),
+        hosted=hosted,
+    )
+
+
+def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
+    """Put the events of a stream together; tell whether it came to its end.
+
+    Raises:
+        UnreadableReply: it says that the provider failed.
+    """
+    body, counts = dict[str, Any](), dict[str, Any]()
+    blocks, written = dict[Any, dict[str, Any]](), dict[Any, str]()
+    is_whole = False
+    for event in events:
+        kind, index, delta = event.get("type"), event.get("index"), event.get("delta")
+        index = index if isinstance(index, int) else 0
+        if kind == "error":
+            raise UnreadableReply(error_message(event) or "the stream ended with an error")
+        if kind == "message_start" and isinstance(event.get("message"), dict):
+            body = dict(event["message"])
+        elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
+            blocks[index] = dict(event["content_block"])
+        elif kind == "content_block_delta" and index in blocks and isinstance(delta, dict):
+            if isinstance(delta.get("text"), str):
+                blocks[index]["text"] = str(blocks[index].get("text", "")) + delta["text"]
+            if isinstance(delta.get("partial_json"), str):
+                written[index] = written.get(index, "") + delta["partial_json"]
+        elif kind == "message_delta":
+            body |= delta if isinstance(delta, dict) else {}
+            for usage in (body.pop("usage", None), event.get("usage")):
+                counts |= usage if isinstance(usage, dict) else {}
+            body["usage"] = counts
+        elif kind == "message_stop":
+            is_whole = True
+    for index, text in written.items():
+        blocks[index]["input"] = text or blocks[index].get("input")
+    return (body | {"content": list(blocks.values())} if body else {}), is_whole
+
+
+def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
+    """Return the messages of a request; the results in a user's message come before its text."""
+    system = content_text(body.get("system"))
+    if system:
+        yield Message(Role.SYSTEM, system)
+    for message in objects(body.get("messages")):
+        role, content = role_of(message.get("role")), message.get("content")
+        blocks = objects(content)
+        for block in blocks:
+            if isinstance(block.get("tool_use_id"), str):
+                result = _result(block)
+                text = result if isinstance(result, str) else json.dumps(result)
+                yield Message(Role.TOOL, text, (), block["tool_use_id"])
+        calls = tuple(_tool_call(block) for block in blocks if _is_readable_call(block))
+        said = [block for block in blocks if block.get("type") in _SAID]
+        text = content if isinstance(content, str) else content_text(said)
+        if text or calls:
+            yield Message(role, text, calls)
+
+
+def _is_readable_call(block: Mapping[str, Any]) -> bool:
+    is_named = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
+    return is_named and (block.get("type") == "tool_use" or block.get("type") in _HOSTED)
+
+
+def _tool_call(block: Mapping[str, Any]) -> ToolCall:
+    call_id, name = block.get("id"), block.get("name")
+    if not isinstance(call_id, str) or not isinstance(name, str):
+        raise UnreadableReply("a tool call in it has no id or no name")
+    return ToolCall.told(call_id, name, block.get("input"))
+
+
+def _result(block: Mapping[str, Any]) -> Any:
+    """Return the result of a call: a text where it is made of texts, else as it stands there."""
+    content = block.get("content")
+    parts = objects(content)
+    if parts and all(part.get("type") in _SAID for part in parts):
+        content = content_text(parts)
+    return {"error": content} if block.get("is_error") is True else content
+
+
+def _usage(value: Any) -> Usage:
+    """Read the usage.
+
+    `input_tokens` leaves out what was written to or read from the prompt cache. It is added here:
+    it was sent, and it is part of what other providers call input.
+    """
+    if not isinstance(value, dict):
+        return Usage()
+    fresh = token_count(value.get("input_tokens"))
+    cached = sum(
+        token_count(value.get(name)) or 0
+        for name in ("cache_creation_input_tokens", "cache_read_input_tokens")
+    )
+    return Usage(None if fresh is None else fresh + cached, token_count(value.get("output_tokens")))
+
+
+def _finish_reason(value: Any) -> FinishReason | None:
+    return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None

@@ -1,0 +1,173 @@
+"""OpenAI's Chat Completions, and all that speak its format.
+
+Many servers speak it, not always to the letter: reading is lenient where a deviation has one
+meaning only (content as a list of parts, arguments as an object), strict elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.wires.answer import (
+    UnreadableReply,
+    WireAnswer,
+    error_message,
+    objects,
+    part_texts,
+    text_or_none,
+    token_count,
+)
+from kindlm.wires.request import content_text, role_of
+from kindlm.wires.sse import DONE
+
+_FINISH_REASONS = {
+    "stop": FinishReason.STOP,
+    "tool_calls": FinishReason.TOOL_CALLS,
+    "function_call": FinishReason.TOOL_CALLS,
+    "length": FinishReason.MAX_TOKENS,
+    "content_filter": FinishReason.CONTENT_FILTER,
+}
+
+
+def answer_of(body: Mapping[str, Any]) -> WireAnswer:
+    """Read a chat completion; raise `UnreadableReply` if it is none."""
+    choices = body.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise UnreadableReply(error_message(body) or "it has no `choices`")
+    message = choices[0].get("message")
+    if not isinstance(message, dict):
+        raise UnreadableReply(error_message(choices[0]) or "its first choice has no `message`")
+    return WireAnswer(
+        text=_text(message),
+        tool_calls=function_calls(message),
+        usage=_usage(body.get("usage")),
+        finish_reason=_ending(choices[0].get("finish_reason"), message),
+        model=text_or_none(body.get("model")),
+        id=text_or_none(body.get("id")),
+    )
+
+
+def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
+    """Put the chunks of a stream together; tell whether it came to its end.
+
+    Raises:
+        UnreadableReply: it says that the provider failed.
+    """
+    body: dict[str, Any] = {}
+    message: dict[str, Any] = {"content": "", "refusal": ""}
+    calls, current = list[dict[str, Any]](), dict[Any, dict[str, Any]]()
+    reason, is_done = None, False
+    for chunk in events:
+        if chunk.get("type") == DONE:
+            is_done = True
+            break
+        if chunk.get("error"):
+            raise UnreadableReply(error_message(chunk) or "the stream ended with an error")
+        body |= {key: chunk[key] for key in ("id", "model", "usage") if chunk.get(key)}
+        # Of several choices, the first one is the answer.
+        for choice in objects(chunk.get("choices")):
+            if choice.get("index", 0) != 0:
+                continue
+            reason = choice.get("finish_reason") or reason
+            delta = choice.get("delta")
+            if not isinstance(delta, dict):
+                continue
+            for key in ("content", "refusal"):
+                if isinstance(delta.get(key), str):
+                    message[key] += delta[key]
+            if isinstance(delta.get("function_call"), dict):
+                _add_piece(calls, current, {"index": "old", "function": delta["function_call"]})
+            for piece in objects(delta.get("tool_calls")):
+                _add_piece(calls, current, piece)
+    choice = {"message": message | {"tool_calls": calls}, "finish_reason": reason}
+    return body | {"choices": [choice]}, is_done or reason is not None
+
+
+def _add_piece(
+    calls: list[dict[str, Any]], current: dict[Any, dict[str, Any]], piece: Mapping[str, Any]
+) -> None:
+    """Take a piece of a call: pieces with one index are one call, unless their ids differ."""
+    index, function = piece.get("index", 0), piece.get("function")
+    index = index if isinstance(index, int | str) else 0
+    call, call_id = current.get(index), piece.get("id")
+    if call is None or (call_id and call["id"] and call_id != call["id"]):
+        call = current[index] = {"id": call_id, "function": {"name": "", "arguments": ""}}
+        calls.append(call)
+    call["id"] = call["id"] or call_id
+    for key in ("name", "arguments"):
+        written = function.get(key) if isinstance(function, dict) else None
+        if isinstance(written, str):
+            call["function"][key] += written
+        elif isinstance(written, dict):
+            call["function"][key] = written
+
+
+def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
+    """Return the messages of a request."""
+    for message in objects(body.get("messages")):
+        role, text = role_of(message.get("role")), content_text(message.get("content"))
+        if role is Role.TOOL:
+            # Before there were ids, a result went by the name of its function.
+            named = text_or_none(message.get("tool_call_id")) or "call_0"
+            yield Message(role, text, (), named, text_or_none(message.get("name")))
+        else:
+            try:
+                calls = function_calls(message)
+            except UnreadableReply:
+                calls = ()
+            yield Message(role, text, calls)
+
+
+def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """Return the calls of a message as OpenAI and Ollama write them, also in OpenAI's older form.
+
+    Older servers send no ids; their calls are numbered.
+
+    Raises:
+        UnreadableReply: what stands there is not a list of calls. It may be a forbidden call.
+    """
+    listed = message.get("tool_calls")
+    if listed is not None and not isinstance(listed, list):
+        raise UnreadableReply("its `tool_calls` is not a list")
+    if not listed and message.get("function_call") is not None:
+        listed = [{"function": message["function_call"]}]
+    calls = []
+    for index, call in enumerate(listed or ()):
+        function = call.get("function") if isinstance(call, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(name, str):
+            raise UnreadableReply(f"its tool call {index} has no function name")
+        call_id = call.get("id")
+        known = isinstance(call_id, str) and call_id
+        calls.append(
+            ToolCall.told(call_id if known else f"call_{index}", name, function.get("arguments"))
+        )
+    return tuple(calls)
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "".join(part_texts(content))
+    refusal = message.get("refusal")
+    return text or (refusal if isinstance(refusal, str) else "")
+
+
+def _usage(value: Any) -> Usage:
+    if not isinstance(value, dict):
+        return Usage()
+    return Usage(
+        token_count(value.get("prompt_tokens")), token_count(value.get("completion_tokens"))
+    )
+
+
+def _ending(value: Any, message: Mapping[str, Any]) -> FinishReason | None:
+    """Return why an answer ended; a refusal ends as regularly as an answer does."""
+    if (
+        isinstance(message.get("refusal"), str)
+        and message["refusal"]
+        and not message.get("content")
+    ):
+        return FinishReason.CONTENT_FILTER
+    return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None

@@ -1,0 +1,90 @@
+"""What a request to a model says, in any of the wire formats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from kindlm.strict_json import read_json
+from kindlm.transcript import Message, Role
+from kindlm.wires.answer import Wire, objects
+
+_ROLES = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "assistant": Role.ASSISTANT,
+    "tool": Role.TOOL,
+    "function": Role.TOOL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """What a request says.
+
+    Attributes:
+        model: the model that is asked.
+        messages: what was said before, the system text first. In the text of a message, parts that
+            are no text stand as `[image]` and the like.
+        tool_results: the results of tool calls, by the ids of the calls: JSON values, or texts that
+            are no JSON. Of a tool that failed, an object with `error`.
+        tools: the names of the tools on offer.
+        stream: whether a stream is asked for.
+        continues: the id of the answer that this continues, where the provider remembers it.
+    """
+
+    model: str = ""
+    messages: tuple[Message, ...] = ()
+    tool_results: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+    stream: bool = False
+    continues: str | None = None
+
+
+def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
+    """Read the body of a request. What is not known in it is left out; nothing raises."""
+    messages = tuple(import_module(f"kindlm.wires.{wire}").messages_of(body))
+    model, continues = body.get("model"), body.get("previous_response_id")
+    return WireRequest(
+        model=model if isinstance(model, str) else "",
+        messages=messages,
+        tool_results={
+            message.tool_call_id: read_json(message.text)
+            for message in messages
+            if message.tool_call_id is not None
+        },
+        tools=tuple(_tool_names(body.get("tools"))),
+        stream=body.get("stream") is True,
+        continues=continues if isinstance(continues, str) else None,
+    )
+
+
+def role_of(value: Any) -> Role:
+    """Return whose message it is; what is not known is the user's."""
+    return _ROLES.get(value, Role.USER) if isinstance(value, str) else Role.USER
+
+
+def content_text(content: Any) -> str:
+    """Return the text of a message's content: a string, or parts of which some are texts."""
+    if isinstance(content, str):
+        return content
+    return "".join(_shown(part) for part in content) if isinstance(content, list) else ""
+
+
+def _shown(part: Any) -> str:
+    if not isinstance(part, dict):
+        return part if isinstance(part, str) else ""
+    text = part.get("text", part.get("refusal"))
+    return text if isinstance(text, str) else f"[{part.get('type')}]"
+
+
+def _tool_names(tools: Any) -> Iterator[str]:
+    for tool in objects(tools):
+        function = tool.get("function")
+        holder = function if isinstance(function, dict) else tool
+        # A tool of the provider has a type alone.
+        name = holder.get("name", holder.get("type"))
+        if isinstance(name, str):
+            yield name

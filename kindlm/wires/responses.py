@@ -1,0 +1,195 @@
+"""OpenAI's Responses: an answer is a list of items, of which some are messages and some calls.
+
+A call whose item has a `call_id` is for whoever asked, unless the answer itself holds its output.
+All others the provider ran: web searches, MCP servers, code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.wires.answer import (
+    UnreadableReply,
+    WireAnswer,
+    error_message,
+    objects,
+    part_texts,
+    text_or_none,
+    token_count,
+)
+from kindlm.wires.request import content_text, role_of
+from kindlm.wires.sse import DONE
+
+_INCOMPLETE = {
+    "max_output_tokens": FinishReason.MAX_TOKENS,
+    "content_filter": FinishReason.CONTENT_FILTER,
+}
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_NAMELESS = frozenset({"function_call", "custom_tool_call", "mcp_call"})
+"""Items of calls whose type is not the name of the tool."""
+
+_RESULTS = ("output", "outputs", "results", "result")
+_NOT_ARGUMENTS = frozenset({"id", "call_id", "type", "status", "name", "error", *_RESULTS})
+
+
+def answer_of(body: Mapping[str, Any]) -> WireAnswer:
+    """Read a response; raise `UnreadableReply` if it is none, or if it failed."""
+    output, status = body.get("output"), body.get("status")
+    if status in ("failed", "cancelled") or not isinstance(output, list):
+        otherwise = f"its `status` is `{status}`" if output else "it has no `output`"
+        raise UnreadableReply(error_message({"error": body.get("error")}) or otherwise)
+    items = objects(output)
+    if len(items) < len(output):
+        raise UnreadableReply("its `output` holds something that is not an item")
+    parts = [part for item in items if item.get("type") == "message" for part in _parts(item)]
+    text = "".join(part_texts([part for part in parts if part.get("type") != "refusal"]))
+    calls, hosted = list[ToolCall](), dict[str, Any]()
+    for item in items:
+        call = _call(item)
+        if call is not None:
+            calls.append(call)
+            if not isinstance(item.get("call_id"), str):
+                hosted[call.id] = _result(item)
+        elif _is_output(item):
+            hosted[item["call_id"]] = _result(item)
+    is_own = any(call.id not in hosted for call in calls)
+    return WireAnswer(
+        text=text or "".join(part_texts(parts)),
+        tool_calls=tuple(calls),
+        usage=_usage(body.get("usage")),
+        finish_reason=_ending(body, refused=bool(parts) and not text, calls=is_own),
+        model=text_or_none(body.get("model")),
+        id=text_or_none(body.get("id")),
+        hosted=hosted,
+        # One that goes on in the background is asked for again.
+        complete=status in ("completed", "incomplete", None),
+    )
+
+
+def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
+    """Return the response that the last event of a stream holds; tell whether it came to its end.
+
+    Of a stream without its end, that is what the items say which came whole.
+
+    Raises:
+        UnreadableReply: it says that the provider failed.
+    """
+    body: Mapping[str, Any] = {}
+    items = list[Mapping[str, Any]]()
+    for event in events:
+        kind = event.get("type")
+        if kind == DONE:
+            break
+        if kind == "error" or event.get("error"):
+            raise UnreadableReply(error_message(event) or "the stream ended with an error")
+        item, response = event.get("item"), event.get("response")
+        if kind == "response.output_item.done" and isinstance(item, dict):
+            items.append(item)
+        if isinstance(response, dict):
+            body = response
+        if kind in _ENDS:
+            # Some servers leave the items out at the end.
+            return {**body, "output": body.get("output") or items}, True
+    return {**body, "output": items, "status": None}, False
+
+
+def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
+    """Return the messages of a request: what it refers to by an id is not among them."""
+    if isinstance(body.get("instructions"), str):
+        yield Message(Role.SYSTEM, body["instructions"])
+    said = body.get("input")
+    if isinstance(said, str):
+        yield Message(Role.USER, said)
+    else:
+        yield from _joined(filter(None, map(_message, objects(said))))
+
+
+def _joined(messages: Iterable[Message]) -> Iterator[Message]:
+    """Return messages; calls belong to the message of the assistant right before them."""
+    last: Message | None = None
+    for message in messages:
+        if last is not None and last.role is Role.ASSISTANT and message.tool_calls:
+            last = replace(last, tool_calls=(*last.tool_calls, *message.tool_calls))
+            continue
+        if last is not None:
+            yield last
+        last = message
+    if last is not None:
+        yield last
+
+
+def _message(item: Mapping[str, Any]) -> Message | None:
+    if _is_output(item):
+        output = item.get("output")
+        text = output if isinstance(output, str) else content_text(output)
+        return Message(Role.TOOL, text, (), item["call_id"])
+    try:
+        call = _call(item)
+    except UnreadableReply:
+        return None
+    if call is not None:
+        return Message(Role.ASSISTANT, "", (call,))
+    if "role" in item:
+        return Message(role_of(item["role"]), content_text(item.get("content")))
+    return None
+
+
+def _call(item: Mapping[str, Any]) -> ToolCall | None:
+    """Return the call that an item is, if it is one.
+
+    Raises:
+        UnreadableReply: it has no id, or no name.
+    """
+    kind = item.get("type")
+    if not isinstance(kind, str) or not kind.endswith("_call"):
+        return None
+    call_id = item.get("call_id") or item.get("id")
+    name = item.get("name") if kind in _NAMELESS else kind.removesuffix("_call")
+    if not isinstance(call_id, str) or not isinstance(name, str):
+        raise UnreadableReply("a tool call in it has no id or no name")
+    return ToolCall.told(call_id, name, _arguments(item))
+
+
+def _arguments(item: Mapping[str, Any]) -> Any:
+    """Return what a tool is called with: JSON text, an object, or all that an item has besides."""
+    if item["type"] == "custom_tool_call":
+        return {"input": item.get("input")}
+    for key in ("arguments", "action", "operation"):
+        if item.get(key) is not None:
+            return item[key]
+    return {key: value for key, value in item.items() if key not in _NOT_ARGUMENTS}
+
+
+def _result(item: Mapping[str, Any]) -> Any:
+    if item.get("error"):
+        return {"error": item["error"]}
+    return next((item[key] for key in _RESULTS if item.get(key) is not None), None)
+
+
+def _is_output(item: Mapping[str, Any]) -> bool:
+    return str(item.get("type")).endswith("_output") and isinstance(item.get("call_id"), str)
+
+
+def _parts(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return objects(item.get("content"))
+
+
+def _usage(value: Any) -> Usage:
+    if not isinstance(value, dict):
+        return Usage()
+    return Usage(token_count(value.get("input_tokens")), token_count(value.get("output_tokens")))
+
+
+def _ending(body: Mapping[str, Any], *, refused: bool, calls: bool) -> FinishReason | None:
+    if body.get("status") == "incomplete":
+        details = body.get("incomplete_details")
+        reason = details.get("reason") if isinstance(details, dict) else None
+        return _INCOMPLETE.get(reason, FinishReason.OTHER) if reason else FinishReason.OTHER
+    if body.get("status") != "completed":
+        return None
+    if refused:
+        return FinishReason.CONTENT_FILTER
+    return FinishReason.TOOL_CALLS if calls else FinishReason.STOP

@@ -1,0 +1,483 @@
+"""What answers and requests of each wire format say, with bodies as their providers document them.
+
+A stream says what the same answer says as JSON, and one that is cut anywhere never passes for it.
+"""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.wires.answer import Wire, WireAnswer, read_answer
+from kindlm.wires.request import read_request
+
+CALL = ToolCall("c1", "refund", {"order": 7})
+RAW = ToolCall("c2", "notify", {}, malformed='{"to": ')
+
+
+def chat(message: dict[str, Any], reason: str = "stop") -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "model": "gpt-x",
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17},
+    }
+
+
+def response(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "model": "gpt-x",
+        "status": "completed",
+        "error": None,
+        "output": list(items),
+        "usage": {"input_tokens": 12, "output_tokens": 5, "total_tokens": 17},
+        **more,
+    }
+
+
+def message(*blocks: dict[str, Any], reason: str = "end_turn") -> dict[str, Any]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": list(blocks),
+        "stop_reason": reason,
+        "usage": {"input_tokens": 10, "cache_read_input_tokens": 2, "output_tokens": 5},
+    }
+
+
+def said(text: str) -> dict[str, Any]:
+    part = {"type": "output_text", "text": text, "annotations": []}
+    return {"type": "message", "id": "msg_1", "role": "assistant", "content": [part]}
+
+
+def function(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+CHAT = chat(
+    {
+        "content": "One moment.",
+        "tool_calls": [
+            function("c1", "refund", '{"order": 7}'),
+            function("c2", "notify", '{"to": '),
+        ],
+    },
+    "tool_calls",
+)
+RESPONSES = response(
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    said("One moment."),
+    {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "c1",
+        "name": "refund",
+        "arguments": '{"order": 7}',
+    },
+    {
+        "type": "function_call",
+        "id": "fc_2",
+        "call_id": "c2",
+        "name": "notify",
+        "arguments": '{"to": ',
+    },
+)
+ANTHROPIC = message(
+    {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+    {"type": "text", "text": "One moment."},
+    {"type": "tool_use", "id": "c1", "name": "refund", "input": {"order": 7}},
+    {"type": "tool_use", "id": "c2", "name": "notify", "input": '{"to": '},
+    reason="tool_use",
+)
+BODIES: dict[Wire, dict[str, Any]] = {
+    "chat": CHAT,
+    "responses": RESPONSES,
+    "anthropic": ANTHROPIC,
+}
+
+
+def sse(*events: dict[str, Any] | str) -> str:
+    return "".join(
+        f"data: {event}\n\n"
+        if isinstance(event, str)
+        else f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+        if "type" in event
+        else f"data: {json.dumps(event)}\n\n"
+        for event in events
+    )
+
+
+def delta(said: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": said, "finish_reason": reason}
+    return {"id": "chatcmpl-1", "model": "gpt-x", "choices": [choice]}
+
+
+def piece(index: int, arguments: str, **more: Any) -> dict[str, Any]:
+    function = {"arguments": arguments} | ({"name": more.pop("name")} if "name" in more else {})
+    return delta({"tool_calls": [{"index": index, "function": function, **more}]})
+
+
+def block(index: int, opening: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": opening},
+        *({"type": "content_block_delta", "index": index, "delta": part} for part in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def written(*pieces: str) -> list[dict[str, Any]]:
+    return [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+
+
+STREAMS: dict[Wire, str] = {
+    "chat": sse(
+        delta({"role": "assistant", "content": ""}),
+        delta({"content": "One "}),
+        delta({"content": "moment."}),
+        piece(0, "", id="c1", name="refund"),
+        piece(1, '{"to"', id="c2", name="notify"),
+        piece(0, '{"order"'),
+        piece(0, ": 7}"),
+        piece(1, ": "),
+        delta({}, "tool_calls"),
+        {"id": "chatcmpl-1", "choices": [], "usage": CHAT["usage"]},
+        "[DONE]",
+    ),
+    "responses": sse(
+        {
+            "type": "response.created",
+            "response": RESPONSES | {"status": "in_progress", "output": []},
+        },
+        {"type": "response.output_text.delta", "item_id": "msg_1", "delta": "One "},
+        {"type": "response.output_item.done", "output_index": 1, "item": said("One moment.")},
+        {"type": "response.completed", "response": RESPONSES},
+    ),
+    "anthropic": sse(
+        {"type": "message_start", "message": message() | {"stop_reason": None}},
+        {"type": "ping"},
+        *block(
+            0, {"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": "Hm"}
+        ),
+        *block(
+            1,
+            {"type": "text", "text": ""},
+            {"type": "text_delta", "text": "One "},
+            {"type": "text_delta", "text": "moment."},
+        ),
+        *block(
+            2,
+            {"type": "tool_use", "id": "c1", "name": "refund", "input": {}},
+            *written("", '{"order"', ": 7}"),
+        ),
+        *block(
+            3, {"type": "tool_use", "id": "c2", "name": "notify", "input": {}}, *written('{"to": ')
+        ),
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "tool_use"},
+            "usage": {"output_tokens": 5},
+        },
+        {"type": "message_stop"},
+    ),
+}
+
+
+@pytest.mark.parametrize("wire", BODIES)
+def test_an_answer_has_text_calls_usage_and_why_it_ended(wire: Wire) -> None:
+    answer = read_answer(wire, "application/json", json.dumps(BODIES[wire]))
+
+    assert answer == WireAnswer(
+        text="One moment.",
+        tool_calls=(CALL, RAW),
+        usage=Usage(12, 5),
+        finish_reason=FinishReason.TOOL_CALLS,
+        model=BODIES[wire]["model"],
+        id=BODIES[wire]["id"],
+    )
+
+
+@pytest.mark.parametrize("wire", STREAMS)
+@pytest.mark.parametrize("content_type", ["text/event-stream; charset=utf-8", ""])
+def test_a_stream_says_what_the_same_answer_says_without(wire: Wire, content_type: str) -> None:
+    assert read_answer(wire, content_type, STREAMS[wire]) == read_answer(
+        wire, "", json.dumps(BODIES[wire])
+    )
+
+
+@pytest.mark.parametrize("wire", STREAMS)
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_what_is_cut_anywhere_is_no_whole_answer(wire: Wire, data: st.DataObject) -> None:
+    stream, body = STREAMS[wire], json.dumps(BODIES[wire])
+    whole = read_answer(wire, "", stream)
+
+    cut = read_answer(wire, "text/event-stream", stream[: data.draw(st.integers(0, len(stream)))])
+    assert not read_answer(wire, "", body[: data.draw(st.integers(0, len(body) - 1))]).complete
+    if cut.complete:
+        assert (cut.text, cut.tool_calls) == (whole.text, whole.tool_calls)
+
+
+_KEYS = [
+    "choices",
+    "message",
+    "delta",
+    "content",
+    "output",
+    "input",
+    "type",
+    "item",
+    "tool_calls",
+    "function",
+    "name",
+    "id",
+    "call_id",
+    "index",
+    "response",
+    "usage",
+    "messages",
+    "role",
+    "arguments",
+    "text",
+    "tools",
+    "tool_use_id",
+    "system",
+]
+
+
+@pytest.mark.parametrize("wire", STREAMS)
+@settings(max_examples=200, deadline=None)
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(_KEYS),
+                inner | st.sampled_from(["tool_use", "function_call", "message", "message_start"]),
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_no_body_crashes_a_reader(wire: Wire, value: Any) -> None:
+    read_answer(wire, "", json.dumps(value))
+    read_answer(wire, "", sse(json.dumps(value), json.dumps(value), "[DONE]"))
+    if isinstance(value, dict):
+        read_request(wire, value)
+
+
+@pytest.mark.parametrize(
+    ("wire", "body", "call", "result"),
+    [
+        (
+            "responses",
+            response(
+                {
+                    "type": "mcp_call",
+                    "id": "mcp_1",
+                    "name": "roll",
+                    "server_label": "dice",
+                    "arguments": '{"sides": 6}',
+                    "output": "4",
+                },
+                said("4"),
+            ),
+            ToolCall("mcp_1", "roll", {"sides": 6}),
+            "4",
+        ),
+        (
+            "responses",
+            response(
+                {
+                    "type": "web_search_call",
+                    "id": "ws_1",
+                    "status": "completed",
+                    "action": {"type": "search", "query": "x"},
+                }
+            ),
+            ToolCall("ws_1", "web_search", {"type": "search", "query": "x"}),
+            None,
+        ),
+        (
+            "anthropic",
+            message(
+                {"type": "mcp_tool_use", "id": "m1", "name": "roll", "input": {"sides": 6}},
+                {
+                    "type": "mcp_tool_result",
+                    "tool_use_id": "m1",
+                    "is_error": False,
+                    "content": [{"type": "text", "text": "4"}],
+                },
+            ),
+            ToolCall("m1", "roll", {"sides": 6}),
+            "4",
+        ),
+    ],
+)
+def test_calls_that_the_provider_runs_have_their_results(
+    wire: Wire, body: dict[str, Any], call: ToolCall, result: Any
+) -> None:
+    answer = read_answer(wire, "", json.dumps(body))
+
+    assert answer.tool_calls == (call,)
+    assert answer.own_calls == ()
+    assert answer.hosted == {call.id: result}
+    assert answer.finish_reason is FinishReason.STOP
+
+
+@pytest.mark.parametrize(
+    ("wire", "body", "error"),
+    [
+        ("chat", '{"error": {"message": "No such model"}}', "No such model"),
+        ("responses", '{"error": {"message": "No such model"}}', "No such model"),
+        ("anthropic", '{"type": "error", "error": {"message": "Overloaded"}}', "Overloaded"),
+        ("chat", sse(delta({"content": "Hel"}), {"error": {"message": "gone"}}), "gone"),
+        ("anthropic", sse({"type": "error", "error": {"message": "Overloaded"}}), "Overloaded"),
+        ("responses", sse({"type": "error", "message": "gone"}), "gone"),
+        (
+            "responses",
+            json.dumps(response(status="failed", error={"code": "x", "message": "broke"})),
+            "broke",
+        ),
+        ("chat", "<html>", "no JSON: a value is expected (line 1, column 1)"),
+        ("chat", "", "no JSON: a value is expected (line 1, column 1)"),
+        ("chat", '{"choices": 1}', "it has no `choices`"),
+    ],
+)
+def test_what_is_no_answer_says_why(wire: Wire, body: str, error: str) -> None:
+    answer = read_answer(wire, "", body)
+
+    assert (answer.error, answer.complete, answer.tool_calls) == (error, False, ())
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (
+            {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+            "max_tokens",
+        ),
+        ({"status": "incomplete", "incomplete_details": None}, "other"),
+        ({"output": [said("")["content"][0] | {"type": "refusal", "refusal": "No."}]}, "stop"),
+        (
+            {"output": [{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}]},
+            "content_filter",
+        ),
+    ],
+)
+def test_a_response_says_why_it_ended(more: dict[str, Any], reason: str) -> None:
+    assert (
+        read_answer("responses", "", json.dumps(response(said("x")) | more)).finish_reason == reason
+    )
+
+
+def test_a_response_in_the_background_is_not_complete() -> None:
+    assert not read_answer("responses", "", json.dumps(response(status="in_progress"))).complete
+
+
+def test_calls_without_an_index_are_told_apart_by_their_ids() -> None:
+    calls = [{"id": f"c{n}", "function": {"name": "x", "arguments": "{}"}} for n in (1, 2)]
+
+    answer = read_answer("chat", "", sse(delta({"tool_calls": calls}, "tool_calls")))
+
+    assert [call.id for call in answer.tool_calls] == ["c1", "c2"]
+
+
+SYSTEM = Message(Role.SYSTEM, "Be brief.")
+HELLO = Message(Role.USER, "Refund 7")
+REQUESTS: dict[Wire, dict[str, Any]] = {
+    "chat": {
+        "model": "m",
+        "stream": True,
+        "tools": [{"type": "function", "function": {"name": "refund"}}],
+        "messages": [
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "Refund 7"}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [function("c1", "refund", '{"order": 7}')],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": '{"done": true}'},
+        ],
+    },
+    "responses": {
+        "model": "m",
+        "stream": True,
+        "previous_response_id": "resp_0",
+        "instructions": "Be brief.",
+        "tools": [{"type": "function", "name": "refund"}],
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "Refund 7"}]},
+            {"type": "reasoning", "id": "rs_1"},
+            {
+                "type": "function_call",
+                "call_id": "c1",
+                "name": "refund",
+                "arguments": '{"order": 7}',
+            },
+            {"type": "function_call_output", "call_id": "c1", "output": '{"done": true}'},
+        ],
+    },
+    "anthropic": {
+        "model": "m",
+        "stream": True,
+        "system": [{"type": "text", "text": "Be brief."}],
+        "tools": [{"name": "refund", "input_schema": {}}],
+        "messages": [
+            {"role": "user", "content": "Refund 7"},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": "c1", "name": "refund", "input": {"order": 7}}
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "c1",
+                        "content": [{"type": "text", "text": '{"done": true}'}],
+                    }
+                ],
+            },
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("wire", REQUESTS)
+def test_a_request_has_messages_results_and_tools(wire: Wire) -> None:
+    request = read_request(wire, REQUESTS[wire])
+
+    assert request.messages == (
+        SYSTEM,
+        HELLO,
+        Message(Role.ASSISTANT, "", (CALL,)),
+        Message(Role.TOOL, '{"done": true}', (), "c1"),
+    )
+    assert request.tool_results == {"c1": {"done": True}}
+    assert (request.model, request.tools, request.stream) == ("m", ("refund",), True)
+    assert request.continues == REQUESTS[wire].get("previous_response_id")
+
+
+def test_a_failed_tool_of_anthropic_has_an_error() -> None:
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "gone", "is_error": True}
+
+    request = read_request("anthropic", {"messages": [{"role": "user", "content": [result]}]})
+
+    assert request.tool_results == {"c1": {"error": "gone"}}
