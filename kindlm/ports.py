@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
@@ -389,6 +389,10 @@ class CallDesk(Protocol):
 
     def waiting(self) -> AbstractContextManager[None]:
         """Let the time of the execution stand still while it waits for others."""
+        ...
+
+    def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
+        """Wait until a call of a provider may start, as `--max-rpm` says; it ends with this."""
         ...
 
 

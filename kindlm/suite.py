@@ -72,8 +72,9 @@ class AgentTarget:
     `{{env.NAME}}` until they are bound. `directory` is the folder of the file that names it.
     `timeout_ms` is the time for one answer, that of the suite by default. With `verbose`, what is
     sent to it and comes back is logged. `model` is the one it is known to run, whose price counts
-    where it names none itself. With `reports_tools`, it reports every tool call that it makes.
-    `instance` is the agent itself, or what makes it, where a test hands it over as an object.
+    where it names none itself. With `reports_tools`, it reports every tool call that it makes; with
+    `gateway`, it calls its models through kindlm. `instance` is the agent itself, or what makes it,
+    where a test hands it over as an object.
     """
 
     id: str
@@ -86,6 +87,7 @@ class AgentTarget:
     verbose: bool = False
     model: str | None = None
     reports_tools: bool = False
+    gateway: bool = False
     instance: Any = field(default=None, compare=False, repr=False)
 
     @property

@@ -145,10 +145,11 @@ class Program(Adapter):
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> LineAgent | OneShotAgent:
         """Return the agent for one conversation."""
+        gateway = environ.get("KINDLM_GATEWAY", "")
         settings = ProgramSettings(
             Who(target.id, _secrets(self.env)),
             tuple(self.words),
-            self.env,
+            {name: text.replace("{{gateway}}", gateway) for name, text in self.env.items()},
             self.cwd,
             self.sandbox,
             self.snapshot,

@@ -70,13 +70,13 @@ SELECT s.name AS suite, p.test, p.target, r.started_at, r.id AS run,
     "spend_by_model": {
         "title": "What was spent, on which model, for what?",
         "sql": f"""
-SELECT model, purpose, count(*) AS calls, sum(c.input_tokens) AS input_tokens,
+SELECT model, counts_as AS purpose, count(*) AS calls, sum(c.input_tokens) AS input_tokens,
        sum(c.output_tokens) AS output_tokens, round(sum(c.cost_usd), 6) AS cost_usd,
        sum(c.status = 'responded' AND c.cost_usd IS NULL) AS calls_of_unknown_price
   FROM executions e
- CROSS JOIN provider_calls c ON c.execution = e.id
+ CROSS JOIN counted_calls c ON c.execution = e.id
  WHERE e.run IN {_WANTED}
- GROUP BY model, purpose
+ GROUP BY model, counts_as
  ORDER BY cost_usd DESC
 """,  # noqa: S608 (constants of this module)
     },
@@ -106,6 +106,8 @@ VIEW_DESCRIPTIONS = {
     "tool_call_log": "Tool calls of the last attempt of each execution: arguments and answers.",
     "assertion_log": "Assertions of the last attempt of each execution, with what was expected.",
     "provider_call_log": "All calls of models, retries and judges included, as they came back.",
+    "counted_calls": "Calls whose tokens and costs count, each once: of those that an agent made,"
+    " only those that are in no answer of it.",
     "tests": "Tests (case × target) of a run over their repeats.",
     "spend": "Calls, tokens and cost of each suite of a run, judges apart.",
     "review_log": "What people said of executions: of each person the last word, with its note.",
@@ -151,7 +153,7 @@ _COLUMNS = {
         "score": "of a scenario, the weighted mean of its checks, 0 to 1; empty: nothing decided",
     },
     "provider_calls": {
-        "purpose": "test, judge, drift, simulate or generate",
+        "purpose": "test, agent, judge, drift, simulate or generate",
         "try": "which try of the same request, from 1; each try is a row",
         "after": "the call whose answer this request continues; 0: the first messages",
         "retry_in_ms": "how long was waited before the next try",

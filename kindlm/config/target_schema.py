@@ -144,6 +144,9 @@ class AgentConfig(Chosen):
     reports_tools: Maybe[bool] = Field(default=None, examples=[True])
     """It reports every tool call that it makes. Checks of calls that were not made need this where
     its answers do not show it: see [Agents](agents.md)."""
+    gateway: Maybe[bool] = Field(default=None, examples=[True])
+    """It calls its models through kindlm, which records these calls and sees its tool calls in
+    them: see [The gateway](agents.md#the-gateway)."""
     verbose: bool = Field(default=False, examples=[True])
     """Write what is sent to it and what comes back into the log."""
     headers: dict[str, str] = Field(

@@ -61,6 +61,7 @@ def compile_agent(config: AgentConfig, folder: Path) -> AgentTarget:
         timeout_ms=config.timeout_ms,
         verbose=config.verbose,
         reports_tools=bool(config.reports_tools),
+        gateway=bool(config.gateway),
     )
 
 

@@ -36,11 +36,13 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
         check_deferred(path, text, services, reporter, only_deferred=True)
     for path, text in _options(raw):
         check_deferred(path, text, services, reporter, only_deferred=False)
+    has_gateway = any(agent.get("gateway") is True for _, agent in items(raw, "agents"))
     for index, (path, service) in enumerate(items(raw, "serve")):
         # Services are started in their order: a later one has no port yet.
         started = services[: index + 1]
         for place, text in _service_texts(path, service):
-            check_deferred(place, text, started, reporter, only_deferred=True)
+            written = text.replace("{{gateway}}", "") if has_gateway and "env" in place else text
+            check_deferred(place, written, started, reporter, only_deferred=True)
     filled_in = 0
     for path, test in items(raw, "tests"):
         own = dict(_own_templates(path, test))

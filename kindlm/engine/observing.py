@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from kindlm.engine.calls import Calls
 from kindlm.events import Payload
 from kindlm.ports import AgentReply, Observation
+from kindlm.suite import ProviderSettings
 from kindlm.transcript import Cost, ToolUse, Usage
 
 
@@ -48,6 +49,20 @@ class ObservedCalls:
     def waiting(self) -> AbstractContextManager[None]:
         """Let the time of the execution stand still while it waits for others."""
         return self.calls.waiting()
+
+    @asynccontextmanager
+    async def paced(self, provider: str) -> AsyncIterator[None]:
+        """Wait until a call of a provider may start, as `--max-rpm` says; it ends with this."""
+        run = self.calls.run
+        if run.max_rpm is None:
+            yield
+            return
+        pace = run.paces.get(ProviderSettings(f"{provider} (agents)", provider))
+        turn = await self.calls.turn(pace)
+        try:
+            yield
+        finally:
+            pace.ended(turn)
 
 
 async def with_what_was_seen(

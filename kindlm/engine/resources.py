@@ -117,7 +117,7 @@ class LiveRun:
             ports.answers is None or ports.asks_what_is_new
         )
         self._plan = plan
-        self._max_rpm = limits.max_rpm
+        self.max_rpm = limits.max_rpm
         self._held_up = held_up
         costs = {
             planned.ordinal: gate.threshold
@@ -206,4 +206,4 @@ class LiveRun:
                 self._held_up(name, paced.pause_s)
 
         most = max((planned.suite.concurrency for planned in self._plan.suites), default=1)
-        return Pace(name, self.ports.clock, changed, max_rpm=self._max_rpm, most=most)
+        return Pace(name, self.ports.clock, changed, max_rpm=self.max_rpm, most=most)

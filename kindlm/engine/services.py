@@ -181,7 +181,11 @@ async def _launch(
     command = [_with_ports(word, ports) for word in service.command]
     if command[0] in ("python", "python3"):
         command[0] = sys.executable
-    extra = {name: _with_ports(value, ports) for name, value in service.env.items()}
+    gateway = environ.get("KINDLM_GATEWAY", "")
+    extra = {
+        name: _with_ports(value, ports).replace("{{gateway}}", gateway)
+        for name, value in service.env.items()
+    }
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

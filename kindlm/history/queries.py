@@ -143,7 +143,8 @@ SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt
        t.body AS text, x.body AS error, r.body AS raw, c.*
   FROM executions e
   JOIN provider_calls c ON c.execution IN (e.id, e.source)
-   AND (c.execution = e.id OR (c.attempt = e.source_attempt AND c.purpose = 'test'))
+   AND (c.execution = e.id OR (c.attempt = e.source_attempt
+                               AND c.purpose IN ('test', 'agent')))
   LEFT JOIN shown_texts t ON t.ref = c.text_ref
   LEFT JOIN shown_texts x ON x.ref = c.error_ref
   LEFT JOIN shown_texts r ON r.ref = c.raw_ref
@@ -271,12 +272,12 @@ GATES = "SELECT name, threshold, written FROM suite_gates WHERE suite = ? ORDER 
 
 _PAID = """
 SELECT r.id, r.mode,
-       sum(CASE WHEN c.purpose = 'test' THEN c.cost_usd END) AS agents_usd,
-       sum(CASE WHEN c.purpose <> 'test' THEN c.cost_usd END) AS judges_usd,
+       sum(CASE WHEN c.counts_as = 'test' THEN c.cost_usd END) AS agents_usd,
+       sum(CASE WHEN c.counts_as <> 'test' THEN c.cost_usd END) AS judges_usd,
        coalesce(sum(c.status = 'responded' AND c.cost_usd IS NULL), 0) AS unknown
   FROM runs r
   LEFT JOIN executions e ON $executions
-  LEFT JOIN provider_calls c ON c.execution = e.id
+  LEFT JOIN counted_calls c ON c.execution = e.id
  WHERE r.id IN (SELECT value FROM json_each(:runs))
  GROUP BY r.id
 """

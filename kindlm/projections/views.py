@@ -22,7 +22,7 @@ GONE = frozenset({ERASED, WITHHELD})
 
 VIEWS = Projection(
     "views",
-    version=11,
+    version=12,
     views={
         "shown_texts": f"""
 SELECT ref, coalesce(body, iif(salt IS NULL, '{ERASED}', '{WITHHELD}')) AS body FROM contents
@@ -70,6 +70,17 @@ SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purp
   LEFT JOIN shown_texts x ON x.ref = c.error_ref
   LEFT JOIN shown_texts r ON r.ref = c.raw_ref
 """,
+        # Calls whose tokens and costs count, each once. Those that an agent made are in its answer
+        # already; they stand for themselves where the agent failed.
+        "counted_calls": """
+SELECT c.*, iif(c.purpose = 'agent', 'test', c.purpose) AS counts_as
+  FROM provider_calls c
+ WHERE c.purpose <> 'agent' OR coalesce((
+   SELECT a.status FROM provider_calls a
+    WHERE a.execution = c.execution AND a.attempt = c.attempt AND a.call < c.call
+      AND a.purpose = 'test'
+    ORDER BY a.call DESC LIMIT 1), 'failed') <> 'responded'
+""",
         "tests": """
 SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
        coalesce(p.file, s.path) AS file, p.line,
@@ -105,7 +116,7 @@ SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
  GROUP BY p.suite, p.test, p.target, s.run
 """,
         "spend": """
-SELECT e.run, e.suite, c.purpose, count(*) AS calls,
+SELECT e.run, e.suite, c.counts_as AS purpose, count(*) AS calls,
        sum(c.status = 'responded') AS responded, sum(c.status = 'failed') AS failed,
        sum(c.cost_usd) AS cost_usd,
        sum(c.status = 'responded' AND c.cost_usd IS NULL) AS unknown_costs,
@@ -114,8 +125,8 @@ SELECT e.run, e.suite, c.purpose, count(*) AS calls,
        sum(c.recorded_in IS NOT NULL) AS calls_from_history,
        sum(c.input_tokens) AS input_tokens, sum(c.output_tokens) AS output_tokens
   FROM executions e
-  JOIN provider_calls c ON c.execution = e.id
- GROUP BY e.run, e.suite, c.purpose
+  JOIN counted_calls c ON c.execution = e.id
+ GROUP BY e.run, e.suite, c.counts_as
 """,
         "run_list": f"""
 SELECT r.id AS run, {RUN_LABEL} AS label, r.project,

@@ -62,7 +62,7 @@ _SPENT = """
 SELECT s.ordinal, sum(c.cost_usd)
   FROM executions e
   JOIN suites s ON s.id = e.suite
-  JOIN provider_calls c ON c.execution = e.id
+  JOIN counted_calls c ON c.execution = e.id
  WHERE e.run = ? AND c.cost_usd IS NOT NULL
  GROUP BY s.ordinal
 """

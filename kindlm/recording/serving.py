@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.services import start_services
@@ -18,6 +18,9 @@ from kindlm.plan import Plan, PlannedSuite, make_plan, plan_repeats
 from kindlm.recording.request import Derived, RunRequest, SkippedSuite
 from kindlm.suite import AgentTarget, Service, Suite
 from kindlm.wording import shown
+
+if TYPE_CHECKING:
+    from kindlm.gateway.observer import Gateway
 
 T = TypeVar("T")
 
@@ -41,9 +44,15 @@ class Served:
 
 @asynccontextmanager
 async def serve_suites(
-    request: RunRequest, stop: Stop, reader: sqlite3.Connection, tell: Tell
+    request: RunRequest,
+    stop: Stop,
+    reader: sqlite3.Connection,
+    tell: Tell,
+    gateway: Gateway | None = None,
 ) -> AsyncIterator[Served]:
     """Start what the suites serve and yield those that are ready, and those that are not.
+
+    Where agents of a suite call their models through the `gateway`, what it serves does so, too.
 
     When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
     A program that ends by itself stops the run: what it was to serve cannot be relied on any more.
@@ -63,7 +72,7 @@ async def serve_suites(
     plan = partial(make_plan, selection=request.selection, places=places)
     async with AsyncExitStack() as stack:
         for planned in plan(list(suites.values())).suites:
-            serving = _serve(planned, request, reader, stack, tell, lost)
+            serving = _serve(planned, request, reader, stack, tell, lost, gateway)
             served = await _unless_stopped(serving, stop)
             if isinstance(served, Err):
                 suite = planned.suite
@@ -85,6 +94,7 @@ async def _serve(
     stack: AsyncExitStack,
     tell: Tell,
     lost: Callable[[KindlmError], None],
+    gateway: Gateway | None,
 ) -> Result[Suite]:
     """Fill in what is known only now: recorded answers, the environment, the ports of services."""
     suite, derived = planned.suite, request.derived
@@ -100,7 +110,10 @@ async def _serve(
     services = bind_services(wanted, environ=request.environ)
     if isinstance(services, Err):
         return services
-    starting = start_services(services.value, request.environ, lost)
+    environ = request.environ
+    if gateway is not None and any(agent.gateway for agent in suite.all_agents()):
+        environ = {**environ, **gateway.variables()}
+    starting = start_services(services.value, environ, lost)
     ports = await stack.enter_async_context(starting)
     if isinstance(ports, Err):
         return ports

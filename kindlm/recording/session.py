@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kindlm.checks.check_runner import CheckRunner
 from kindlm.config import Diagnostic
@@ -36,6 +37,9 @@ from kindlm.recording.serving import Served, serve_suites, unsandboxed
 from kindlm.suite import AgentTarget, Command, Suite
 from kindlm.wording import shown
 from kindlm_store import EventLog, Redactor, StreamLock
+
+if TYPE_CHECKING:
+    from kindlm.gateway.observer import Gateway
 
 
 async def run_session(
@@ -89,7 +93,8 @@ class _Session:
             for warning in unsandboxed(request.suites, request.environ):
                 tell(warning)
         async with (
-            serve_suites(request, self.stop, self.reader, tell) as served,
+            self._gateway() as gateway,
+            serve_suites(request, self.stop, self.reader, tell, gateway) as served,
             _agents_of(request) as agents,
         ):
             self.recorder.hide_personal_data(served.plan.suites, self._too_slow)
@@ -100,7 +105,7 @@ class _Session:
             await self._begin(served, baselines)
             if self.stop.reason is not None:
                 return False
-            ports = self._ports(baselines, agents)
+            ports = self._ports(baselines, agents, gateway)
             if request.driven is not None:
                 complete = await self._run_driven(request.driven, served, ports)
             elif request.settling is not None:
@@ -290,11 +295,28 @@ class _Session:
             "repetition.",
         )
 
+    @asynccontextmanager
+    async def _gateway(self) -> AsyncIterator[Gateway | None]:
+        """Yield the gateway of the run, None if no agent calls its models through it."""
+        request, suites = self.request, self.request.suites
+        is_used = any(agent.gateway for suite in suites for agent in suite.all_agents())
+        if request.derived is not None or not is_used:
+            yield None
+            return
+        from kindlm.gateway.observer import Gateway
+
+        providers = [each for suite in suites for each in suite.providers.values()]
+        warn = partial(self._warn, "gateway", ErrorCode.ASSERTION_EVAL_ERROR)
+        async with Gateway(self.run, request.environ, providers, warn) as gateway:
+            yield gateway
+
     def _warn(self, place: str, code: ErrorCode, message: str, hint: str) -> None:
         error = KindlmError(code, message, hint)
         self.watcher.tell(Diagnostic(error, "warning", place, None))
 
-    def _ports(self, baselines: RecordedBaselines, agents: AgentFactory) -> Ports:
+    def _ports(
+        self, baselines: RecordedBaselines, agents: AgentFactory, gateway: Gateway | None
+    ) -> Ports:
         request = self.request
         checker = CheckRunner()
 
@@ -322,6 +344,7 @@ class _Session:
             transcripts=transcripts,
             answers=answers,
             asks_what_is_new=request.derived is None,
+            observers=() if gateway is None else (gateway,),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kindlm.history.masking import Mask, masked, source_text
@@ -114,6 +114,7 @@ class Called:
     """A call of the target or of a judge: what was sent anew, what came back, or why nothing did.
 
     `view` is the row itself, whose texts are not masked: only `text`, `error` and `raw` are shown.
+    `made` are the calls of models that the agent made before it answered this one.
     """
 
     view: CallView
@@ -122,6 +123,7 @@ class Called:
     error: str | None
     raw: str | None
     tools: tuple[ToolUse, ...]
+    made: tuple[Called, ...] = ()
 
     @property
     def judging(self) -> bool:
@@ -175,10 +177,27 @@ def attempts_of(
         Attempt(
             number,
             said,
-            tuple(_called(call, tools, mask) for call in calls if call.attempt == number),
+            _of_attempt([call for call in calls if call.attempt == number], tools, mask),
         )
         for number in numbers
     )
+
+
+def _of_attempt(
+    calls: Sequence[CallView], tools: Sequence[ToolCallView], mask: Mask
+) -> tuple[Called, ...]:
+    """Return the calls of an attempt, those that an agent made with the one it was answering."""
+    found: list[Called] = []
+    for view in calls:
+        call, asked = _called(view, tools, mask), None
+        if view.purpose == "agent":
+            places = range(len(found) - 1, -1, -1)
+            asked = next((place for place in places if not found[place].judging), None)
+        if asked is None:
+            found.append(call)
+        else:
+            found[asked] = replace(found[asked], made=(*found[asked].made, call))
+    return tuple(found)
 
 
 def pretty(value: Any) -> str:

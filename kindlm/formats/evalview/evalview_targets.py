@@ -151,6 +151,7 @@ def compile_agent(case: CaseConfig, config: ProjectConfig, folder: Path) -> Agen
         reports_tools=bool(
             config.reports_tools if settings.reports_tools is None else settings.reports_tools
         ),
+        gateway=bool(config.gateway),
     )
 
 

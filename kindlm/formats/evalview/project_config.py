@@ -109,6 +109,9 @@ class ProjectConfig(EvalviewSection):
     reports_tools: Boolean | None = None
     """The agents report every tool call that they make: an extension. A case may say otherwise, in
     its `adapter_config`."""
+    gateway: Boolean | None = None
+    """The agents call their models through kindlm: an extension; see
+    [The gateway](agents.md#the-gateway)."""
     serve: list[ServeConfig] | None = None
     """Programs that are started before the cases: an extension. Its keys are those of
     [`serve` in kindlm.yaml](configuration.md#serve)."""

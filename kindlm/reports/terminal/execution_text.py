@@ -127,6 +127,8 @@ def _write_call(call: Called, page: Page, *, verbose: bool) -> None:
             _write_text(call.text, page)
         for used in call.tools:
             _write_tool(used, page)
+        for made in call.made:
+            _write_made(made, page, verbose=verbose)
     else:
         _write_outcome(call, call.view.purpose, page)
         for message in call.sent if verbose else ():
@@ -136,6 +138,31 @@ def _write_call(call: Called, page: Page, *, verbose: bool) -> None:
     if verbose and call.raw is not None:
         body = visible(bounded(call.raw, _RAW))
         page.line(("body  ", "dim"), (body, "dim"), indent=4, hang=2)
+
+
+def _write_made(call: Called, page: Page, *, verbose: bool) -> None:
+    """Write a call of a model that an agent made; what was said in it is for `verbose` alone."""
+    view = call.view
+    facts = [f"call {view.call}", f"{one_line(view.provider)} {one_line(view.model)}"]
+    if view.latency_ms is not None:
+        facts.append(duration(view.latency_ms))
+    if view.input_tokens is not None:
+        facts.append(f"{view.input_tokens:,} → {view.output_tokens or 0:,} tokens")
+    if view.recorded_in is not None:
+        facts.append(f"answer of {view.recorded_in}")
+    page.line(("model      ", "cyan"), (", ".join(facts), "dim"), indent=4, hang=2)
+    if view.status != "responded":
+        error = visible(bounded(call.error or "no answer was recorded", _VALUE, lines=20))
+        page.line((f"{view.error_code or ''} {error}".strip(), "magenta"), indent=6, hang=2)
+    if not verbose:
+        return
+    for message in call.sent:
+        _write_said(f"  {message.role}", message.text, page)
+    if call.text:
+        _write_said("  model", call.text, page)
+    if call.raw is not None:
+        body = visible(bounded(call.raw, _RAW))
+        page.line(("body  ", "dim"), (body, "dim"), indent=6, hang=2)
 
 
 def _write_outcome(call: Called, who: str, page: Page) -> None:

@@ -1,0 +1,344 @@
+"""The calls of models that an agent makes in one conversation: recorded, and counted.
+
+Tool calls are counted from the answers of models, their results when a request shows them first:
+history that is repeated in each request counts for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kindlm.errors import ErrorCode
+from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
+from kindlm.gateway.upstreams import ITEMS, WIRES
+from kindlm.ports import CallDesk, Purpose, Seen
+from kindlm.stored_form import bounded
+from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage
+from kindlm.wires.answer import WireAnswer, error_message, read_answer
+from kindlm.wires.request import WireRequest, read_request
+from kindlm_store.new_event import scrub
+
+_REMEMBERED = 32
+_LAST_WORDS_S = 5.0
+_CODES = {
+    401: ErrorCode.PROVIDER_AUTH_ERROR,
+    403: ErrorCode.PROVIDER_AUTH_ERROR,
+    429: ErrorCode.PROVIDER_RATE_LIMIT,
+    0: ErrorCode.PROVIDER_NETWORK_ERROR,
+}
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@dataclass(eq=False, slots=True)
+class ModelCall:
+    """One call of a model. `items` is the whole list of messages of its request.
+
+    `base` is the earlier call whose items these begin with, `after` the one whose answer is
+    continued; `new` counts the items since `base`.
+    """
+
+    number: int
+    path: str
+    model: str
+    items: Sequence[Any] = ()
+    base: ModelCall | None = None
+    after: int | None = None
+    new: int = 0
+    tries: int = 1
+    begun: float = field(default_factory=time.perf_counter)
+    answer: WireAnswer | None = None
+    is_over: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Use:
+    call: ToolCall
+    response: Any = None
+    is_answered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came back: `problem` says why it is no whole answer; `body` is None if unreadable.
+
+    `recorded_in` and `cost_then_usd` are set where it is the answer of an earlier run.
+    """
+
+    status: int
+    content_type: str
+    body: str | None
+    problem: str | None = None
+    recorded_in: str | None = None
+    cost_then_usd: float | None = None
+
+
+class Conversation:
+    """One conversation with an agent, as the gateway sees it.
+
+    Args:
+        agent: what the agent is called.
+        desk: takes the events, and what calls cost.
+    """
+
+    def __init__(self, agent: str, desk: CallDesk) -> None:
+        self.agent = agent
+        self.desk = desk
+        self.open: dict[asyncio.Task[Any], ModelCall | None] = {}
+        self._calls: list[ModelCall] = []
+        self._count = 0
+        self._offers_tools = False
+        self._latest: dict[str, _Use] = {}
+        self._uses: list[_Use] = []
+        self._usage: list[tuple[Usage, Cost]] = []
+        self._model: str | None = None
+        self._lost: list[str] = []
+
+    def begin(self) -> None:
+        """Begin to count: a message is about to be sent."""
+        self._uses, self._usage, self._lost = [], [], []
+
+    def lose(self, why: str) -> None:
+        """Note that something of this message may have gone unseen."""
+        if why not in self._lost:
+            self._lost.append(why)
+
+    def requested(self, path: str, body: Any) -> ModelCall:
+        """Record that a model is called; `body` is the JSON value, None if it is no JSON."""
+        wire = WIRES.get(path)
+        body = body if isinstance(body, dict) else None
+        key = "" if wire is None else ITEMS[wire]
+        items = body.get(key) if body is not None else None
+        items = items if isinstance(items, list) else []
+        number = self.desk.next_call()
+        self._count += 1
+        base, twin = self._begins_with(path, items)
+        call = ModelCall(number, path, _model_of(body), items, base, None, len(items))
+        if base is not None:
+            call.new = len(items) - len(base.items)
+        if twin is not None and twin.answer is None:
+            call.tries = twin.tries + 1
+        said = WireRequest()
+        if wire is not None and body is not None:
+            said = read_request(
+                wire, body | {key: items[len(items) - call.new :]} if items else body
+            )
+            self._take_results(said.tool_results)
+            self._offers_tools = self._offers_tools or bool(said.tools)
+        elif body is None:
+            self.lose("A request of the agent to its model could not be read.")
+        previous = next(
+            (c for c in self._calls if said.continues and _id(c) == said.continues), base
+        )
+        call.after = previous.number if previous is not None else 0 if wire is not None else None
+        skeleton = None
+        if body is not None:
+            rest = {name: value for name, value in body.items() if name != key or not items}
+            skeleton = scrub(_dumps(rest))
+        provider = path.partition("/")[0]
+        self.desk.record(
+            ProviderRequested(
+                purpose=Purpose.AGENT,
+                provider=provider,
+                model=call.model,
+                call=number,
+                attempt=call.tries,
+                fingerprint="",
+                after=call.after,
+                messages=_shown(said.messages, previous),
+                path=path,
+                body=skeleton,
+                base=base.number if base is not None else None,
+                items=[scrub(_dumps(item)) for item in items[len(items) - call.new :]],
+            )
+        )
+        self._calls.append(call)
+        del self._calls[:-_REMEMBERED]
+        return call
+
+    def _begins_with(
+        self, path: str, items: Sequence[Any]
+    ) -> tuple[ModelCall | None, ModelCall | None]:
+        """Return the latest call whose items a request begins with, and one of the same items."""
+        for call in reversed(self._calls):
+            if call.path != path or not call.items or len(call.items) > len(items):
+                continue
+            if call.items == items[: len(call.items)]:
+                # What is asked again continues what was continued then.
+                same = len(call.items) == len(items)
+                return (call.base, call) if same else (call, None)
+        return None, None
+
+    def _take_results(self, results: Mapping[str, Any]) -> None:
+        for call_id, result in results.items():
+            use = self._latest.get(call_id)
+            if use is not None and not use.is_answered:
+                use.response, use.is_answered = result, True
+
+    def answered(self, call: ModelCall, got: Answered) -> None:
+        """Record what came back, and count it."""
+        if call.is_over:
+            return
+        call.is_over = True
+        wire, latency_ms = WIRES.get(call.path), (time.perf_counter() - call.begun) * 1000
+        answer, problem = WireAnswer(""), got.problem
+        if got.status >= 400:
+            problem = _refusal(got)
+        elif got.body is None:
+            problem = problem or "The answer cannot be read."
+        elif wire is not None:
+            answer = read_answer(wire, got.content_type, got.body)
+            if answer.error is not None:
+                problem = f"The answer cannot be read: {answer.error}."
+            elif not answer.complete:
+                problem = problem or "The answer ended before it was whole."
+            elif problem is not None and answer.finish_reason is not None:
+                problem = None  # the agent left when all was said
+        raw = None if got.body is None else scrub(got.body)
+        if problem is not None:
+            if got.status < 400 and got.status:
+                self.lose(f"An answer of the model is not whole: {problem}")
+            self.desk.record(
+                ProviderFailed(
+                    call=call.number,
+                    error_code=(code := _CODES.get(got.status, ErrorCode.PROVIDER_API_ERROR)).name,
+                    error_number=code.value,
+                    status=got.status or None,
+                    message=scrub(problem),
+                    raw=raw,
+                    latency_ms=round(latency_ms, 3),
+                )
+            )
+            return
+        call.answer = answer
+        model = bounded(scrub(answer.model)) if answer.model else None
+        provider = call.path.partition("/")[0]
+        cost = self.desk.price(provider, model or call.model, answer.usage)
+        if got.recorded_in is not None:
+            cost = Cost(0.0, CostSource.COMPUTED)
+        self.desk.spend(model or call.model, cost)
+        self._usage.append((answer.usage, cost))
+        self._model = model or self._model
+        for each in answer.tool_calls:
+            is_hosted = each.id in answer.hosted
+            use = _Use(each, answer.hosted.get(each.id), is_hosted)
+            self._uses.append(use)
+            self._latest[each.id] = use
+        self.desk.record(
+            ProviderResponded(
+                call=call.number,
+                text=scrub(answer.text),
+                model=model,
+                input_tokens=answer.usage.input_tokens,
+                output_tokens=answer.usage.output_tokens,
+                latency_ms=round(latency_ms, 3),
+                cost_usd=cost.usd,
+                cost_source=cost.source,
+                recorded_in=got.recorded_in,
+                cost_then_usd=got.cost_then_usd,
+                raw=raw,
+                tool_calls=tuple(map(ToolCall.storable, answer.tool_calls)),
+                finish_reason=answer.finish_reason,
+                content_type=got.content_type,
+            )
+        )
+
+    async def seen(self) -> Seen:
+        """Return what was seen since `begin`, once the calls that go on have ended."""
+        if self.open:
+            # An agent has its answer a moment before the gateway has recorded it.
+            _, unended = await asyncio.wait(set(self.open), timeout=_LAST_WORDS_S)
+            if unended:
+                self.lose(
+                    "A call of a model still went on when the agent had answered. Let the agent"
+                    " answer once its calls of models have ended."
+                )
+        missing = self._missing()
+        usage, cost = Usage(), Cost()
+        if self._usage:
+            usage, cost = self._usage[0]
+            for more, paid in self._usage[1:]:
+                usage = usage + more
+                known = cost.usd is not None and paid.usd is not None
+                cost = replace(cost, usd=cost.usd + paid.usd) if known else Cost()  # type: ignore[operator]
+        return Seen(
+            tool_uses=tuple(ToolUse(use.call, use.response) for use in self._uses),
+            usage=usage,
+            cost=cost,
+            model=self._model if self._usage else None,
+            shows_tools=missing is None,
+            missing=missing,
+        )
+
+    def close(self) -> None:
+        """End the calls that go on: the conversation is over."""
+        why = "The conversation was over before the answer was whole."
+        for task, call in list(self.open.items()):
+            task.cancel()
+            if call is not None:
+                self.answered(call, Answered(0, "", None, why))
+
+    def _missing(self) -> str | None:
+        if self._lost:
+            return " ".join(self._lost)
+        if not self._count:
+            return (
+                f"No call of a model came through the gateway from the agent {self.agent}, so that"
+                " its tool calls cannot be seen. Let its clients take their address and key from"
+                " the environment (OPENAI_BASE_URL, ANTHROPIC_BASE_URL), and make them after it is"
+                " set; or let the agent report its tool calls."
+            )
+        if not self._offers_tools:
+            return (
+                f"The agent {self.agent} offered its models no tools: tools that it calls in"
+                " another way, such as from the text of an answer, cannot be seen. Let it report"
+                " its tool calls, or add `reportsTools: true` if it has none."
+            )
+        lacking = [use.call.name for use in self._uses if not use.is_answered]
+        if lacking:
+            names = ", ".join(map(bounded, dict.fromkeys(map(scrub, lacking))))
+            return (
+                f"A model of the agent {self.agent} called {names}, and was sent no result: whether"
+                " the agent ran it is not known. Let the agent report its tool calls, or add"
+                " `reportsTools: true` if it runs all that its models call."
+            )
+        return None
+
+
+def _model_of(body: Mapping[str, Any] | None) -> str:
+    model = body.get("model") if body is not None else None
+    return bounded(scrub(model)) if isinstance(model, str) else ""
+
+
+def _id(call: ModelCall) -> str | None:
+    return call.answer.id if call.answer is not None else None
+
+
+def _shown(messages: Sequence[Message], previous: ModelCall | None) -> tuple[Message, ...]:
+    """Return the messages that are new since an answer, as they can be stored."""
+    if previous is not None:
+        # The conversation up to that answer has the system text and the answer itself.
+        messages = [each for each in messages if each.role not in (Role.SYSTEM, Role.ASSISTANT)]
+    return tuple(
+        replace(
+            each,
+            text=scrub(each.text),
+            tool_calls=tuple(map(ToolCall.storable, each.tool_calls)),
+            tool_call_id=None if each.tool_call_id is None else bounded(scrub(each.tool_call_id)),
+        )
+        for each in messages
+    )
+
+
+def _refusal(got: Answered) -> str:
+    said = None
+    if got.body is not None:
+        try:
+            said = error_message(json.loads(got.body))
+        except (ValueError, RecursionError):
+            said = got.body[:200].strip() or None
+    return got.problem or f"The provider answered {got.status}: {said or 'no reason'}"

@@ -1,0 +1,216 @@
+"""The gateway of a run: which agents get which address, and which call belongs to whom.
+
+A program that is started for one conversation alone has an address of its own. Agents that are
+there for all of them share the address of the run. A call is theirs by the header that they pass
+on, `x-kindlm-execution` or `traceparent`. Until an agent has shown that it does that, its messages
+are answered one at a time, and each call belongs to the one that is being answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from typing import Self
+
+from kindlm.gateway.conversation import Conversation
+from kindlm.gateway.replayer import Replayer
+from kindlm.gateway.server import GatewayServer
+from kindlm.gateway.upstreams import upstreams
+from kindlm.ports import CallDesk, Seen
+from kindlm.suite import AgentTarget, Command, ProviderSettings
+from kindlm.trace_context import trace_of, traceparent
+
+EXECUTION_HEADER = "x-kindlm-execution"
+
+_OF_ONE_CONVERSATION = frozenset({"subprocess", "python"})
+"""The adapters that start a program for each conversation."""
+
+_NOT_ASSIGNED = (
+    "A call of a model came through the gateway that cannot be assigned to an execution. Let the"
+    f" agent pass the header `{EXECUTION_HEADER}` of its request on to its models."
+)
+
+
+class Gateway:
+    """Implements `ports.Observer`; as `async with`, in which it listens.
+
+    Args:
+        run: the id of the run.
+        environ: the environment of kindlm, with what `.env` files say.
+        providers: those of the suites.
+        warn: shows a message to the user, with what to do.
+        replayer: answers instead of the providers, if there is one.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        environ: Mapping[str, str],
+        providers: Iterable[ProviderSettings],
+        warn: Callable[[str, str], None],
+        replayer: Replayer | None = None,
+    ) -> None:
+        self._run = run
+        self._environ = environ
+        self._warn = warn
+        self._server = GatewayServer(upstreams(environ, providers), self._addressed, replayer)
+        self._open: dict[str, Observed] = {}
+        self._traces: dict[str, Observed] = {}
+        self._answering: Observed | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._passes_on: set[str] = set()
+        self._has_warned = False
+        self._unassigned = 0
+
+    async def __aenter__(self) -> Self:
+        """Listen on a free port."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._server)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close all connections, and report the calls that could not be assigned."""
+        await self._stack.aclose()
+        if self._unassigned:
+            self._warn(
+                f"{self._unassigned} calls of models came through the gateway that cannot be"
+                " assigned to an execution; they are not recorded.",
+                f"Let the agent pass the header `{EXECUTION_HEADER}` on to its models.",
+            )
+
+    @property
+    def key(self) -> str:
+        """The key that calls need here."""
+        return self._server.key
+
+    def address(self, subject: str | None = None) -> str:
+        """Return the address of one attempt, or of the run; `/openai/v1` and the like follow."""
+        return self._server.url if subject is None else f"{self._server.url}/x/{subject}"
+
+    def variables(self, subject: str | None = None) -> dict[str, str]:
+        """Return what a program needs in its environment so that its models are called here."""
+        address, key = self.address(subject), self._server.key
+        found = {
+            "KINDLM_GATEWAY": address,
+            "OPENAI_BASE_URL": f"{address}/openai/v1",
+            "OPENAI_API_BASE": f"{address}/openai/v1",
+            "OPENAI_API_KEY": key,
+            "ANTHROPIC_BASE_URL": f"{address}/anthropic",
+            "ANTHROPIC_API_KEY": key,
+            # It would send what was said to OpenAI itself.
+            "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        }
+        if "ANTHROPIC_AUTH_TOKEN" in self._environ:
+            found["ANTHROPIC_AUTH_TOKEN"] = key
+        for name in ("NO_PROXY", "no_proxy"):
+            known = self._environ.get(name)
+            found[name] = f"{known},127.0.0.1" if known else "127.0.0.1"
+        return found
+
+    def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observed | None:
+        """Return what observes one conversation; None for an agent without `gateway: true`."""
+        if isinstance(target, Command) or not target.gateway:
+            return None
+        has_own = target.adapter in _OF_ONE_CONVERSATION
+        observed = Observed(self, Conversation(target.id, desk), has_own_address=has_own)
+        self._open[desk.subject] = observed
+        if trace := trace_of(observed.headers["traceparent"]):
+            self._traces[trace] = observed
+        return observed
+
+    def headers(self, subject: str) -> dict[str, str]:
+        """Return what goes along with the messages of an attempt."""
+        return {EXECUTION_HEADER: subject, "traceparent": traceparent(self._run, subject)}
+
+    async def take_turn(self, observed: Observed) -> None:
+        """Wait until no other agent that shares the address is answering."""
+        if observed.conversation.agent in self._passes_on or self._answering is observed:
+            return
+        with observed.conversation.desk.waiting():
+            await self._one_at_a_time.acquire()
+        if observed.conversation.agent in self._passes_on:
+            self._one_at_a_time.release()
+        else:
+            self._answering = observed
+
+    def end_turn(self, observed: Observed) -> None:
+        """Let the next agent answer."""
+        if self._answering is observed:
+            if observed.passes_on:
+                self._passes_on.add(observed.conversation.agent)
+            self._answering = None
+            self._one_at_a_time.release()
+
+    def forget(self, observed: Observed) -> None:
+        """End an observation."""
+        self.end_turn(observed)
+        self._open.pop(observed.conversation.desk.subject, None)
+        self._traces = {trace: each for trace, each in self._traces.items() if each is not observed}
+
+    def _addressed(
+        self, subject: str | None, headers: Mapping[str, str], *, is_call: bool
+    ) -> Conversation | None:
+        """Return the conversation that a call belongs to; see `server.Addressed`."""
+        if subject is not None:
+            own = self._open.get(subject)
+            return None if own is None else own.conversation
+        named, trace = headers.get(EXECUTION_HEADER), trace_of(headers.get("traceparent", ""))
+        found = self._open.get(named) if named else self._traces.get(trace or "")
+        if not is_call:
+            return None if found is None else found.conversation
+        if found is not None:
+            found.passes_on = found.passes_on is not False
+            return found.conversation
+        if self._answering is not None and not named:
+            self._answering.passes_on = False
+            if not self._has_warned:
+                self._has_warned = True
+                self._warn(
+                    f"The agent {self._answering.conversation.agent} answers one message at a"
+                    " time, so that its calls of models can be assigned.",
+                    f"To run its tests at once, let it pass the header `{EXECUTION_HEADER}` of"
+                    " its request on to its models.",
+                )
+            return self._answering.conversation
+        self._unassigned += 1
+        for each in self._open.values():
+            if not each.has_own_address:
+                each.conversation.lose(_NOT_ASSIGNED)
+        return None
+
+
+class Observed:
+    """One conversation; implements `ports.Observation`.
+
+    `passes_on` is whether its calls bear the header, None as long as there was none.
+    """
+
+    def __init__(
+        self, gateway: Gateway, conversation: Conversation, *, has_own_address: bool
+    ) -> None:
+        self.conversation = conversation
+        self.has_own_address = has_own_address
+        self.passes_on: bool | None = None
+        self._gateway = gateway
+        subject = conversation.desk.subject
+        self.environ: Mapping[str, str] = gateway.variables(subject) if has_own_address else {}
+        self.headers: Mapping[str, str] = gateway.headers(subject)
+
+    async def begin(self, call: int) -> None:  # noqa: ARG002 - calls are counted as they come
+        """Begin to observe: a message is about to be sent."""
+        if not self.has_own_address:
+            await self._gateway.take_turn(self)
+        self.conversation.begin()
+
+    async def seen(self) -> Seen:
+        """Return what was seen since `begin`; see `ports.Observation`."""
+        seen = await self.conversation.seen()
+        self._gateway.end_turn(self)
+        return seen
+
+    def close(self) -> None:
+        """End the observation: no call belongs to it any more."""
+        self._gateway.forget(self)
+        self.conversation.close()

@@ -1,0 +1,311 @@
+"""The HTTP of the gateway: takes a call, forwards it, and passes on the answer as it comes.
+
+Bytes pass unchanged, but for one thing: a stream of completions is asked for its tokens, and what
+answers that is taken out again. Nothing is tried again here, as clients do that themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Protocol, Self
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+
+from kindlm.gateway.bodies import MAX_RECORDED_BYTES, WithoutUsage, unpacked, with_usage_asked
+from kindlm.gateway.conversation import Answered, Conversation, ModelCall
+from kindlm.gateway.replayer import Miss, Replayer
+from kindlm.gateway.upstreams import Upstream
+from kindlm.http_client import has_proxies
+
+MAX_REQUEST_BYTES = 64_000_000
+_CONNECT_S = 30
+_OF_CONNECTION = frozenset(
+    [
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+_NOT_SENT = _OF_CONNECTION | frozenset(
+    [
+        "host",
+        "content-length",
+        "authorization",
+        "x-api-key",
+        "api-key",
+        "accept-encoding",
+        "expect",
+        "cookie",
+        "traceparent",
+        "x-kindlm-execution",
+    ]
+)
+_NOT_ANSWERED = _OF_CONNECTION | {"set-cookie"}
+_AGENT_LEFT = "The agent closed the connection before the answer was whole."
+
+
+class Addressed(Protocol):
+    """Finds the conversation that a call belongs to, by its address and its headers."""
+
+    def __call__(
+        self, subject: str | None, headers: Mapping[str, str], *, is_call: bool
+    ) -> Conversation | None:
+        """Return the conversation; None if it is not known. `subject` is None without one."""
+        ...
+
+
+class GatewayServer:
+    """The endpoint of a run, on a loopback address; as `async with`.
+
+    Its addresses are `/x/<attempt>/<provider>/<path>` and, for all attempts, `/<provider>/<path>`.
+
+    Args:
+        providers: Where calls are forwarded to, by name.
+        addressed: Finds the conversation of a call.
+        replayer: Answers instead of the providers, if there is one: none of them is called then.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[str, Upstream],
+        addressed: Addressed,
+        replayer: Replayer | None = None,
+    ) -> None:
+        self.key = f"sk-kindlm-{secrets.token_hex(16)}"
+        self.url = ""
+        self._providers = providers
+        self._addressed = addressed
+        self._replayer = replayer
+        self._stack = AsyncExitStack()
+        self._http: ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Listen on a free port."""
+        application = web.Application(client_max_size=MAX_REQUEST_BYTES)
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(
+            application,
+            access_log=None,
+            handler_cancellation=True,  # an agent that leaves ends the call of the provider
+            auto_decompress=False,
+            shutdown_timeout=0,
+        )
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self._http = await self._stack.enter_async_context(
+            ClientSession(
+                auto_decompress=False,
+                timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
+                connector=TCPConnector(limit=0),
+                cookie_jar=DummyCookieJar(),
+                trust_env=has_proxies(),
+            )
+        )
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close all connections."""
+        await self._stack.aclose()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        subject, provider, path = _split(request.path)
+        if provider not in self._providers:
+            return _refused(404, f"No provider is named {provider!r}: write /openai or /anthropic.")
+        if "upgrade" in request.headers.get("connection", "").lower():
+            return _refused(426, "WebSocket is not supported: use HTTP, with or without a stream.")
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        has_key = self.key in (given, request.headers.get("x-api-key"))
+        is_call = request.method == "POST"
+        conversation = None
+        if has_key or subject is not None:
+            conversation = self._addressed(subject, request.headers, is_call=is_call)
+        if not has_key:
+            if conversation is not None:
+                conversation.lose("A call came to the gateway without its key, and was refused.")
+            return _refused(
+                401, "The key is not that of the gateway: take it from the environment."
+            )
+        if conversation is None:
+            if subject is not None:
+                return _refused(410, "The conversation that this address was made for is over.")
+            if self._replayer is not None:
+                return _refused(422, "The call cannot be assigned to an execution.")
+        elif is_call:
+            return await self._call(request, conversation, f"{provider}/{path}")
+        elif self._replayer is not None:
+            return _refused(422, f"{request.method} is not replayed.")
+        return await _Forwarding(self, request, provider, path).forward(await request.read())
+
+    async def _call(
+        self, request: web.Request, conversation: Conversation, path: str
+    ) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        conversation.open[task] = None
+        try:
+            data = await request.read()
+            text = unpacked(data, request.headers.get("content-encoding", ""))
+            body = _json(text)
+            if conversation.desk.is_over():
+                conversation.lose("A limit of the run stopped the agent's calls of models.")
+                return _refused(
+                    402, "A limit of the run (its cost, or its end) forbids more calls."
+                )
+            call = conversation.requested(path, body)
+            conversation.open[task] = call
+            if self._replayer is not None:
+                return self._replayed(self._replayer, conversation, call, body)
+            provider, _, rest = path.partition("/")
+            forwarding = _Forwarding(self, request, provider, rest, body)
+            async with conversation.desk.paced(provider):
+                try:
+                    return await forwarding.forward(data)
+                finally:
+                    conversation.answered(call, forwarding.answered())
+        finally:
+            conversation.open.pop(task, None)
+
+    def _replayed(
+        self, replayer: Replayer, conversation: Conversation, call: ModelCall, body: Any
+    ) -> web.Response:
+        found = replayer.answer(conversation.desk.subject, call.path, body)
+        if isinstance(found, Miss):
+            conversation.answered(call, Answered(422, "", None, found.text))
+            conversation.lose(found.text)
+            return _refused(422, found.text)
+        text = found.body.decode("utf-8", "replace")
+        got = Answered(
+            found.status,
+            found.content_type,
+            text,
+            recorded_in=found.call,
+            cost_then_usd=found.cost_usd,
+        )
+        conversation.answered(call, got)
+        return web.Response(
+            status=found.status, body=found.body, headers={"content-type": found.content_type}
+        )
+
+    @property
+    def http(self) -> ClientSession:
+        """The client that providers are called with."""
+        assert self._http is not None, "use it as `async with`"
+        return self._http
+
+    def upstream(self, provider: str) -> Upstream:
+        """Return where a provider is."""
+        return self._providers[provider]
+
+
+class _Forwarding:
+    """One call on its way to a provider, and the answer on its way back."""
+
+    def __init__(
+        self,
+        server: GatewayServer,
+        request: web.Request,
+        provider: str,
+        path: str,
+        body: Any = None,
+    ) -> None:
+        self._server = server
+        self._request = request
+        self._upstream = server.upstream(provider)
+        self._path = path
+        self._body = body
+        self._status = 0
+        self._headers: Mapping[str, str] = {}
+        self._got = bytearray()
+        self._problem: str | None = _AGENT_LEFT
+
+    def answered(self) -> Answered:
+        """Return what came back until now."""
+        text = None
+        if self._status and len(self._got) <= MAX_RECORDED_BYTES:
+            text = unpacked(bytes(self._got), self._headers.get("content-encoding", ""))
+        kind = self._headers.get("content-type", "")
+        return Answered(self._status, kind, text, self._problem)
+
+    async def forward(self, data: bytes) -> web.StreamResponse:
+        """Send the request on, and the answer back while it comes."""
+        request, upstream = self._request, self._upstream
+        asked = None
+        if self._path == "chat/completions":
+            asked = with_usage_asked(data, self._body, request.headers.get("content-encoding", ""))
+        headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _NOT_SENT]
+        headers += upstream.headers.items()
+        packs = asked is None and "gzip" in request.headers.get("accept-encoding", "")
+        headers.append(("Accept-Encoding", "gzip" if packs else "identity"))
+        url = f"{upstream.base_url}/{self._path}"
+        if request.query_string:
+            url = f"{url}?{request.query_string}"
+        out: web.StreamResponse | None = None
+        try:
+            async with self._server.http.request(
+                request.method, url, headers=headers, data=asked or data, allow_redirects=False
+            ) as came:
+                self._status, self._headers = came.status, came.headers
+                out = web.StreamResponse(status=came.status, reason=came.reason)
+                for name, value in came.headers.items():
+                    if name.lower() not in _NOT_ANSWERED:
+                        out.headers.add(name, value)
+                is_stream = "event-stream" in came.headers.get("content-type", "")
+                without = WithoutUsage() if asked is not None and is_stream else None
+                await out.prepare(request)
+                async for chunk in came.content.iter_any():
+                    if len(self._got) <= MAX_RECORDED_BYTES:
+                        self._got += chunk
+                    if passed := chunk if without is None else without.pass_on(chunk):
+                        await out.write(passed)
+                if without is not None and (rest := without.rest()):
+                    await out.write(rest)
+            self._problem = None
+            await out.write_eof()
+        except (ClientError, OSError, ValueError) as error:
+            if self._problem is not None:
+                why = "cut off the answer" if self._status else "could not be reached"
+                self._problem = f"The provider {why}: {type(error).__name__}."
+            if out is None or not out.prepared:
+                return _refused(502, self._problem or _AGENT_LEFT)
+            # A stream that was cut must not look like one that has ended.
+            if request.transport is not None:
+                request.transport.abort()
+        return out
+
+
+def _split(path: str) -> tuple[str | None, str, str]:
+    """Return the attempt in an address, if it has one, the provider, and the provider's path."""
+    subject: str | None = None
+    rest = path.removeprefix("/")
+    if rest.startswith("x/"):
+        subject, _, rest = rest[2:].partition("/")
+    provider, _, rest = rest.partition("/")
+    # Some clients write the version, some leave it to the base URL.
+    return subject, provider, rest.strip("/").removeprefix("v1/")
+
+
+def _json(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refused(status: int, message: str) -> web.Response:
+    """Return an error that clients do not answer by another try."""
+    said = {"message": f"[kindlm's gateway] {message}", "type": "kindlm_gateway", "code": None}
+    return web.json_response(
+        {"type": "error", "error": said}, status=status, headers={"x-should-retry": "false"}
+    )

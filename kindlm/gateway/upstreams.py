@@ -1,0 +1,63 @@
+"""The providers that the gateway forwards to: where they are, and with which key.
+
+They are what the environment of kindlm says, or the `providers` of the suites, of the type `openai`
+or `anthropic`. Agents never see these keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kindlm.suite import ProviderSettings
+from kindlm.wires.answer import Wire
+
+WIRES: Mapping[str, Wire] = {
+    "openai/chat/completions": "chat",
+    "openai/responses": "responses",
+    "anthropic/messages": "anthropic",
+}
+"""The format of what is posted to a provider's path; other paths pass and are not understood."""
+
+ITEMS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
+"""Where the list of messages stands in a request of a format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A provider; `base_url` is what comes before a path such as `chat/completions`."""
+
+    base_url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def upstreams(
+    environ: Mapping[str, str], providers: Iterable[ProviderSettings]
+) -> dict[str, Upstream]:
+    """Return the providers by name; what a suite says of one counts before the environment."""
+    written = {each.type: each for each in reversed(list(providers))}
+    openai, anthropic = written.get("openai"), written.get("anthropic")
+    key = _key(openai, "OPENAI_API_KEY", environ)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    base = _base(openai, "OPENAI_BASE_URL", environ) or "https://api.openai.com/v1"
+    found = {"openai": Upstream(base, headers)}
+    key, token = _key(anthropic, "ANTHROPIC_API_KEY", environ), environ.get("ANTHROPIC_AUTH_TOKEN")
+    headers = {"x-api-key": key} if key else {}
+    if not key and token:
+        headers = {"Authorization": f"Bearer {token}"}
+    base = _base(anthropic, "ANTHROPIC_BASE_URL", environ) or "https://api.anthropic.com"
+    # With and without its version: clients differ.
+    found["anthropic"] = Upstream(base.removesuffix("/v1") + "/v1", headers)
+    return found
+
+
+def _key(written: ProviderSettings | None, variable: str, environ: Mapping[str, str]) -> str | None:
+    name = written.api_key_env if written and written.api_key_env else variable
+    return environ.get(name)
+
+
+def _base(
+    written: ProviderSettings | None, variable: str, environ: Mapping[str, str]
+) -> str | None:
+    base = written.base_url if written and written.base_url else environ.get(variable)
+    return base.rstrip("/") if base else None

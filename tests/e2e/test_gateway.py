@@ -1,0 +1,161 @@
+"""Agents that call their models through kindlm: what a run sees of them, and records."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from checked_server import LoopbackServer
+from workspace import KEY
+
+SHOP = {
+    "models": ["gpt-4o"],
+    "keys": [KEY],
+    "rules": [
+        {
+            "when": {
+                "user": {"matches": r"order (?P<id>\w+-\d+)"},
+                "notCalledThisTurn": "lookup_order",
+            },
+            "reply": {"toolCalls": [{"name": "lookup_order", "arguments": {"order_id": "{{id}}"}}]},
+        },
+        {"reply": {"text": "It was delivered."}},
+    ],
+}
+ASKS = """
+import json, os, sys, urllib.request
+
+TOOL = {"name": "lookup_order", "description": "Finds an order.", "parameters": {
+    "type": "object", "properties": {"order_id": {"type": "string"}}}}
+
+def answer(text, headers={}):
+    history = [{"role": "user", "content": text}]
+    while True:
+        body = {"model": "gpt-4o", "messages": history,
+                "tools": [{"type": "function", "function": TOOL}]}
+        sent = urllib.request.Request(
+            os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+            {"content-type": "application/json", **headers,
+             "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+        with urllib.request.urlopen(sent) as got:
+            message = json.load(got)["choices"][0]["message"]
+        history.append(message)
+        if not message.get("tool_calls"):
+            return message["content"]
+        for call in message["tool_calls"]:
+            history.append({"role": "tool", "tool_call_id": call["id"], "content": '{"paid": 7}'})
+"""
+LINES = f"""{ASKS}
+for line in sys.stdin:
+    request = json.loads(line)
+    print(json.dumps({{"text": answer(request["message"])}}), flush=True)
+"""
+SILENT = """
+import json, sys
+for line in sys.stdin:
+    print(json.dumps({"text": "It was delivered."}), flush=True)
+"""
+SERVES = f"""{ASKS}
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        name = "x-kindlm-execution"
+        passed = {{name: self.headers[name]}} if "passes-on" in sys.argv else {{}}
+        body = json.dumps({{"text": answer(asked["message"], passed)}}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler)
+print("up", flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.fixture
+def provider():
+    with LoopbackServer(SHOP) as provider:
+        yield provider
+
+
+@pytest.fixture
+def run(workspace, provider):
+    """Test an agent with `gateway: true`; return the process, the report and the workspace."""
+
+    def run(source: str, agent: dict, *options: str, orders: int = 1, **more):
+        (workspace.root / "agent.py").write_text(source, "utf-8")
+        config = {
+            "kindlm": 1,
+            "project": "shop",
+            "suite": {"name": "orders"},
+            "agents": [{"id": "shop", "gateway": True, **agent}],
+            "prompts": {"ask": {"user": "Where is order {{id}}?"}},
+            "tests": [
+                {
+                    "name": f"order {number}",
+                    "prompt": "ask",
+                    "vars": {"id": f"A-{number}"},
+                    "expect": {
+                        "toolCalls": [
+                            {"tool": "lookup_order", "argsMatch": {"order_id": f"A-{number}"}},
+                            {"tool": "refund", "shouldNotCall": True},
+                        ]
+                    },
+                }
+                for number in range(orders)
+            ],
+            "defaults": {"concurrency": 32},
+            **more,
+        }
+        (workspace.root / "kindlm.yaml").write_text(json.dumps(config), "utf-8")
+        workspace.env["OPENAI_BASE_URL"] = f"{provider.url}/v1"
+        done = workspace.run("test", "--reporter", "json", *options)
+        return done, json.loads(done.stdout)
+
+    return run
+
+
+PROGRAM = {"adapter": "subprocess", "command": "python agent.py"}
+
+
+def served(*words: str) -> dict:
+    command = ["python", "agent.py", *words]
+    return {"serve": [{"name": "shop", "command": command, "ready": {"line": "up"}}]}
+
+
+AT_PORT = {"adapter": "http", "endpoint": "http://127.0.0.1:{{serve.shop.port}}/"}
+
+
+def test_tools_and_costs_of_an_opaque_program_are_seen(run, workspace, provider, key):
+    done, report = run(LINES, PROGRAM)
+    assert done.returncode == 0, done.stdout
+    assert [request.status for request in provider.requests] == [200, 200]
+    (execution,) = report["tests"][0]["executions"]
+    shown = workspace.run("show", report["run"]["id"], "1").stdout
+    assert shown.count("model      call") == 2
+    assert 'lookup_order {"order_id": "A-0"}' in shown
+    assert '{"paid": 7}' in shown
+    # Once in the answer, and not in the calls beside.
+    assert execution["costUsd"] == pytest.approx(report["summary"]["costUsd"])
+    assert key.encode() not in (workspace.root / ".kindlm/kindlm.db").read_bytes()
+
+
+def test_an_agent_that_calls_no_model_is_undecided(run):
+    done, report = run(SILENT, PROGRAM)
+    assert done.returncode == 1
+    assert "No call of a model came through the gateway" in done.stdout
+    assert report["summary"]["executions"]["errored"] == 1
+
+
+def test_an_agent_that_passes_no_header_on_answers_one_at_a_time(run):
+    done, _ = run(SERVES, AT_PORT, orders=4, **served())
+    assert done.returncode == 0, done.stdout
+    assert done.stderr.count("answers one message at a time") == 1
+    assert "x-kindlm-execution" in done.stderr
