@@ -50,6 +50,10 @@ class ProviderSettings:
     options: Any = None
 
 
+FORWARDED = ("openai", "anthropic")
+"""The types of providers that agents can call through the gateway."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelTarget:
     """A configured model: `id` is the user's name for it, `model` the provider's."""

@@ -249,6 +249,7 @@ _ALWAYS_DONE: Mapping[str, frozenset[str]] = {"test": frozenset({"--save"})}
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "test": {"--resume": "latest"},
     "rescore": {"--resume": "latest"},
+    "init": {"--agent": "ask"},
 }
 """What an option means that stands alone: typer has none with a value that may be left out."""
 

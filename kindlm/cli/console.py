@@ -115,6 +115,19 @@ def is_interactive(stream: TextIO, environ: Mapping[str, str] = os.environ) -> b
     return stream.isatty() and environ.get("TERM") != "dumb" and not in_ci
 
 
+def is_asked() -> bool:
+    """Return whether a person is there to answer questions."""
+    return sys.stdin.isatty() and is_interactive(sys.stderr)
+
+
+def ask(question: str, default: str, read: Callable[[str], str]) -> str:
+    """Return what a person answers; `read` checks it, and raises `typer.BadParameter`."""
+    answer: str = typer.prompt(
+        question, default=default, value_proc=read, err=True, show_default=bool(default)
+    )
+    return answer
+
+
 def make_console() -> Console:
     """Return the console on standard error."""
     from rich.console import Console

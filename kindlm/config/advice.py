@@ -23,6 +23,7 @@ from kindlm.matching import matches
 from kindlm.packages import CRASHES, crashed, installed, is_own
 from kindlm.plugins import Adapter, Provider
 from kindlm.suggestions import hint_for
+from kindlm.suite import FORWARDED
 from kindlm.wording import count
 
 
@@ -420,8 +421,9 @@ def _warn_of_providers(config: KindlmConfig, reporter: Reporter) -> None:
         # Texts are embedded by a provider that need not have a model of its own.
         return
     used = {model.provider for model in config.models}
-    for name in config.providers:
-        if name not in used:
+    forwards = any(agent.gateway for agent in config.agents)
+    for name, provider in config.providers.items():
+        if name not in used and not (forwards and (provider.type or name) in FORWARDED):
             _unused(("providers", name), f'No model uses the provider "{name}"', reporter)
 
 

@@ -18,7 +18,15 @@ from kindlm.checks.base import Check
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.packages import CRASHES, as_written, is_own, own
 from kindlm.plugins import Adapter, Provider
-from kindlm.suite import AgentTarget, Case, ModelTarget, ProviderSettings, Service, Suite
+from kindlm.suite import (
+    FORWARDED,
+    AgentTarget,
+    Case,
+    ModelTarget,
+    ProviderSettings,
+    Service,
+    Suite,
+)
 from kindlm.values import filled
 
 MARK = "\ufdd0"
@@ -187,6 +195,9 @@ def _used_providers(
 ) -> set[str]:
     models = {target for case in cases for target in _targets(case, selected)}
     used = {suite.models[model].provider for model in models if model in suite.models}
+    if any(agent.gateway for agent in suite.all_agents()):
+        # Which of them an agent calls through the gateway is not known before it runs.
+        used |= {item.name for item in suite.providers.values() if item.type in FORWARDED}
     if any(case.script is not None for case in cases) and (judge := suite.judge()) is not None:
         # What a script asks is not known before it runs.
         used.add(judge.provider)

@@ -80,6 +80,10 @@ class Gateway:
                 f"Let the agent pass the header `{EXECUTION_HEADER}` on to its models.",
             )
 
+    def forward_to(self, providers: Iterable[ProviderSettings]) -> None:
+        """Forward to the providers of suites, as they are once programs are served."""
+        self._server.providers = upstreams(self._environ, providers)
+
     @property
     def key(self) -> str:
         """The key that calls need here."""

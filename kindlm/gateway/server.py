@@ -82,7 +82,7 @@ class GatewayServer:
     ) -> None:
         self.key = f"sk-kindlm-{secrets.token_hex(16)}"
         self.url = ""
-        self._providers = providers
+        self.providers = providers
         self._addressed = addressed
         self._replayer = replayer
         self._stack = AsyncExitStack()
@@ -121,7 +121,7 @@ class GatewayServer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         subject, provider, path = _split(request.path)
-        if provider not in self._providers:
+        if provider not in self.providers:
             return _refused(404, f"No provider is named {provider!r}: write /openai or /anthropic.")
         if "upgrade" in request.headers.get("connection", "").lower():
             return _refused(426, "WebSocket is not supported: use HTTP, with or without a stream.")
@@ -194,13 +194,8 @@ class GatewayServer:
             cost_then_usd=found.cost_usd,
         )
         conversation.answered(call, got)
-        data = found.body
-        if call.path == "openai/chat/completions" and with_usage_asked(b"{}", body, ""):
-            # The record has the tokens that the gateway asked for, and the agent did not.
-            without = WithoutUsage()
-            data = without.pass_on(data) + without.rest()
         return web.Response(
-            status=found.status, body=data, headers={"content-type": found.content_type}
+            status=found.status, body=found.body, headers={"content-type": found.content_type}
         )
 
     @property
@@ -211,7 +206,7 @@ class GatewayServer:
 
     def upstream(self, provider: str) -> Upstream:
         """Return where a provider is."""
-        return self._providers[provider]
+        return self.providers[provider]
 
 
 class _Forwarding:
@@ -280,7 +275,7 @@ class _Forwarding:
             await out.write_eof()
         except (ClientError, OSError, ValueError) as error:
             if self._problem is not None:
-                why = "cut off the answer" if self._status else "could not be called"
+                why = "cut off the answer" if self._status else "could not be reached"
                 self._problem = f"The provider {why}: {type(error).__name__}."
             if out is None or not out.prepared:
                 return _refused(502, self._problem or _AGENT_LEFT)

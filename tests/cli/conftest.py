@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from terminal_typing import Terminal
 
 from kindlm.cli.app import run
 
@@ -63,3 +64,12 @@ def process(here: Path) -> Callable[..., subprocess.Popen[bytes]]:
         )
 
     return start
+
+
+@pytest.fixture
+def terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm")
+    master, slave = os.openpty()
+    yield Terminal(master, slave, monkeypatch)
+    os.close(master)
+    os.close(slave)

@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import termios
 import tomllib
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from planned_shop import serving_shop
 from scenario_project import LoopbackAgent
+from terminal_typing import Terminal
 
 from kindlm.cli.app import run
-
-
-@dataclass
-class Terminal:
-    """A terminal in which somebody types; `shown` is what was written there."""
-
-    master: int
-    slave: int
-    monkeypatch: pytest.MonkeyPatch
-
-    def init(self, *options: str, typed: str) -> int:
-        slave = os.open(os.ttyname(self.slave), os.O_RDWR | os.O_NOCTTY)
-        settings = termios.tcgetattr(slave)
-        settings[3] &= ~termios.ECHO
-        termios.tcsetattr(slave, termios.TCSANOW, settings)
-        os.write(self.master, typed.encode())
-        with (
-            os.fdopen(slave, "r") as keyboard,
-            os.fdopen(os.dup(slave), "w") as screen,
-            self.monkeypatch.context() as patch,
-        ):
-            patch.setattr("sys.stdin", keyboard)
-            patch.setattr("sys.stderr", screen)
-            return run(["init", "--template", "scenario", *options])
-
-    @property
-    def shown(self) -> str:
-        os.set_blocking(self.master, False)
-        parts = []
-        with suppress(BlockingIOError):
-            while part := os.read(self.master, 65536):
-                parts.append(part)
-        return b"".join(parts).decode()
-
-
-@pytest.fixture
-def terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    monkeypatch.setenv("TERM", "xterm")
-    master, slave = os.openpty()
-    yield Terminal(master, slave, monkeypatch)
-    os.close(master)
-    os.close(slave)
 
 
 @pytest.fixture
@@ -83,7 +38,7 @@ def test_without_a_terminal_nothing_is_asked(kindlm: Any, here: Path) -> None:
 
 def test_provider_model_and_variable_are_asked_for(here: Path, terminal: Terminal) -> None:
     typed = "anthropic\nclaude-sonnet-4-5\nSHOP_JUDGE_KEY\n\n"
-    assert terminal.init(typed=typed) == 0
+    assert terminal.init("--template", "scenario", typed=typed) == 0
     assert configuration(here)["llm"] == {
         "provider": "anthropic",
         "model": "claude-sonnet-4-5",
@@ -94,7 +49,7 @@ def test_provider_model_and_variable_are_asked_for(here: Path, terminal: Termina
 
 def test_a_key_is_not_taken_and_not_shown(here: Path, terminal: Terminal) -> None:
     typed = "gpt\nopenai\n\nsk-proj-abc123def456\n\n\n"
-    assert terminal.init(typed=typed) == 0
+    assert terminal.init("--template", "scenario", typed=typed) == 0
     shown = terminal.shown
     assert "One of openai, anthropic, ollama" in shown
     assert "never the key" in shown
@@ -109,7 +64,7 @@ def test_a_key_is_not_taken_and_not_shown(here: Path, terminal: Terminal) -> Non
 )
 def test_a_key_is_no_name_of_a_model(here: Path, terminal: Terminal, key: str) -> None:
     model = "ft:gpt-4o-mini-2024-07-18:my-org::AbC123dE"
-    assert terminal.init(typed=f"\n{key}\n{model}\n\n\n") == 0
+    assert terminal.init("--template", "scenario", typed=f"\n{key}\n{model}\n\n\n") == 0
     shown = terminal.shown
     assert "never the key" in shown
     assert key not in shown
@@ -118,7 +73,7 @@ def test_a_key_is_no_name_of_a_model(here: Path, terminal: Terminal, key: str) -
 
 
 def test_a_local_model_needs_no_key(here: Path, terminal: Terminal) -> None:
-    assert terminal.init(typed="ollama\n\n\n") == 0
+    assert terminal.init("--template", "scenario", typed="ollama\n\n\n") == 0
     assert configuration(here)["llm"] == {"provider": "ollama", "model": "llama3.2"}
 
 
@@ -133,7 +88,7 @@ def test_tests_are_offered_for_an_agent_of_the_user(
     monkeypatch.setenv("OPENAI_BASE_URL", f"{base}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
     typed = f"\n\n\nno url\n{agent.url}\ny\nHelps with orders; lookup_order, issue_refund\n"
-    assert terminal.init("shop", typed=typed) == 0
+    assert terminal.init("shop", "--template", "scenario", typed=typed) == 0
     assert "must be a URL" in terminal.shown
     assert configuration(here / "shop")["agent"] == {"type": "http", "url": agent.url}
     assert len(list((here / "shop" / "tests" / "generated").glob("test_*.py"))) == 10
@@ -148,7 +103,7 @@ def test_tests_are_offered_for_an_agent_of_the_user(
 
 
 def test_the_offer_can_be_left(here: Path, terminal: Terminal, agent: LoopbackAgent) -> None:
-    assert terminal.init("--agent", agent.url, typed="\n\n\nn\n") == 0
+    assert terminal.init("--template", "scenario", "--agent", agent.url, typed="\n\n\nn\n") == 0
     assert "kindlm gen" in terminal.shown
     assert agent.requests == []
     assert run(["test", "--quiet"]) == 0
@@ -170,7 +125,7 @@ def test_a_url_of_no_use_writes_nothing(kindlm: Any, here: Path, url: str) -> No
 
 
 def test_other_templates_take_no_agent(kindlm: Any, here: Path) -> None:
-    assert kindlm("init", "--agent", "http://127.0.0.1/").code == 1
+    assert kindlm("init", "--template", "agent", "--agent", "http://127.0.0.1/").code == 1
     assert list(here.iterdir()) == []
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.console import is_interactive, note, or_fail
+from kindlm.cli.commands.init_agent import write_first_test
+from kindlm.cli.console import ask, is_asked, note, or_fail
 from kindlm.cli.options import VerboseOption
 from kindlm.cli.scaffold import create_project, quoted
 from kindlm.config.diagnostics import Reporter
@@ -57,21 +57,25 @@ def init_command(
         Path, typer.Argument(metavar="DIR", help="Where to write it. Default: here.")
     ] = Path(),
     template: Annotated[
-        Template,
+        Template | None,
         typer.Option(
             "--template",
             help="basic: one scripted test. agent: an agent with tools, on loopback."
             " compliance: the same agent, by what a rule book asks of it."
             " evalview: cases of EvalView for an agent over HTTP."
-            " scenario: tests as Python functions, for an agent of yours or one that comes along.",
+            " scenario: tests as Python functions, for an agent of yours or one that comes along."
+            " Default: basic.",
+            show_default=False,
         ),
-    ] = Template.BASIC,
+    ] = None,
     agent: Annotated[
         str | None,
         typer.Option(
             "--agent",
-            metavar="URL",
-            help="The agent that is tested, with --template scenario.",
+            metavar="KIND|MODULE:NAME|URL",
+            help="Write the first test of your own agent: langgraph, pydantic-ai, openai-agents,"
+            " python, fastapi, node, http; an object such as shop.agent:graph; or a URL, with"
+            " scenarios and a judge. Alone, it asks which.",
             show_default=False,
         ),
     ] = None,
@@ -80,18 +84,20 @@ def init_command(
     ] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write a first suite that runs at once, without key or network."""
+    """Write a first suite that runs at once, without key or network; or one for your agent."""
     del verbose
-    if template is Template.SCENARIO:
+    is_url = agent is not None and "://" in agent
+    if template is Template.SCENARIO or (is_url and template is None):
         _init_scenarios(folder, agent, force=force)
-    elif agent is not None:
-        raise typer.BadParameter("it belongs to --template scenario", param_hint="--agent")
+    elif agent is None:
+        name = (template or Template.BASIC).value
+        _tell(folder, or_fail(create_project(folder, name, overwrite=force)))
+    elif template is None:
+        command = write_first_test(folder, agent, force=force)
+        note(f"Next: {_there(folder, command)}")
     else:
-        from kindlm.cli.console import or_fail
-        from kindlm.cli.scaffold import create_project
-
-        written = or_fail(create_project(folder, template.value, overwrite=force))
-        _tell(folder, written)
+        hint = "leave --template out; a URL goes with --template scenario"
+        raise typer.BadParameter(hint, param_hint="--agent")
 
 
 def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
@@ -100,8 +106,6 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
     written = create_project(folder, setup.template, overwrite=force, values=setup.values)
     _tell(folder, or_fail(written))
     if setup.agent is not None and not offer_tests(setup, folder):
-        from kindlm.cli.console import note
-
         command = _there(folder, 'kindlm gen --description "what it is for"')
         note(f"More tests, written by a model: {command}")
 
@@ -153,22 +157,22 @@ def ask_setup(agent: str | None) -> Setup:
     """
     if agent is not None:
         or_fail(agent_at(agent))
-    if not _is_asked():
+    if not is_asked():
         model, key = _MODELS[_DEFAULT]
         return Setup(_DEFAULT, model, key, agent)
-    provider = _prompt(f"Who judges answers: {', '.join(_MODELS)}", _DEFAULT, _known_provider)
+    provider = ask(f"Who judges answers: {', '.join(_MODELS)}", _DEFAULT, _known_provider)
     model, key = _MODELS[provider]
-    model = _prompt("Which model", model, _model)
+    model = ask("Which model", model, _model)
     if key is not None:
-        key = _prompt("Which environment variable holds the key", key, _variable)
+        key = ask("Which environment variable holds the key", key, _variable)
     if agent is None:
-        agent = _prompt("URL of your agent (none: a small one comes along)", "", _url) or None
+        agent = ask("URL of your agent (none: a small one comes along)", "", _url) or None
     return Setup(provider, model, key, agent)
 
 
 def offer_tests(setup: Setup, folder: Path) -> bool:
     """Offer to write tests for the agent at once; tell whether that was done."""
-    if setup.agent is None or not _is_asked():
+    if setup.agent is None or not is_asked():
         return False
     if not typer.confirm(f"Let {setup.model} write tests for it now?", default=False, err=True):
         return False
@@ -180,18 +184,6 @@ def offer_tests(setup: Setup, folder: Path) -> bool:
     with chdir(folder):
         write_tests(GenOptions(description=description, seen_from=above))
     return True
-
-
-def _is_asked() -> bool:
-    """Return whether a person is there to answer."""
-    return sys.stdin.isatty() and is_interactive(sys.stderr)
-
-
-def _prompt(question: str, default: str, read: Callable[[str], str]) -> str:
-    answer: str = typer.prompt(
-        question, default=default, value_proc=read, err=True, show_default=bool(default)
-    )
-    return answer
 
 
 def _known_provider(text: str) -> str:

@@ -1,0 +1,134 @@
+"""`kindlm init --agent`: the first test of an agent of the user, in the form that fits it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from kindlm.cli.console import ask, is_asked, note, or_fail
+from kindlm.cli.scaffold import create_project, quoted
+
+_OBJECTS = {
+    "langgraph": "agent:graph",
+    "pydantic-ai": "agent:agent",
+    "openai-agents": "agent:agent",
+    "python": "agent:answer",
+}
+"""Kinds of agents that are objects in Python, and where each may be."""
+
+_SERVICES = {
+    "fastapi": ("python -m uvicorn main:app --port {{serve.agent.port}}", "Uvicorn running"),
+    "node": ("node server.mjs", "listening"),
+    "http": ("./agent", "listening"),
+}
+"""Kinds of agents that are services: how each may be started, what it prints when it is ready."""
+
+KINDS = (*_OBJECTS, *_SERVICES)
+
+ASK = "ask"
+"""The kind that stands for the question which one it is."""
+
+_PLACE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
+_MESSAGE, _TOOL = "Where is my order A1?", "lookup_order"
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstTest:
+    """What is written: a template, its values, and what runs it."""
+
+    template: str
+    values: Mapping[str, str]
+    command: str
+
+
+def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
+    """Write the first test of an agent, and return the command that runs it.
+
+    `kind` is one of `KINDS`, `ASK`, or the place of an object, such as `shop.agent:graph`. What is
+    not known is asked on a terminal.
+    """
+    if kind == ASK:
+        if not is_asked():
+            raise typer.BadParameter(f"name its kind: {', '.join(KINDS)}", param_hint="--agent")
+        kind = ask(f"What is your agent: {', '.join(KINDS)}", "python", _one_of(KINDS))
+    if kind in _SERVICES:
+        test = _of_service(*_SERVICES[kind])
+    elif kind in _OBJECTS:
+        test = _of_object(_asked("Where is it, as module:name", _OBJECTS[kind], _place))
+    elif _PLACE.fullmatch(kind):
+        test = _of_object(kind)
+    else:
+        raise typer.BadParameter(
+            f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL",
+            param_hint="--agent",
+        )
+    written = or_fail(create_project(folder, test.template, overwrite=force, values=test.values))
+    note(f"Wrote {', '.join(str(path) for path in written)}.")
+    return test.command
+
+
+def _of_object(place: str) -> _FirstTest:
+    module, _, name = place.partition(":")
+    values = {"__MODULE__": module, "__OBJECT__": name, **_expected()}
+    return _FirstTest("agent-object", values, "kindlm test test_agent.py")
+
+
+def _of_service(command: str, line: str) -> _FirstTest:
+    command = _asked("Which command starts it, on the port in PORT", command, _command)
+    line = _asked("What does it print once it takes requests", line, str.strip)
+    path = _asked("Which path takes messages", "/chat", _path)
+    values = {
+        '"__COMMAND__"': quoted(command),
+        '"__READY__"': quoted(line),
+        '"__ENDPOINT__"': quoted(f"http://127.0.0.1:{{{{serve.agent.port}}}}{path}"),
+        **_expected(),
+    }
+    return _FirstTest("agent-service", values, "kindlm test")
+
+
+def _expected() -> dict[str, str]:
+    message = _asked("A message that needs a tool", _MESSAGE, str.strip)
+    return {
+        '"__MESSAGE__"': quoted(message),
+        '"__TOOL__"': quoted(_asked("Which tool must it call", _TOOL, str.strip)),
+    }
+
+
+def _asked(question: str, default: str, read: Callable[[str], str]) -> str:
+    return ask(question, default, read) if is_asked() else default
+
+
+def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.strip() not in names:
+            raise typer.BadParameter(f"One of {', '.join(names)}, please.")
+        return text.strip()
+
+    return read
+
+
+def _place(text: str) -> str:
+    if not _PLACE.fullmatch(text.strip()):
+        raise typer.BadParameter("A module and a name in it, please, such as shop.agent:graph.")
+    return text.strip()
+
+
+def _command(text: str) -> str:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"A command, please: {error}.") from None
+    if not words:
+        raise typer.BadParameter("A command, please, such as node server.mjs.")
+    return text.strip()
+
+
+def _path(text: str) -> str:
+    if not re.fullmatch(r"/[\w./~-]*", text.strip()):
+        raise typer.BadParameter("A path, please, such as /chat.")
+    return text.strip()

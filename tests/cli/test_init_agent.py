@@ -1,0 +1,88 @@
+"""`kindlm init --agent`: the first test of an agent of the user."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from terminal_typing import Terminal
+
+from kindlm.cli.commands.init_agent import KINDS
+
+
+def suite_in(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((folder / "kindlm.yaml").read_text("utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["fastapi", "node", "http"])
+def test_a_service_has_a_suite_that_is_valid(kindlm: Any, here: Path, kind: str) -> None:
+    outcome = kindlm("init", "--agent", kind)
+    assert outcome.code == 0
+    assert outcome.err.endswith("Next: kindlm test\n")
+    assert kindlm("validate").code == 0
+    assert suite_in(here)["agents"][0]["gateway"] is True
+
+
+@pytest.mark.parametrize("kind", ["langgraph", "pydantic-ai", "openai-agents", "python"])
+def test_an_object_has_a_scenario(kindlm: Any, here: Path, kind: str) -> None:
+    outcome = kindlm("init", "shop", "--agent", kind)
+    assert outcome.code == 0
+    assert outcome.err.endswith("Next: cd shop && kindlm test test_agent.py\n")
+    ast.parse((here / "shop" / "test_agent.py").read_text("utf-8"))
+
+
+def test_an_object_is_imported_from_its_place(kindlm: Any, here: Path) -> None:
+    assert kindlm("init", "--agent", "shop.bot:graph").code == 0
+    written = (here / "test_agent.py").read_text("utf-8")
+    assert "from shop.bot import graph\n" in written
+    assert "agent=graph)" in written
+
+
+def test_the_kind_and_what_it_needs_are_asked_for(here: Path, terminal: Terminal) -> None:
+    service = ["cobol", "node", '"', 'node "my server.mjs"', "ready now", "chat", "/api/chat"]
+    typed = "\n".join([*service, 'Refund "A1"!', "issue_refund", ""])
+    assert terminal.init("--agent", typed=typed) == 0
+    shown = terminal.shown
+    assert "One of langgraph" in shown
+    assert "A command, please" in shown
+    assert "A path, please" in shown
+    suite = suite_in(here)
+    [service] = suite["serve"]
+    assert service["command"] == 'node "my server.mjs"'
+    assert service["ready"] == {"line": "ready now"}
+    assert suite["agents"][0]["endpoint"] == "http://127.0.0.1:{{serve.agent.port}}/api/chat"
+    [test] = suite["tests"]
+    assert test["vars"] == {"message": 'Refund "A1"!'}
+    assert test["expect"] == {"toolCalls": [{"tool": "issue_refund"}]}
+
+
+def test_the_place_of_an_object_is_asked_for(here: Path, terminal: Terminal) -> None:
+    typed = 'shop\nshop.bot:graph\nRefund "A1"!\nissue_refund\n'
+    assert terminal.init("--agent", "langgraph", typed=typed) == 0
+    written = (here / "test_agent.py").read_text("utf-8")
+    assert "from shop.bot import graph\n" in written
+    assert 't.agent.send("Refund \\"A1\\"!")' in written
+    assert 'tool_called("issue_refund")' in written
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--agent"], ["--agent", "cobol"], ["--agent", "node", "--template", "basic"]],
+)
+def test_what_cannot_be_meant_names_the_kinds_and_writes_nothing(
+    kindlm: Any, here: Path, arguments: list[str]
+) -> None:
+    outcome = kindlm("init", *arguments)
+    assert outcome.code == 1
+    assert ", ".join(KINDS) in outcome.err or "--template" in outcome.err
+    assert list(here.iterdir()) == []
+
+
+def test_nothing_is_overwritten(kindlm: Any, here: Path) -> None:
+    (here / "test_agent.py").write_text("mine", "utf-8")
+    assert kindlm("init", "--agent", "python").code == 1
+    assert (here / "test_agent.py").read_text("utf-8") == "mine"
