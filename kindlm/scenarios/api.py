@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ class ScenarioSpec:
     repeats: int = 1
     pass_rate: float = 1.0
     timeout: float | None = None
-    agent: str | Mapping[str, Any] | None = None
+    agent: Any = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -48,7 +48,7 @@ def scenario(
     repeats: int = 1,
     pass_rate: float = 1.0,
     timeout: float | None = None,
-    agent: str | Mapping[str, Any] | None = None,
+    agent: Any = None,
 ) -> Callable[[F], F]:
     """Make a test function a scenario, and return the function itself.
 
@@ -59,8 +59,10 @@ def scenario(
         pass_rate: the share of its repeats that has to pass, from 0 to 1.
         timeout: seconds that one run of it may take, `eval.default_timeout` of the configuration
             by default. It is then cut off and errored.
-        agent: the agent under test, if it is another one than that of the configuration: its URL,
-            or a mapping with the keys of `[agent]`.
+        agent: the agent under test, if it is another one than that of the configuration: the
+            object itself (a function, an agent of a framework), a function without parameters or a
+            class that makes one for each conversation, its URL, or a mapping with the keys of
+            `[agent]`.
 
     Raises:
         ValueError: for values that cannot be meant.

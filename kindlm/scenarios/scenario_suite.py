@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import isroutine
 from pathlib import Path
 from typing import Any
 
@@ -205,17 +204,19 @@ def compiled_agent(loaded: LoadedConfiguration, root: Path) -> AgentTarget | Non
 
 
 def _own(
-    own: str | Mapping[str, Any],
+    own: Any,
     scenario: Scenario,
     configuration: LoadedConfiguration,
     environ: Mapping[str, str],
 ) -> AgentTarget | KindlmError:
+    if not isinstance(own, str | Mapping) and (callable(own) or type(own).__module__ != "builtins"):
+        return held_agent(own, Path(scenario.where.file).parent)
     if (wrong := _no_table(own)) is not None:
         return KindlmError(
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"agent of @scenario must be a URL or a mapping with the keys of [agent], {wrong}",
-            "For a Python function, write its path: "
-            'agent={"type": "python", "endpoint": "package.module:function"}',
+            "agent of @scenario must be an agent in Python, a URL or a mapping with the keys of"
+            f" [agent], {wrong}",
+            "Write agent=answer for a function `answer`, which takes the text of a message",
             scenario.agent_where or scenario.where,
             {"reason": "agent"},
         )
@@ -234,12 +235,18 @@ def _own(
     return compile_agent(config, file.parent)
 
 
+def held_agent(instance: Any, folder: Path) -> AgentTarget:
+    """Return an agent that is an object; it is recorded by its name, else by that of its type."""
+    name = getattr(instance, "__qualname__", type(instance).__qualname__)
+    return AgentTarget(AGENT, "python", name, directory=str(folder), instance=instance)
+
+
 def _no_table(own: object) -> str | None:
     """Return what is wrong with the agent of a scenario that is neither a URL nor a table."""
     if isinstance(own, str):
         return None
     if not isinstance(own, Mapping):
-        return f"but is {'a function' if isroutine(own) else f'of type {type(own).__name__}'}"
+        return f"but is of type {type(own).__name__}"
     try:
         json.dumps(dict(own), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -247,7 +254,7 @@ def _no_table(own: object) -> str | None:
     return None
 
 
-def _in_name_alone(own: str | Mapping[str, Any] | None) -> AgentTarget:
+def _in_name_alone(own: object) -> AgentTarget:
     name = own.get("name") if isinstance(own, Mapping) else None
     return AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
 

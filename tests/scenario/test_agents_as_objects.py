@@ -1,0 +1,114 @@
+"""Agents that scenarios hand over as objects: they run in the process of the test."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_project import run_inside
+from scenario_project import Project
+
+SHOP = """
+import threading
+from kindlm import *
+
+SHOUTS = []
+
+def answer(text):
+    return "".join([text.upper(), *SHOUTS])
+
+async def of_messages(messages):
+    return " ".join(each["content"] for each in messages)
+
+async def pieces(text):
+    yield text
+    yield "!"
+
+def generated(text: str):
+    yield from [text, "?"]
+
+class Counting:
+    def __init__(self):
+        self.said = 0
+
+    def send(self, text):
+        self.said += 1
+        return {"text": f"number {self.said}", "tool_calls": []}
+"""
+
+TESTS = """
+import pytest
+from kindlm import *
+import shop
+
+@scenario("function", agent=shop.answer)
+async def test_function(t: Trial):
+    shop.SHOUTS[:] = ["!"]
+    t.check(await t.agent.send("hi")).contains("HI!")
+
+@scenario("sync", agent=shop.answer)
+def test_sync(t: SyncTrial):
+    t.check(t.agent.send("hi")).contains("HI")
+
+@scenario("messages", agent=shop.of_messages)
+async def test_messages(t: Trial):
+    await t.agent.send("a")
+    t.check(await t.agent.send("b")).contains("a a b")
+
+@scenario("async pieces", agent=shop.pieces)
+async def test_pieces(t: Trial):
+    t.check(await t.agent.send("hi")).contains("hi!")
+
+@scenario("pieces", agent=shop.generated)
+async def test_generated(t: Trial):
+    t.check(await t.agent.send("hi")).contains("hi?")
+
+@scenario("one for each conversation", agent=shop.Counting, repeats=2)
+async def test_made(t: Trial):
+    await t.agent.send("a")
+    reply = await t.agent.send("b")
+    t.check(reply).contains("number 2").tool_not_called("refund")
+"""
+
+
+@pytest.fixture
+def shop(project: Project) -> Project:
+    (project.root / "kindlm.toml").unlink()
+    project.write("tests/shop.py", SHOP)
+    project.write("tests/test_it.py", TESTS)
+    return project
+
+
+def test_an_object_runs_in_the_process_of_the_test(shop: Project) -> None:
+    assert shop.test() == 0
+    assert set(shop.statuses().values()) == {"passed"}
+    under_pytest = run_inside(shop.root, "--kindlm", "tests")
+    assert "6 passed" in under_pytest.stdout, under_pytest.stdout
+
+
+def test_an_opaque_function_leaves_checks_of_tools_undecided(
+    shop: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write(
+        "tests/test_it.py",
+        "from kindlm import *\nimport shop\n\n"
+        '@scenario("opaque", agent=shop.answer)\n'
+        "async def test_it(t: Trial):\n"
+        '    t.check(await t.agent.send("hi")).tool_not_called("refund")\n',
+    )
+    assert shop.test() == 1
+    assert shop.statuses() == {"test_it": "errored"}
+    assert "list them in its answer under `tool_calls`" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_an_agent_raises_shows_its_line(
+    shop: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write("tests/shop.py", "def answer(text):\n    return {}['state']\n")
+    shop.write(
+        "tests/test_it.py",
+        "from kindlm import *\nimport shop\n\n"
+        '@scenario("broken", agent=shop.answer)\n'
+        "async def test_it(t: Trial):\n"
+        '    await t.agent.send("hi")\n',
+    )
+    assert shop.test() == 1
+    assert "raised KeyError: 'state' (tests/shop.py:2)" in " ".join(capsys.readouterr().out.split())
