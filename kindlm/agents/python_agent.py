@@ -178,18 +178,18 @@ class PythonAgent:
     async def _make(self) -> Any:
         """Return what takes messages: something to call, or an agent of a framework."""
         agent = self._found
-        self._framework = framework_of(agent)
-        if self._framework is not None:
-            return agent
-        if inspect.isclass(agent) or (callable(agent) and not _takes_argument(agent)):
+        is_made = inspect.isclass(agent) or (callable(agent) and not _takes_argument(agent))
+        if is_made and framework_of(agent) is None:
             agent = await _called(agent)
-            self._framework = framework_of(agent)
-            if self._framework is not None:
-                return agent
-            if hasattr(agent, "__aenter__"):
+            if framework_of(agent) is not None:
+                pass  # it enters itself what it needs, in each run
+            elif hasattr(agent, "__aenter__"):
                 agent = await self._stack.enter_async_context(agent)
             elif hasattr(agent, "__enter__"):
                 agent = self._stack.enter_context(agent)
+        self._framework = framework_of(agent)
+        if self._framework is not None:
+            return agent
         send: Callable[..., Any] = getattr(agent, "send", agent)
         if not callable(send):
             raise TypeError(f"{type(agent).__name__} can't be called and has no method `send`")

@@ -43,7 +43,9 @@ from kindlm.pytest_plugin.summary import (
     write_configured_reports,
 )
 from kindlm.recording.history_file import new_run_id
+from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
 from kindlm.scenarios.api import spec_of
+from kindlm.scenarios.scenario_suite import with_agent
 from kindlm.suite import Case
 from kindlm.wording import count
 
@@ -166,6 +168,29 @@ class ScenarioItems:
             hidden = pytest.param(None, id=pytest.HIDDEN_PARAM)
             metafunc.parametrize(trial, [hidden])
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pycollect_makeitem(
+        self, collector: pytest.Module | pytest.Class, obj: object
+    ) -> Generator[None, Any, Any]:
+        """Let scenarios without an agent of their own use the fixture `agent`, where there is one.
+
+        The mark is there while pytest makes the items: another file may import the function.
+        """
+        spec = spec_of(obj)
+        fixtures = collector.session._fixturemanager  # noqa: SLF001 - there is no other way to it
+        if (
+            spec is None
+            or spec.agent is not None
+            or not fixtures.getfixturedefs(AGENT_FIXTURE, collector)
+        ):
+            return (yield)
+        before = list(getattr(obj, "pytestmark", ()))
+        pytest.mark.usefixtures(AGENT_FIXTURE)(obj)
+        try:
+            return (yield)
+        finally:
+            obj.pytestmark = before  # type: ignore[attr-defined]
+
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Remember what was collected and not chosen."""
         self._deselected += items
@@ -206,7 +231,14 @@ class ScenarioItems:
             return None
         function = pyfuncitem.stash[_FUNCTION]
         script = test.script(function, pyfuncitem.funcargs)
-        ran = self._run(pyfuncitem, lambda case: replace(case, script=script))
+
+        def change(case: Case) -> Case:
+            case = replace(case, script=script)
+            if not test.has_agent_of_fixture:
+                return case
+            return with_agent(case, pyfuncitem.funcargs[AGENT_FIXTURE], test.scenario)
+
+        ran = self._run(pyfuncitem, change)
         _tell_outcome(self._live, ran)
         return True
 

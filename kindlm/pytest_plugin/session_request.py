@@ -9,7 +9,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from kindlm.plan import Selection
 from kindlm.recording.project import find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
+from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
 from kindlm.scenarios.api import spec_of
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.finding import (
@@ -201,6 +202,11 @@ class Test:
         """Its name in the history."""
         return f"{self.path}::{self.scenario.name}"
 
+    @property
+    def has_agent_of_fixture(self) -> bool:
+        """Whether the value of the fixture `agent` is the agent under test."""
+        return self.scenario.spec.agent is _fixture
+
     def script(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> FunctionScript:
         """Return a script that calls its function with the values of fixtures and parameters."""
         where, trial = self.scenario.where, self.trial or ""
@@ -222,9 +228,19 @@ def test_of(item: pytest.Item, root: Path) -> Test | None:
         return None
     # Now, since plugins that run async tests replace the function later.
     function, where = item.function, _written_at(item)
+    if spec.agent is None and AGENT_FIXTURE in item.fixturenames:
+        spec = replace(spec, agent=_fixture)
     trial = trial_argument(item, function)
     script = FunctionScript(lambda: function, Path(where.file), where, trial or "")
     return Test(path, Scenario(_name(item), spec, where, script), item, trial)
+
+
+def _fixture(text: str) -> str:
+    """Stand for the value of the fixture until pytest has made it."""
+    raise AssertionError(text)
+
+
+_fixture.__qualname__ = AGENT_FIXTURE
 
 
 def trial_argument(node: pytest.Item, function: Callable[..., Any]) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,7 @@ from unittest import TestCase
 
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.scenarios.agent_fixture import AgentFixture
 from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import (
@@ -119,12 +120,16 @@ class _Test:
 
 
 def find_scenarios(
-    module: ModuleType, source: bytes, file: str, conftest: str | None = None
+    module: ModuleType,
+    source: bytes,
+    file: str,
+    conftest: str | None = None,
+    agent: AgentFixture | None = None,
 ) -> FoundScenarios:
     """Return the scenarios of a module and what is wrong with it. Never raises.
 
     `source` is the text of `file`. `conftest` says what a conftest.py does before each test, which
-    only pytest does.
+    only pytest does. `agent` makes the agent of those that name none.
     """
     text = read_text(source, file)
     scenarios: list[Scenario] = []
@@ -139,7 +144,7 @@ def find_scenarios(
                 problems.append(Diagnostic(_no_scenario(test), "warning", name, None))
             continue
         try:
-            found = list(_cases(test, spec, conftest))
+            found = list(_cases(test, spec, conftest, agent))
         except Exception as error:  # noqa: BLE001 - whatever the user's values raise
             problems.append(Diagnostic(_unreadable(test, error), "error", name, None))
             continue
@@ -180,7 +185,9 @@ def _is_function(value: object) -> bool:
     return hasattr(inspect.unwrap(inner), "__code__") if callable(inner) else False
 
 
-def _cases(test: _Test, spec: ScenarioSpec, conftest: str | None) -> Iterator[Scenario]:
+def _cases(
+    test: _Test, spec: ScenarioSpec, conftest: str | None, agent: AgentFixture | None
+) -> Iterator[Scenario]:
     """Yield the cases of a scenario; none if it takes no trial."""
     marks = test.marks
     taken = arguments_of(test.function, marks, bound=test.is_bound)
@@ -192,6 +199,8 @@ def _cases(test: _Test, spec: ScenarioSpec, conftest: str | None) -> Iterator[Sc
         asked = (name for mark in marks_named("usefixtures", marks) for name in mark.args)
         needs = taken.fixture or next(asked, None)
         why = f"it needs the fixture {needs}" if needs else _prepared(test) or conftest
+        if spec.agent is None and agent is not None:
+            spec, why = replace(spec, agent=agent.make), why or agent.hint
         hint = why and f"{why}: run pytest --kindlm"
     file = Path(test.where.file)
     for case in taken.cases() or [Parameters()]:

@@ -23,6 +23,7 @@ from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.formats.python_imports import import_root
 from kindlm.guard import guard
+from kindlm.scenarios.agent_fixture import AgentFixture, agent_fixture, conftest_with_agent
 from kindlm.scenarios.configuration import LoadedConfiguration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.function_script import failed_at, is_of_pytest
@@ -65,10 +66,29 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
     else:
         conftest = prepared_by_conftest(file, around.root)
         before = None if isinstance(conftest, Err) else conftest.value
-        found = find_scenarios(imported.value, data.value, str(file), before)
+        agent = _agent_of(imported.value, file, around.root)
+        if isinstance(agent, Err):
+            return _unusable(file, path, 1, [agent.error])
+        found = find_scenarios(imported.value, data.value, str(file), before, agent.value)
         if isinstance(conftest, Err) and found.scenarios:
             return _unusable(file, path, len(found.scenarios), [conftest.error])
     return compiled_suite(file, path, found, around, data.value)
+
+
+def _agent_of(module: ModuleType, file: Path, root: Path) -> Result[AgentFixture | None]:
+    """Return the fixture that makes the agent of a file; the conftest.py that has it is imported.
+
+    Only then: most of what a conftest.py holds is for pytest.
+    """
+    own = agent_fixture(module)
+    conftest = conftest_with_agent(file, root) if own is None else None
+    if conftest is None:
+        return Ok(own)
+    imported = import_file(conftest)
+    if isinstance(imported, Err):
+        return imported
+    found = imported.value
+    return Ok(None if isinstance(found, SkippedFile) else agent_fixture(found))
 
 
 def compiled_suite(

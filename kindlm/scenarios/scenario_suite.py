@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -235,9 +235,27 @@ def _own(
     return compile_agent(config, file.parent)
 
 
+def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
+    """Return a case whose agent is the value of a fixture: an object, or a URL."""
+    if isinstance(value, Mapping) or value is None:
+        found: AgentTarget | KindlmError = KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"The fixture agent returned {value if value is None else 'a mapping'}",
+            "Let it return the agent itself or its URL. Keys of an agent belong in"
+            " @scenario(agent={…}) or in [agent] of the configuration",
+            scenario.where,
+            {"reason": "agent"},
+        )
+    else:
+        found = _own(value, scenario, LoadedConfiguration(None, None, None), {})
+    if isinstance(found, KindlmError):
+        return replace(case, fault=found)
+    return replace(case, agent=found)
+
+
 def held_agent(instance: Any, folder: Path) -> AgentTarget:
     """Return an agent that is an object; it is recorded by its name, else by that of its type."""
-    name = getattr(instance, "__qualname__", type(instance).__qualname__)
+    name = getattr(instance, "__qualname__", None) or type(instance).__qualname__
     return AgentTarget(AGENT, "python", name, directory=str(folder), instance=instance)
 
 

@@ -6,6 +6,8 @@ import pytest
 from pytest_project import run_inside
 from scenario_project import Project
 
+from kindlm.cli.app import run
+
 SHOP = """
 import threading
 from kindlm import *
@@ -112,3 +114,74 @@ def test_what_an_agent_raises_shows_its_line(
     )
     assert shop.test() == 1
     assert "raised KeyError: 'state' (tests/shop.py:2)" in " ".join(capsys.readouterr().out.split())
+
+
+FIXTURE = """
+import pytest
+
+@pytest.fixture
+def agent():
+    left = []
+    yield lambda text: text.upper() + str(len(left))
+    left.append(1)
+"""
+
+USES = """
+from kindlm import *
+
+@scenario("by the fixture", repeats=2)
+async def test_it(t: Trial):
+    t.check(await t.agent.send("hi")).contains("HI0")
+
+class TestAll:
+    @scenario("its own comes first", agent=lambda text: "own")
+    async def test_own(self, t: Trial):
+        t.check(await t.agent.send("hi")).contains("own")
+"""
+
+
+def test_the_fixture_agent_is_the_agent_under_pytest_and_without_it(shop: Project) -> None:
+    shop.write("tests/conftest.py", FIXTURE)
+    shop.write("tests/test_it.py", USES)
+    assert shop.test() == 0
+    assert set(shop.statuses().values()) == {"passed"}
+    under_pytest = run_inside(shop.root, "--kindlm", "tests")
+    assert "2 passed" in under_pytest.stdout, under_pytest.stdout
+
+
+def test_what_only_pytest_can_build_is_skipped_without_it(
+    shop: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.write("tests/conftest.py", FIXTURE.replace("agent()", "agent(monkeypatch)"))
+    shop.write("tests/test_it.py", USES.partition("class")[0])
+    run(["validate", "tests"])
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert "the fixture agent needs the fixture monkeypatch: run pytest --kindlm" in shown
+    under_pytest = run_inside(shop.root, "--kindlm", "tests")
+    assert "1 passed" in under_pytest.stdout, under_pytest.stdout
+
+
+def test_a_fixture_with_parameters_makes_a_test_for_each_agent(shop: Project) -> None:
+    source = """
+import pytest
+
+@pytest.fixture(params=["loud", "quiet"])
+def agent(request):
+    return str.upper if request.param == "loud" else str.lower
+"""
+    shop.write("tests/conftest.py", source)
+    shop.write("tests/test_it.py", USES.partition("class")[0].replace("HI0", "HI"))
+    under_pytest = run_inside(shop.root, "--kindlm", "-v", "tests")
+    assert "test_it[loud] PASSED" in under_pytest.stdout
+    assert "test_it[quiet] PASSED" in under_pytest.stdout
+
+
+def test_a_fixture_may_start_a_server_and_return_its_url(shop: Project) -> None:
+    source = f"import pytest\n\n@pytest.fixture\ndef agent():\n    return {shop.agent.url!r}\n"
+    shop.write("tests/conftest.py", source)
+    shop.write("tests/test_it.py", USES.partition("class")[0].replace("HI0", "You said: hi"))
+    under_pytest = run_inside(shop.root, "--kindlm", "tests")
+    assert "1 passed" in under_pytest.stdout, under_pytest.stdout
+    shop.write("tests/conftest.py", source.replace(repr(shop.agent.url), "{}"))
+    under_pytest = run_inside(shop.root, "--kindlm", "tests")
+    assert "The fixture agent returned a mapping" in under_pytest.stdout
