@@ -278,6 +278,10 @@ class Framework:
     """
 
     group: ClassVar[str] = "kindlm.frameworks"
+    takes_system: ClassVar[bool] = True
+    """Whether `send` passes on the system text of a conversation, if there is one."""
+    takes_context: ClassVar[bool] = False
+    """Whether `send` passes on the context of a message."""
 
     def is_agent(self, value: Any) -> bool:  # noqa: ARG002
         """Tell whether `send` can talk to an object. Its type or a base of it is of the package."""

@@ -160,10 +160,11 @@ class PythonAgent:
             return Err(_crashed(self._who, raised, self._folders))
         if isinstance(reply, Err):
             return reply
+        known = self._framework
         warnings = request_warnings(
             request,
-            says_system=self._wants is not Wants.TEXT or self._framework is not None,
-            says_context=self._wants is Wants.REQUEST,
+            says_system=known.takes_system if known else self._wants is not Wants.TEXT,
+            says_context=known.takes_context if known else self._wants is Wants.REQUEST,
         )
         answer = reply.value
         return Ok(

@@ -15,7 +15,8 @@ from framework_shop import SCRIPT
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
     """Stand in for the model; clients find it by the usual variables."""
     with LoopbackServer(SCRIPT) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):  # LlamaIndex knows the latter alone
+            monkeypatch.setenv(name, f"{server.url}/v1")
         monkeypatch.setenv("OPENAI_API_KEY", "a-key")
         yield server
     # Clients of frameworks have no end: connections are closed with them, which Python warns of.

@@ -25,7 +25,7 @@ SCRIPT = {
         },
         {
             "when": {"user": _ORDER},
-            "reply": {"text": "{{order}} is {{results.lookup_order.state}}."},
+            "reply": {"text": "{{order}} is {{results.lookup_order.state|lost}}."},
         },
         {"reply": {"text": "How can I help?"}},
     ]
@@ -68,21 +68,25 @@ class Talk:
         assert isinstance(result, Err), result.value.text
         return result.error
 
-    def _say(self, texts: Any) -> list[Any]:
-        async def run() -> list[Any]:
-            made = make_agent(self._target, environ={}, root=Path(__file__).parent)
-            assert isinstance(made, Ok), made
-            said: list[Message] = []
-            results = []
-            async with made.value as agent:
-                for text in texts:
-                    said.append(Message(Role.USER, text))
-                    results.append(await agent.send(AgentRequest("c-1", tuple(said), 20.0)))
-                    if isinstance(results[-1], Ok):
-                        said.append(Message(Role.ASSISTANT, results[-1].value.text))
-            return results
+    async def answers(self, *texts: str) -> list[AgentReply]:
+        """Say messages in the event loop that runs."""
+        return [result.value for result in await self._results(texts) if isinstance(result, Ok)]
 
-        return LOOP.run(run())
+    def _say(self, texts: Any) -> list[Any]:
+        return LOOP.run(self._results(texts))
+
+    async def _results(self, texts: Any) -> list[Any]:
+        made = make_agent(self._target, environ={}, root=Path(__file__).parent)
+        assert isinstance(made, Ok), made
+        said: list[Message] = []
+        results = []
+        async with made.value as agent:
+            for text in texts:
+                said.append(Message(Role.USER, text))
+                results.append(await agent.send(AgentRequest("c-1", tuple(said), 20.0)))
+                if isinstance(results[-1], Ok):
+                    said.append(Message(Role.ASSISTANT, results[-1].value.text))
+        return results
 
 
 def check_lookup(reply: AgentReply, order: str, *, has_usage: bool = True) -> None:

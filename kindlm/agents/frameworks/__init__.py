@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 
 from kindlm import packages
 from kindlm.errors import Err
-from kindlm.plugins import AgentReply, Framework
+from kindlm.plugins import AgentReply, Framework, Usage
 
 _DEEPEST = 4
 _MOST = 1_000
@@ -64,6 +64,15 @@ def as_json(value: Any) -> Any:
     return to_jsonable_python(
         value, fallback=str, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True
     )
+
+
+def total(usages: Sequence[Usage]) -> Usage:
+    """Return the tokens of all answers of models together; unknown if those of one are."""
+    inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
+    outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
+    if not usages or len(inputs) < len(usages) or len(outputs) < len(usages):
+        return Usage()
+    return Usage(sum(inputs), sum(outputs))
 
 
 def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:

@@ -1,0 +1,99 @@
+"""AutoGen's AgentChat: agents and teams, and what their tasks return.
+
+An agent or team runs by `run_stream`, and keeps what was said itself: before each message it gets
+the state of the conversation back. So conversations can share one; it answers one at a time then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
+
+from kindlm.agents.frameworks import as_json, is_a, total
+from kindlm.agents.http_request import last_user_text
+from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.told_calls import Calls
+from kindlm.agents.tool_entries import failed_tool
+from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+
+_PACKAGE = "autogen_agentchat"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What conversations with the same object share: its first state, and whose turn it is."""
+
+    state: Mapping[str, Any]
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_SHARED: WeakKeyDictionary[Any, _Shared] = WeakKeyDictionary()
+
+
+class AutoGen(Framework):
+    """Talks to agents and teams, and reads their messages."""
+
+    takes_system: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._state: Mapping[str, Any] | None = None
+
+    def is_agent(self, value: Any) -> bool:
+        """Tell whether it is an agent or a team."""
+        return is_a(value, _PACKAGE, "TaskRunner")
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Give the agent the message as its task; return the messages."""
+        if agent not in _SHARED:
+            _SHARED.setdefault(agent, _Shared(await agent.save_state()))
+        shared = _SHARED[agent]
+        async with shared.turn:
+            await agent.load_state(shared.state if self._state is None else self._state)
+            messages = [each async for each in agent.run_stream(task=last_user_text(request))]
+            self._state = await agent.save_state()
+        return messages
+
+    async def read(self, result: Any, sent: str) -> AgentReply | None:
+        """Return what the messages of a task say."""
+        del sent  # a task has only its own messages
+        if isinstance(result, list):
+            said = [each for each in result if is_a(each, _PACKAGE, "BaseMessage")]
+            if said:
+                return _reply(said)
+            result = result[-1] if result else None
+        if is_a(result, _PACKAGE, "Response"):
+            return _reply([*(result.inner_messages or ()), result.chat_message])
+        return _reply(result.messages) if is_a(result, _PACKAGE, "TaskResult") else None
+
+
+def _reply(messages: Sequence[Any]) -> AgentReply:
+    kept = [each for each in messages if each.type != "ModelClientStreamingChunkEvent"]
+    texts = [each.to_text() for each in kept if is_a(each, _PACKAGE, "BaseChatMessage")]
+    counts = [each.models_usage for each in kept if each.models_usage is not None]
+    return AgentReply(
+        text=texts[-1] if texts else "",
+        raw=compact_json(as_json(kept)),
+        latency_ms=0.0,
+        tool_uses=_calls(kept).uses,
+        # A streamed answer counts 0 tokens, unless the model's client asks for the count.
+        usage=total([Usage(it.prompt_tokens or None, it.completion_tokens) for it in counts]),
+        reports_tools=True,
+    )
+
+
+def _calls(messages: Sequence[Any]) -> Calls:
+    calls = Calls()
+    for message in messages:
+        if message.type == "ToolCallRequestEvent":
+            for call in message.content:
+                calls.add(call.name, call.id, call.arguments)
+        elif message.type == "ToolCallExecutionEvent":
+            for result in message.content:
+                made = calls.find(result.call_id, result.name)
+                if made is not None:
+                    said = result.content
+                    made.answer(failed_tool(said) if result.is_error else said)
+    return calls

@@ -1,0 +1,145 @@
+"""CrewAI: crews and agents, and what their runs return.
+
+| agent | what it gets | what is carried over to the next message |
+|---|---|---|
+| a crew | the keys of the context as inputs, and the message: under the one other placeholder that tasks and agents have, else as `query` | what was said before, as `conversation_history` |
+| an agent | the messages | what was said |
+
+Each message runs on a copy of the crew: a crew that ran keeps its texts with the inputs filled in.
+Tool calls, tokens and the model are read from CrewAI's events, since results count the tokens of
+all runs of a model together.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar
+
+from kindlm.agents.crewai_agent import read_crew
+from kindlm.agents.frameworks import as_json, is_a, total
+from kindlm.agents.http_request import all_messages, context_with_history, last_user_text
+from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.reply_reading import agent_reply, read_usage
+from kindlm.agents.told_calls import Calls, Made
+from kindlm.agents.tool_entries import failed_tool
+from kindlm.agents.user_code import in_thread
+from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+
+_PACKAGE = "crewai"
+_HISTORY = "conversation_history"
+_ASKED = "LLMCallCompletedEvent"
+_BEGUN = "ToolUsageStartedEvent"
+_DONE = "ToolUsageFinishedEvent"
+_FAILED = "ToolUsageErrorEvent"
+_HEARD: ContextVar[list[Any] | None] = ContextVar("kindlm_crewai_events", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The result of a run, and the events of it in their order."""
+
+    result: Any
+    events: Sequence[Any]
+
+
+class CrewAI(Framework):
+    """Talks to crews and agents, and reads their results."""
+
+    takes_system: ClassVar[bool] = False
+    takes_context: ClassVar[bool] = True
+
+    def is_agent(self, value: Any) -> bool:
+        """Tell whether it is a crew or an agent."""
+        return is_a(value, _PACKAGE, "Crew", "BaseAgent", "LiteAgent")
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Run the crew or the agent in a thread; return its result with the events of the run."""
+        bus, events = _bus(), list[Any]()
+        _HEARD.set(events)
+        if is_a(agent, _PACKAGE, "Crew"):
+            result = await in_thread(agent.copy().kickoff, _inputs(agent, request))
+        else:
+            result = await in_thread(agent.kickoff, all_messages(request))
+        await in_thread(bus.flush)
+        return _Run(result, sorted(events, key=lambda event: event.emission_sequence or 0))
+
+    async def read(self, result: Any, sent: str) -> AgentReply | None:
+        """Return what a run or its result says."""
+        del sent  # a run has only its own events
+        if isinstance(result, _Run):
+            return _of_run(result)
+        if is_a(result, _PACKAGE, "CrewOutput"):
+            # It counts the tokens of all runs of its models together.
+            return replace(_of_value(as_json(result)), usage=Usage())
+        if is_a(result, _PACKAGE, "LiteAgentOutput"):
+            value = as_json(result)
+            return _of_value({**value, "tasks_output": [{"messages": value.pop("messages")}]})
+        return None
+
+
+@cache
+def _bus() -> Any:
+    """Return the bus of CrewAI's events, which hands us those of tools and models from now on.
+
+    Handlers run with the context of the code that an event is from: so it finds its conversation.
+    """
+    module = import_module("crewai.events")
+    for kind in (_ASKED, _BEGUN, _DONE, _FAILED):
+        module.crewai_event_bus.on(getattr(module, kind))(_hear)
+    return module.crewai_event_bus
+
+
+def _hear(source: Any, event: Any) -> None:
+    del source
+    heard = _HEARD.get()
+    if heard is not None:
+        heard.append(event)
+
+
+def _inputs(crew: Any, request: AgentRequest) -> dict[str, Any]:
+    inputs = {_HISTORY: "", **context_with_history(request)}
+    open_names = crew.fetch_inputs() - inputs.keys()
+    name = open_names.pop() if len(open_names) == 1 else "query"
+    return {name: last_user_text(request), **inputs}
+
+
+def _of_run(run: _Run) -> AgentReply:
+    asked = [event for event in run.events if is_a(event, _PACKAGE, _ASKED)]
+    return AgentReply(
+        text=run.result.raw,
+        raw=compact_json(as_json(run.result)),
+        latency_ms=0.0,
+        tool_uses=_calls(run.events).uses,
+        usage=total([read_usage({"usage": event.usage}) for event in asked]),
+        model=asked[-1].model if asked else None,
+        # Where not even a model was heard of, the events do not reach us.
+        reports_tools=True if asked else None,
+    )
+
+
+def _calls(events: Sequence[Any]) -> Calls:
+    """Return the calls; those at the same time end in any order."""
+    calls, running = Calls(), list[tuple[Any, Made]]()
+    for event in events:
+        if is_a(event, _PACKAGE, _BEGUN):
+            running.append((event, calls.add(event.tool_name, None, as_json(event.tool_args))))
+            continue
+        failed = is_a(event, _PACKAGE, _FAILED)
+        if not failed and not is_a(event, _PACKAGE, _DONE):
+            continue
+        for begun, made in running:
+            if (begun.tool_name, begun.tool_args) == (event.tool_name, event.tool_args):
+                made.answer(failed_tool(str(event.error)) if failed else as_json(event.output))
+                running.remove((begun, made))
+                break
+    return calls
+
+
+def _of_value(value: Any) -> AgentReply:
+    raw = compact_json(value)
+    heard = read_crew(raw)
+    return agent_reply(heard.told, raw, 0.0, heard.warnings)

@@ -1,0 +1,125 @@
+"""Google's Agent Development Kit: agents, apps and runners, and the events of their runs.
+
+An agent runs by `InMemoryRunner`, a runner by itself. Each conversation is a session, which carries
+over what was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any, ClassVar
+
+from kindlm.agents.frameworks import as_json, is_a, total
+from kindlm.agents.http_request import last_user_text
+from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.reply_reading import AgentFailed
+from kindlm.agents.told_calls import Calls
+from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+
+_PACKAGE = "google.adk"
+_USER = "kindlm"
+_INNER = (
+    "an agent is a tool of another one, and ADK does not show which tools it called. Make it one "
+    "of the `sub_agents`, or observe the agent with `telemetry: otlp`"
+)
+
+
+class GoogleADK(Framework):
+    """Talks to agents, and reads events."""
+
+    takes_system: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._runner: Any = None
+        self._unseen: str | None = None
+
+    def is_agent(self, value: Any) -> bool:
+        """Tell whether it is an agent, a workflow, an app or a runner."""
+        return is_a(value, _PACKAGE, "BaseAgent", "BaseNode", "App", "Runner")
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Run the agent in the session of the conversation; return the events."""
+        if self._runner is None:
+            self._runner = _runner(agent)
+            root = getattr(self._runner, "agent", None)
+            self._unseen = _INNER if any(_agent_tools(root)) else None
+            await self._runner.session_service.create_session(
+                app_name=self._runner.app_name, user_id=_USER, session_id=request.conversation
+            )
+        part = {"text": last_user_text(request)}
+        content = import_module("google.genai.types").Content(role="user", parts=[part])
+        run = self._runner.run_async(
+            user_id=_USER, session_id=request.conversation, new_message=content
+        )
+        return [event async for event in run]
+
+    async def read(self, result: Any, sent: str) -> AgentReply | None:
+        """Return what the events of a run say.
+
+        Raises:
+            AgentFailed: the model failed; ADK makes an event of that.
+        """
+        del sent  # a run has only its own events
+        events = result if isinstance(result, list) else [result]
+        if not events or not all(is_a(event, _PACKAGE, "Event") for event in events):
+            return None
+        whole = [event for event in events if not event.partial]
+        if whole and whole[-1].error_code:
+            raise AgentFailed(f"{whole[-1].error_code}: {whole[-1].error_message}")
+        usages = [event.usage_metadata for event in whole if event.usage_metadata is not None]
+        models = [event.model_version for event in whole if event.model_version]
+        return AgentReply(
+            text=_text(whole),
+            raw=compact_json([as_json(event) for event in whole]),
+            latency_ms=0.0,
+            tool_uses=_calls(whole).uses,
+            usage=total([_usage(counts) for counts in usages]),
+            model=models[-1] if models else None,
+            reports_tools=True,
+            unseen=self._unseen,
+        )
+
+
+def _runner(agent: Any) -> Any:
+    if is_a(agent, _PACKAGE, "Runner"):
+        return agent
+    make = import_module("google.adk.runners").InMemoryRunner
+    if is_a(agent, _PACKAGE, "App"):
+        return make(app=agent)
+    return make(agent) if is_a(agent, _PACKAGE, "BaseAgent") else make(node=agent)
+
+
+def _agent_tools(agent: Any) -> Iterator[Any]:
+    """Yield the tools of an agent, and of those below it, that are agents themselves."""
+    yield from (tool for tool in getattr(agent, "tools", ()) if is_a(tool, _PACKAGE, "AgentTool"))
+    for inner in getattr(agent, "sub_agents", ()):
+        yield from _agent_tools(inner)
+
+
+def _text(events: Sequence[Any]) -> str:
+    """Return the text of the last final response; thoughts are none."""
+    said = [
+        "".join(part.text or "" for part in event.content.parts or () if not part.thought)
+        for event in events
+        if event.content is not None and event.is_final_response()
+    ]
+    return next(filter(None, reversed(said)), "")
+
+
+def _usage(counts: Any) -> Usage:
+    """Return the tokens of an answer; those of thoughts are written, too."""
+    written = (counts.candidates_token_count or 0) + (counts.thoughts_token_count or 0)
+    return Usage(counts.prompt_token_count, written)
+
+
+def _calls(events: Sequence[Any]) -> Calls:
+    calls = Calls()
+    for event in events:
+        for call in event.get_function_calls():
+            calls.add(call.name, call.id, as_json(call.args))
+        for answer in event.get_function_responses():
+            made = calls.find(answer.id, answer.name)
+            if made is not None:
+                made.answer(as_json(answer.response))
+    return calls

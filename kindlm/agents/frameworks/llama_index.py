@@ -1,0 +1,84 @@
+"""LlamaIndex: agents and agent workflows, what their runs return, and the events of these.
+
+An agent runs by `run`. The memory that the first run made carries over what was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kindlm.agents.frameworks import as_json, is_a, total
+from kindlm.agents.http_request import all_messages, last_user_text
+from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.reply_reading import read_model, read_usage
+from kindlm.agents.told_calls import Calls
+from kindlm.agents.tool_entries import failed_tool
+from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+
+_PACKAGE = "llama_index"
+
+
+class LlamaIndex(Framework):
+    """Talks to agents, and reads outputs and events."""
+
+    def __init__(self) -> None:
+        self._memory: Any = None
+
+    def is_agent(self, value: Any) -> bool:
+        """Tell whether it is an agent or a workflow of agents."""
+        return is_a(value, _PACKAGE, "BaseWorkflowAgent", "AgentWorkflow")
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Run the agent with what was said before; return the events and the output."""
+        system = [it for it in all_messages(request) if it["role"] == "system"]
+        first = {"chat_history": system} if system else {}
+        handler = agent.run(
+            user_msg=last_user_text(request),
+            **(first if self._memory is None else {"memory": self._memory}),
+        )
+        events = [event async for event in handler.stream_events()]
+        output = await handler
+        self._memory = await handler.ctx.store.get("memory")
+        return [*events, output]
+
+    async def read(self, result: Any, sent: str) -> AgentReply | None:
+        """Return what the output or the events of a run say."""
+        del sent  # a run has only its own events
+        events = result if isinstance(result, list) else [result]
+        outputs = [event for event in events if is_a(event, _PACKAGE, "AgentOutput")]
+        if not outputs:
+            return None
+        answer = outputs[-1]
+        calls = _calls(events)
+        # The last output stands for itself alone: the model was asked before, if it called tools.
+        asked = list({id(output.raw): as_json(output.raw) for output in outputs}.values())
+        is_whole = len(asked) > 1 or not calls.made
+        structured = answer.structured_response
+        return AgentReply(
+            text=answer.response.content or "" if structured is None else compact_json(structured),
+            raw=compact_json([as_json(output) for output in outputs]),
+            latency_ms=0.0,
+            tool_uses=calls.uses,
+            usage=total([read_usage(answer) for answer in asked]) if is_whole else Usage(),
+            model=read_model(asked[-1]),
+            reports_tools=True,
+        )
+
+
+def _calls(events: Sequence[Any]) -> Calls:
+    """Return the calls: the model's outputs ask for them, results follow, the last one has all."""
+    calls = Calls()
+    for event in events:
+        told = event.tool_calls if is_a(event, _PACKAGE, "AgentOutput") else [event]
+        for each in told:
+            if not is_a(each, _PACKAGE, "ToolSelection", "ToolCall", "ToolCallResult"):
+                continue
+            made = calls.by_id(each.tool_id)
+            if made is None:
+                made = calls.add(each.tool_name, each.tool_id, as_json(each.tool_kwargs))
+            output = getattr(each, "tool_output", None)
+            if output is not None and not made.is_answered:
+                said = output.content
+                made.answer(failed_tool(said) if output.is_error else said)
+    return calls

@@ -1,0 +1,206 @@
+"""smolagents: agents, and what their runs return.
+
+An agent keeps its conversation in itself. So each conversation has a copy of it, which goes on from
+what was said. The copy watches its tools, and those of the agents that it manages: a result of
+smolagents shows neither what these called, nor what the code of a `CodeAgent` did.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kindlm.agents.frameworks import as_json, is_a, total
+from kindlm.agents.http_request import all_messages, last_user_text
+from kindlm.agents.reply_parts import compact_json
+from kindlm.agents.reply_reading import read_usage
+from kindlm.agents.told_calls import Calls, uses_together, with_ids
+from kindlm.agents.tool_entries import failed_tool
+from kindlm.agents.user_code import in_thread
+from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
+
+_PACKAGE = "smolagents"
+_ANSWER = "final_answer"
+_INSIDE_CODE = (
+    "the agent calls tools from code, and results of smolagents do not show which. Give kindlm "
+    "the agent itself, with the executor `local`"
+)
+_LIMIT = "the agent reached its limit of steps (`max_steps`)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What a copy of an agent did about one message."""
+
+    agent: Any
+    result: Any
+    seen: tuple[ToolUse, ...]
+
+
+class Smolagents(Framework):
+    """Talks to agents, and reads results and the steps of streamed runs."""
+
+    def __init__(self) -> None:
+        self._own: Any = None
+        self._seen = Calls()
+
+    def is_agent(self, value: Any) -> bool:
+        """Tell whether it is an agent."""
+        return is_a(value, _PACKAGE, "MultiStepAgent")
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Run the copy of the agent in a thread; return what it did."""
+        first = self._own is None
+        if first:
+            self._own = _copy(agent, self)
+            system = [it["content"] for it in all_messages(request) if it["role"] == "system"]
+            self._own.instructions = "\n\n".join(filter(None, [agent.instructions, *system]))
+        self._seen = Calls()
+        text = last_user_text(request)
+        result = await in_thread(lambda: self._own.run(text, reset=first, return_full_result=True))
+        return _Run(self._own, result, self._seen.uses)
+
+    async def read(self, result: Any, sent: str) -> AgentReply | None:
+        """Return what a run, its result, or the steps of a streamed run say."""
+        del sent  # what follows the last task is new
+        if isinstance(result, _Run):
+            return _of_run(result)
+        if is_a(result, _PACKAGE, "RunResult"):
+            return _of_result(result)
+        if isinstance(result, list) and result and is_a(result[-1], _PACKAGE, "FinalAnswerStep"):
+            # The last step comes twice if it was the last that was allowed.
+            steps = {
+                id(it): it for it in result if is_a(it, _PACKAGE, "ActionStep", "PlanningStep")
+            }
+            return _reply([step.dict() for step in steps.values()], result[-1].output)
+        return None
+
+    def watch(self, name: str, arguments: Any) -> Any:
+        """Take a call to a tool that begins; return it, to take its result."""
+        return self._seen.add(name, None, arguments)
+
+
+class _Watched:
+    """A tool, or an agent that is managed, whose calls are seen."""
+
+    def __init__(self, tool: Any, watcher: Smolagents) -> None:
+        self._tool = tool
+        self._watcher = watcher
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tool, name)
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        told = {key: value for key, value in named.items() if key != "sanitize_inputs_outputs"}
+        told |= dict(zip(self._tool.inputs, values, strict=False))
+        made = self._watcher.watch(self._tool.name, as_json(told))
+        try:
+            result = self._tool(*values, **named)
+        except Exception as error:
+            made.answer(failed_tool(f"{type(error).__name__}: {error}"))
+            raise
+        made.answer(as_json(result))
+        return result
+
+
+def _copy(agent: Any, watcher: Smolagents) -> Any:
+    """Return an agent with the parts of another one and a memory of its own, whose tools we watch.
+
+    Tools of code that runs elsewhere are sent there as text, and cannot be watched.
+    """
+    own = copy.copy(agent)
+    own.memory = type(agent.memory)(agent.system_prompt)
+    own.state = dict(agent.state)
+    managed = {name: _copy(each, watcher) for name, each in agent.managed_agents.items()}
+    own.managed_agents = {name: _Watched(each, watcher) for name, each in managed.items()}
+    if not _runs_elsewhere(agent):
+        own.tools = {
+            name: tool if name == _ANSWER else _Watched(tool, watcher)
+            for name, tool in agent.tools.items()
+        }
+    if hasattr(agent, "python_executor"):
+        own.python_executor = own.create_python_executor()
+    return own
+
+
+def _runs_elsewhere(agent: Any) -> bool:
+    return getattr(agent, "executor_type", "local") != "local"
+
+
+def _hides(agent: Any) -> bool:
+    return _runs_elsewhere(agent) or any(map(_hides, agent.managed_agents.values()))
+
+
+def _of_run(run: _Run) -> AgentReply:
+    reply = _of_result(run.result)
+    # A call that did not come to be, of an unknown tool or with odd arguments, is only in a step.
+    failed = [step for step in run.result.steps if step.get("error")]
+    seen = [replace(use, call=replace(use.call, id="")) for use in run.seen]
+    uses = uses_together(seen, _calls(_new(failed)).uses)
+    return replace(
+        reply,
+        tool_uses=with_ids(uses),
+        # Agents that are managed count for themselves.
+        usage=Usage() if run.agent.managed_agents else reply.usage,
+        model=getattr(run.agent.model, "model_id", None),
+        unseen=_INSIDE_CODE if _hides(run.agent) else None,
+    )
+
+
+def _of_result(result: Any) -> AgentReply:
+    reply = _reply(_new(result.steps), result.output)
+    return replace(reply, warnings=(_LIMIT,)) if result.state == "max_steps_error" else reply
+
+
+def _new(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the steps after the last task."""
+    tasks = [index for index, step in enumerate(steps) if "task" in step]
+    return list(steps[tasks[-1] + 1 if tasks else 0 :])
+
+
+def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
+    told = as_json(output)
+    counts = [step["token_usage"] or {} for step in steps if "token_usage" in step]
+    runs_code = any(step.get("code_action") is not None for step in steps)
+    return AgentReply(
+        text=told if isinstance(told, str) else compact_json(told),
+        raw=compact_json([as_json(_short(step)) for step in steps]),
+        latency_ms=0.0,
+        tool_uses=_calls(steps).uses,
+        usage=total([read_usage({"usage": each}) for each in counts]),
+        reports_tools=True,
+        unseen=_INSIDE_CODE if runs_code else None,
+    )
+
+
+def _short(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a step without what the model was asked, which holds all steps before it."""
+    return {key: value for key, value in step.items() if key != "model_input_messages"}
+
+
+def _calls(steps: Sequence[Mapping[str, Any]]) -> Calls:
+    """Return the calls of steps. A step has one result for all its calls together."""
+    calls = Calls()
+    for step in steps:
+        told = list(_told(step))
+        for call in told:
+            made = calls.add(call["function"]["name"], call["id"], call["function"]["arguments"])
+            if step["error"]:
+                made.answer(failed_tool(step["error"].get("message")))
+            elif len(told) == 1:
+                made.answer(step["observations"])
+    return calls
+
+
+def _told(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the calls of a step; one that failed has them in the message of the model only.
+
+    Neither the answer nor the code of a `CodeAgent` is a call.
+    """
+    if step.get("code_action") is None and "error" in step:
+        message = step["model_output_message"] or {}
+        for call in step["tool_calls"] or message.get("tool_calls") or ():
+            if call["function"]["name"] != _ANSWER:
+                yield call

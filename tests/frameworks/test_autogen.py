@@ -1,0 +1,95 @@
+"""AutoGen's AgentChat: agents, teams, what they return and stream."""
+
+from __future__ import annotations
+
+import json
+
+import framework_shop
+import pytest
+from framework_shop import Talk, check_lookup, line_of
+
+pytest.importorskip("autogen_agentchat")
+pytest.importorskip("autogen_ext.models.openai")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
+
+
+def lookup_order(order: str) -> str:
+    """Return the state of an order."""
+    return json.dumps(framework_shop.lookup_order(order))
+
+
+def _agent(**more):
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+    client = OpenAIChatCompletionClient(model="gpt-4o-2024-08-06")
+    return AssistantAgent("desk", client, tools=[lookup_order], reflect_on_tool_use=True, **more)
+
+
+def test_an_agent_remembers(server):
+    first, second = Talk(_agent()).say("Where is A1?", "And A2?")
+    assert first.text == "A1 is shipped."
+    check_lookup(first, "A1")
+    assert second.text == "A2 too: shipped."
+    check_lookup(second, "A2")
+
+
+def test_conversations_share_an_agent_and_not_what_was_said(server):
+    agent = _agent()
+    for _ in range(2):
+        (reply,) = Talk(agent).say("And A2?")
+        assert reply.text == "A2 is shipped."
+        (reply,) = Talk(agent).say("Where is A1?")
+        assert reply.text == "A1 is shipped."
+
+
+def test_a_team_is_an_agent(server):
+    from autogen_agentchat.conditions import MaxMessageTermination
+    from autogen_agentchat.teams import RoundRobinGroupChat
+
+    team = RoundRobinGroupChat([_agent()], termination_condition=MaxMessageTermination(2))
+    first, second = Talk(team).say("Where is A1?", "And A2?")
+    check_lookup(first, "A1")
+    check_lookup(second, "A2")
+    assert second.text == "A2 too: shipped."
+
+
+def test_a_tool_that_fails_was_called(server):
+    (reply,) = Talk(_agent()).say("Where is LOST?")
+    (use,) = reply.tool_uses
+    assert use.response == {"error": "'LOST'"}
+
+
+def test_what_it_raises_shows_the_line_of_the_user(server):
+    from autogen_agentchat.agents import BaseChatAgent
+    from autogen_agentchat.messages import TextMessage
+
+    class Broken(BaseChatAgent):
+        produced_message_types = (TextMessage,)
+
+        async def on_messages(self, messages, cancellation_token):
+            framework_shop.lookup_order("LOST")
+
+        async def on_reset(self, cancellation_token):
+            """Do nothing."""
+
+    error = Talk(Broken("desk", "broken")).fail("Where is A1?")
+    assert "KeyError: 'LOST'" in error.message
+    assert f"framework_shop.py:{line_of('raise KeyError(order)')})" in error.message
+
+
+def test_a_function_may_return_a_result_or_yield_messages(server):
+    async def result(text):
+        return await _agent().run(task=text)
+
+    async def messages(text):
+        async for message in _agent(model_client_stream=True).run_stream(task=text):
+            yield message
+
+    for function in (result, messages):
+        (reply,) = Talk(function).say("Where is A1?")
+        assert reply.text == "A1 is shipped."
+        check_lookup(reply, "A1", has_usage=function is result)
+    # A streamed answer comes without tokens: they are unknown, and not 0.
+    assert reply.usage.input_tokens is None

@@ -1,0 +1,75 @@
+"""Google's Agent Development Kit: agents, runners, events."""
+
+from __future__ import annotations
+
+import pytest
+from framework_shop import Talk, check_lookup, line_of, lookup_order
+
+pytest.importorskip("google.adk")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
+
+
+@pytest.fixture
+def server(server, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key")
+    return server
+
+
+def _agent(**more):
+    from google.adk.agents import LlmAgent
+    from google.adk.models.anthropic_llm import AnthropicLlm
+
+    model = AnthropicLlm(model="claude-haiku-4-5")
+    return LlmAgent(**{"name": "desk", "model": model, "tools": [lookup_order], **more})
+
+
+def test_an_agent_remembers(server):
+    first, second = Talk(_agent()).say("Where is A1?", "And A2?")
+    assert first.text == "A1 is shipped."
+    check_lookup(first, "A1")
+    assert first.tool_uses[0].response == {"order": "A1", "state": "shipped"}
+    assert first.model == "claude-haiku-4-5"
+    assert second.text == "A2 too: shipped."
+    check_lookup(second, "A2")
+
+
+def test_what_a_tool_raises_shows_the_line_of_the_tool(server):
+    error = Talk(_agent()).fail("Where is LOST?")
+    assert "KeyError: 'LOST'" in error.message
+    assert f"framework_shop.py:{line_of('raise KeyError(order)')})" in error.message
+
+
+def test_a_function_may_yield_events_streamed_or_not(server):
+    from google.adk.agents.run_config import RunConfig, StreamingMode
+    from google.adk.runners import InMemoryRunner
+    from google.genai import types
+
+    async def events(text, mode):
+        runner = InMemoryRunner(_agent())
+        session = await runner.session_service.create_session(app_name=runner.app_name, user_id="u")
+        message = types.Content(role="user", parts=[types.Part(text=text)])
+        config = RunConfig(streaming_mode=mode)
+        async for event in runner.run_async(
+            user_id="u", session_id=session.id, new_message=message, run_config=config
+        ):
+            yield event
+
+    for mode in (StreamingMode.NONE, StreamingMode.SSE):
+
+        async def function(text, mode=mode):
+            async for event in events(text, mode):
+                yield event
+
+        (reply,) = Talk(function).say("Where is A1?")
+        assert reply.text == "A1 is shipped."
+        check_lookup(reply, "A1")
+
+
+def test_what_an_agent_does_as_a_tool_is_unseen(server):
+    from google.adk.tools.agent_tool import AgentTool
+
+    agent = _agent(tools=[AgentTool(_agent())])
+    (reply,) = Talk(agent).say("Hello")
+    assert "an agent is a tool" in (reply.unseen or "")

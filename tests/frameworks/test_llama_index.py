@@ -1,0 +1,79 @@
+"""LlamaIndex: agents, workflows of agents, what they return and stream."""
+
+from __future__ import annotations
+
+import json
+
+import framework_shop
+import pytest
+from framework_shop import Talk, check_lookup, line_of
+
+pytest.importorskip("llama_index.core")
+pytest.importorskip("llama_index.llms.openai")
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
+
+
+def lookup_order(order: str) -> str:
+    """Return the state of an order."""
+    return json.dumps(framework_shop.lookup_order(order))
+
+
+def _model(kind=None):
+    from llama_index.llms.openai import OpenAI
+
+    # LlamaIndex streams from the model, which counts tokens then only if it is asked to.
+    return (kind or OpenAI)("gpt-4o", additional_kwargs={"stream_options": {"include_usage": True}})
+
+
+def _agent(**more):
+    from llama_index.core.agent.workflow import FunctionAgent
+
+    return FunctionAgent(**{"name": "desk", "tools": [lookup_order], "llm": _model(), **more})
+
+
+def test_an_agent_remembers(server):
+    from llama_index.core.agent.workflow import AgentWorkflow
+
+    for agent in (_agent(), AgentWorkflow(agents=[_agent()], root_agent="desk")):
+        first, second = Talk(agent).say("Where is A1?", "And A2?")
+        assert first.text == "A1 is shipped."
+        check_lookup(first, "A1")
+        assert first.model == "gpt-4o"
+        assert second.text == "A2 too: shipped."
+        check_lookup(second, "A2")
+
+
+def test_a_tool_that_fails_was_called(server):
+    (reply,) = Talk(_agent()).say("Where is LOST?")
+    (use,) = reply.tool_uses
+    assert use.response == {"error": "'LOST'"}
+
+
+def test_what_it_raises_shows_the_line_of_the_user(server):
+    from llama_index.llms.openai import OpenAI
+
+    class Broken(OpenAI):
+        async def astream_chat_with_tools(self, *args, **kwargs):
+            framework_shop.lookup_order("LOST")
+
+    error = Talk(_agent(llm=_model(Broken))).fail("Where is A1?")
+    assert "KeyError: 'LOST'" in error.message
+    assert f"framework_shop.py:{line_of('raise KeyError(order)')})" in error.message
+
+
+def test_a_function_may_return_an_output_or_yield_events(server):
+    async def output(text):
+        return await _agent().run(text)
+
+    async def events(text):
+        async for event in _agent().run(text).stream_events():
+            yield event
+
+    for function in (output, events):
+        (reply,) = Talk(function).say("Where is A1?")
+        assert reply.text == "A1 is shipped."
+        check_lookup(reply, "A1", has_usage=function is events)
+    # The output is the last of several, and its tokens are not those of all.
+    (reply,) = Talk(output).say("Where is A1?")
+    assert reply.usage.input_tokens is None
