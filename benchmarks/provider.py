@@ -51,6 +51,22 @@ _REPLY = json.dumps(
 )
 
 
+_STREAM = b'"stream": true'
+_EVENTS = b"".join(
+    b"data: %s\n\n" % event
+    for event in (
+        b'{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"On its way."}}]}',
+        b'{"id":"chatcmpl-1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}',
+        b'{"id":"chatcmpl-1","choices":[],"usage":{"prompt_tokens":58,"completion_tokens":3}}',
+        b"[DONE]",
+    )
+)
+_STREAMED = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    b"%x\r\n%s\r\n0\r\n\r\n" % (len(_EVENTS), _EVENTS)
+)
+
+
 @dataclass(slots=True)
 class ProviderUse:
     """What a provider did: calls answered, connections taken, CPU seconds."""
@@ -105,9 +121,10 @@ class _Connection(asyncio.Protocol):
         end = head + 4 + (int(length[1]) if length else 0)
         if len(self._received) < end:
             return
+        is_stream = _STREAM in self._received[:end]
         self._received = self._received[end:]
         self._use.calls += 1
-        reply = _reply(self._use.calls)
+        reply = _STREAMED if is_stream else _reply(self._use.calls)
         if self._latency_s:
             asyncio.get_running_loop().call_later(self._latency_s, self._send, reply)
         else:

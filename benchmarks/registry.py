@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.comparison import comparison
 from benchmarks.diff import diff
 from benchmarks.figures import Benchmark
+from benchmarks.gateway import gateway
 from benchmarks.history import history
 from benchmarks.recorder import recorder
 from benchmarks.scenarios import scenarios
@@ -25,5 +26,6 @@ BENCHMARKS = (
     Benchmark("history", history),
     Benchmark("diff", diff),
     Benchmark("server", server),
+    Benchmark("gateway", gateway),
     Benchmark("comparison", comparison),
 )

@@ -1,0 +1,167 @@
+"""What the gateway costs: CPU for each call, recording included, and how long calls take.
+
+The gateway, the provider and the client are processes of their own. Each call continues the one
+before, as calls of agents do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks.figures import Figure, Sizes
+from benchmarks.provider import provider
+
+_TEXT = "The customer asks where the order is, and when it arrives. "
+_SIZES = {"a small call": 500, "a call of 20 kB": 20_000, "a history of 114 kB": 114_000}
+
+
+def gateway(sizes: Sizes) -> Iterator[Figure]:
+    """Calls one after the other: directly, and through the gateway."""
+    calls = sizes.few
+    with provider() as server, _running(server.url) as running:
+        for name, size in _SIZES.items():
+            cpu, direct, through = [], [], []
+            for _ in range(sizes.runs):
+                direct += _took(f"{server.url}/v1", "", size, calls)
+                began = running.cpu_s()
+                through += _took(running.address, running.key, size, calls)
+                cpu.append((running.cpu_s() - began) / calls * 1000)
+            yield Figure(f"CPU of {name}", cpu, "ms", "at most 1 ms" if size <= 20_000 else "")
+            yield Figure(f"time of {name}, directly", _middle(direct, calls), "ms")
+            yield Figure(f"time of {name}, through the gateway", _middle(through, calls), "ms")
+        direct, through = [], []
+        for _ in range(sizes.runs):
+            direct += _took(f"{server.url}/v1", "", 500, calls, stream=True)
+            through += _took(running.address, running.key, 500, calls, stream=True)
+        yield Figure("first byte of a stream, directly", _middle(direct, calls), "ms")
+        yield Figure("first byte of a stream, through the gateway", _middle(through, calls), "ms")
+
+
+def _middle(times: Sequence[float], calls: int) -> list[float]:
+    """Return the median of each run."""
+    runs = [times[start : start + calls] for start in range(0, len(times), calls)]
+    return [statistics.median(run) for run in runs]
+
+
+def _took(base: str, key: str, size: int, calls: int, *, stream: bool = False) -> Iterator[float]:
+    """Yield the milliseconds of each call, to the first byte of its body if it is a stream."""
+    parts = urlsplit(base)
+    connection = HTTPConnection(parts.netloc)
+    said = [_message("user", _TEXT) for _ in range(size // len(_TEXT))]
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    for number in range(calls):
+        said.append(_message("user" if number % 2 else "assistant", f"{number} {_TEXT}"))
+        if size < 5_000:
+            del said[:-8]
+        body = {"model": "gpt-4o", "messages": said, "stream": stream}
+        data = json.dumps(body).encode()
+        began = time.perf_counter()
+        connection.request("POST", f"{parts.path}/chat/completions", data, headers)
+        answer = connection.getresponse()
+        if stream:
+            answer.read(1)
+        else:
+            answer.read()
+        yield (time.perf_counter() - began) * 1000
+        answer.read()
+    connection.close()
+
+
+def _message(role: str, text: str) -> dict[str, str]:
+    return {"role": role, "content": text}
+
+
+class _Running:
+    """A gateway in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        self.address, self.key = told["address"], told["key"]
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that it took until now."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("cpu\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+
+@contextmanager
+def _running(url: str) -> Iterator[_Running]:
+    command = [sys.executable, "-m", "benchmarks.gateway", url]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            yield _Running(process)
+        finally:
+            process.terminate()
+
+
+class _Desk:
+    """Records into a history; implements `ports.CallDesk`."""
+
+    subject = "1.1"
+
+    def __init__(self, record: Any) -> None:
+        self.record = record
+        self._calls = 0
+
+    def next_call(self) -> int:
+        self._calls += 1
+        return self._calls
+
+    def price(self, provider: str, model: str, usage: Any) -> Any:  # noqa: ARG002
+        from kindlm.transcript import Cost
+
+        return Cost(0.001)
+
+    def spend(self, model: str, cost: Any) -> None:
+        """Count nothing."""
+
+    def is_over(self) -> bool:
+        return False
+
+    def waiting(self) -> Any:
+        return nullcontext()
+
+    def paced(self, provider: str) -> Any:  # noqa: ARG002
+        return nullcontext()
+
+
+async def _serve(url: str) -> None:
+    from kindlm.gateway.observer import Gateway
+    from kindlm.recording.history_file import open_log
+    from kindlm.recording.recorder import RunRecorder
+    from kindlm.suite import AgentTarget
+
+    environ = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "sk-benchmark"}
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        log = stack.enter_context(open_log(Path(folder) / "kindlm.db", set()))
+        desk = _Desk(RunRecorder(log, "run/benchmark").about("1.1").record)
+        async with Gateway("benchmark", environ, (), lambda *_: None) as running:
+            observed = running.observe(AgentTarget("shop", "subprocess", "", gateway=True), desk)
+            assert observed is not None
+            address = observed.environ["OPENAI_BASE_URL"]
+            print(json.dumps({"address": address, "key": running.key}), flush=True)
+            while await asyncio.to_thread(sys.stdin.readline):
+                print(time.process_time(), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1]))
