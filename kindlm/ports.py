@@ -529,6 +529,43 @@ class Asked:
     request: ModelRequest
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedModelCall:
+    """A call of a model that an agent made and that was answered, as an observer recorded it.
+
+    `id` names it, such as `k3f9x2ab-17.1/3`; `path` is where it was sent. `body` is the JSON of the
+    request without its list of messages, `items` are these, each as JSON. `answer` is the body that
+    came back, None if it was purged. `cost_usd` is what it cost.
+    """
+
+    id: str
+    path: str
+    body: str | None
+    items: tuple[str, ...]
+    content_type: str
+    answer: str | None
+    cost_usd: float | None
+
+
+class ReplayedModels(Protocol):
+    """Models that give an agent, whose code runs now, the answers that they gave in an attempt."""
+
+    @property
+    def source(self) -> str:
+        """The attempt that the answers are of, such as `k3f9x2ab-17.1`."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the user should know of them."""
+        ...
+
+    @property
+    def missed(self) -> KindlmError | None:
+        """The first request that the agent made and that was never recorded, as an error."""
+        ...
+
+
 class RecordedAnswers(Protocol):
     """Gives one execution the answers of an earlier run; each of them at most once."""
 
@@ -538,6 +575,10 @@ class RecordedAnswers(Protocol):
 
     def agent(self) -> Agent | None:
         """Return an agent that answers as it did then; None if the real one is to be asked."""
+        ...
+
+    def models(self) -> ReplayedModels | None:
+        """Return what answers the real agent's calls of models; None if models themselves do."""
         ...
 
 

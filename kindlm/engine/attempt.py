@@ -344,7 +344,8 @@ class _Attempt:
             reports_tools=agent_target.reports_tools,
             prints_calls=agent_target.prints_calls,
         )
-        recorded = None if self._answers is None else self._answers.agent()
+        models = None if self._answers is None else self._answers.models()
+        recorded = None if self._answers is None or models else self._answers.agent()
         desk = ObservedCalls(self._execution.subject(self._number), calls)
         observations: list[Observation] = []
         if recorded is None:
@@ -369,6 +370,7 @@ class _Attempt:
                 callee=callee(self._suite, case, target) if recorded is None else None,
                 desk=desk,
                 observations=observations,
+                models=models,
             )
         )
 

@@ -205,16 +205,19 @@ class Calls:
         name: str,
         *,
         counted_usd: float = 0.0,
+        is_paid: bool = False,
     ) -> dict[str, Any]:
         """Return what is recorded of an answer, of a model or of an agent alike; count its cost.
 
         It is as it can be stored, so that what is checked is what is recorded. `name` stands for a
         model that names itself not. An answer of an earlier run costs nothing now; what it cost
-        then is recorded beside. `counted_usd` of the cost was counted before.
+        then is recorded beside. So it is where an earlier run paid the `cost`: `is_paid`.
+        `counted_usd` of the cost was counted before.
         """
-        recorded, now = reply.recorded, cost
-        if recorded is not None:
-            cost, now = recorded.cost, Cost(0.0)
+        recorded = reply.recorded
+        cost = cost if recorded is None else recorded.cost
+        is_paid = is_paid or recorded is not None
+        now = Cost(0.0) if is_paid else cost
         model = bounded(scrub(reply.model)) if reply.model else None
         uncounted = replace(now, usd=max(now.usd - counted_usd, 0.0)) if now.usd else now
         self.spend(model or name, uncounted)
@@ -228,7 +231,7 @@ class Calls:
             "cost_usd": now.usd,
             "cost_source": cost.source,
             "recorded_in": recorded.call if recorded else None,
-            "cost_then_usd": cost.usd if recorded else None,
+            "cost_then_usd": cost.usd if is_paid else None,
             # The body stands with the call that was really made.
             "raw": reply.raw if self.suite.record_raw_bodies and recorded is None else None,
             "warnings": reply.warnings,

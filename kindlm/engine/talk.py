@@ -32,6 +32,7 @@ from kindlm.ports import (
     Observation,
     Purpose,
     Recorder,
+    ReplayedModels,
 )
 from kindlm.suite import AgentTarget, Case, ModelTarget
 from kindlm.transcript import (
@@ -260,6 +261,7 @@ class AgentTalk(_LiveTalk):
 
     `name` is what it is called in the record, `callee` whose pace its calls keep to, and `target`
     how it is reached; None for a command. The `observations` hand their calls in at the `desk`.
+    `models` answer its calls of models, where these are answered by an earlier run.
     """
 
     agent: Agent
@@ -268,6 +270,7 @@ class AgentTalk(_LiveTalk):
     callee: Callee | None
     desk: ObservedCalls
     observations: Sequence[Observation] = ()
+    models: ReplayedModels | None = None
     conversation: str = field(default_factory=lambda: uuid4().hex)
 
     async def hold(self) -> None:
@@ -333,17 +336,26 @@ class AgentTalk(_LiveTalk):
             model = reply.model or (target.model if target else None)
             cost = calls.pricing.cost(None, model, reply.usage, requested=name)
         answer = AgentReplied(
-            **calls.answer_facts(number, reply, cost, name, counted_usd=self.desk.spent_usd),
+            **calls.answer_facts(
+                number,
+                reply,
+                cost,
+                name,
+                counted_usd=self.desk.spent_usd,
+                is_paid=self.models is not None,
+            ),
             tool_calls=self.tools.place(reply.tool_uses),
             reported=storable_json(dict(reply.reported)),
             reports_tools=bool(
                 reply.tool_uses if reply.reports_tools is None else reply.reports_tools
             ),
             unseen=reply.unseen,
+            models_of=self.models.source if self.models else None,
         )
         self.said.record(answer)
         _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
         self.warnings.update(dict.fromkeys(answer.warnings))
+        self.warnings.update(dict.fromkeys(self.models.warnings if self.models else ()))
         if not answer.tool_calls and not answer.text.strip():
             self.error = _empty_response(
                 f"The agent {name} answered with neither text nor a tool call.",
@@ -366,6 +378,10 @@ class AgentTalk(_LiveTalk):
             said = f"{said} {json.dumps(request.context, ensure_ascii=False)}"
         self._log_body("Sent to the agent", number, said)
         result = await self.agent.send(request)
+        if self.models is not None and self.models.missed is not None:
+            # Whatever the agent made of it, it is no answer to what was asked.
+            missed = replace(self.models.missed, details={"retryable": False})
+            return Err(missed)
         if isinstance(result, Ok):
             self._log_body("The agent sent", number, result.value.raw or result.value.text)
             return result

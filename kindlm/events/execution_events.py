@@ -153,9 +153,14 @@ class CallAnswered(Payload):
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
     warnings: Sequence[str] = ()
 
+    @property
+    def _is_recorded(self) -> bool:
+        """Whether it is made of answers of an earlier run, and was paid for then."""
+        return self.recorded_in is not None
+
     def _step(self, uses: Iterable[ToolUse], **more: Any) -> Step:
         """Return the answer as a step; it costs what it did when it was given first."""
-        is_recorded = self.recorded_in is not None
+        is_recorded = self._is_recorded
         return Step(
             text=self.text,
             tool_uses=tuple(uses),
@@ -345,6 +350,17 @@ class AgentReplied(CallAnswered):
         Authored | None,
         Meaning("why tool calls may be missing, though something observes the agent"),
     ] = None
+    models_of: Annotated[
+        str | None,
+        Meaning(
+            "the attempt of an earlier run whose recorded answers its models gave"
+            " (execution.attempt): the agent itself ran now"
+        ),
+    ] = None
+
+    @property
+    def _is_recorded(self) -> bool:
+        return self.recorded_in is not None or self.models_of is not None
 
     def step(self) -> Step:
         """Return the answer as a step of the transcript."""

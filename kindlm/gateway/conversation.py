@@ -217,10 +217,11 @@ class Conversation:
         call.answer = answer
         model = bounded(scrub(answer.model)) if answer.model else None
         provider = call.path.partition("/")[0]
-        cost = self.desk.price(provider, model or call.model, answer.usage)
+        cost = now = self.desk.price(provider, model or call.model, answer.usage)
         if got.recorded_in is not None:
-            cost = Cost(0.0, CostSource.COMPUTED)
-        self.desk.spend(model or call.model, cost)
+            # It was paid for then: that is what the agent costs, and nothing is spent now.
+            cost, now = replace(cost, usd=got.cost_then_usd), Cost(0.0, CostSource.COMPUTED)
+        self.desk.spend(model or call.model, now)
         self._usage.append((answer.usage, cost))
         self._model = model or self._model
         for each in answer.tool_calls:
@@ -236,7 +237,7 @@ class Conversation:
                 input_tokens=answer.usage.input_tokens,
                 output_tokens=answer.usage.output_tokens,
                 latency_ms=round(latency_ms, 3),
-                cost_usd=cost.usd,
+                cost_usd=now.usd,
                 cost_source=cost.source,
                 recorded_in=got.recorded_in,
                 cost_then_usd=got.cost_then_usd,

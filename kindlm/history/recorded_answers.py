@@ -19,7 +19,7 @@ from kindlm.events import AgentReplied, CallFailed, ProviderResponded
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
 from kindlm.matching import equal
 from kindlm.plan import Execution
-from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose
+from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose, ReplayedModels
 from kindlm_store import REDACTED
 
 # The calls of executions of some runs, those of the first run first; each step by an index. A
@@ -135,6 +135,10 @@ class RecordedAnswers:
 
     def agent(self) -> Agent | None:
         """Return None: agents and commands may do more than answer, so they are asked."""
+        return None
+
+    def models(self) -> ReplayedModels | None:
+        """Return None: the models of agents are asked themselves."""
         return None
 
     def _calls_like(self, asked: Asked) -> tuple[int, Sequence[RecordedCall]]:

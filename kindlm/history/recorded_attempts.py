@@ -33,7 +33,7 @@ from kindlm.events import (
     read,
 )
 from kindlm.plan import Execution
-from kindlm.ports import HeldConversation, Purpose
+from kindlm.ports import HeldConversation, Purpose, RecordedModelCall
 from kindlm.transcript import Message, Role, Transcript
 
 # The events of one attempt, by the index over subjects; every run has events of that subject.
@@ -174,6 +174,44 @@ class RecordedAttempt:
             first = [m for m in started.messages if not (m.prefill and asked.after)]
             messages = (*first, *messages)
         return replace(asked, messages=messages)
+
+    def model_calls(self) -> list[RecordedModelCall]:
+        """Return the calls of models that an agent made and that were answered, in their order.
+
+        A call whose request was purged is left out, and so are those that continue it.
+        """
+        found = list[RecordedModelCall]()
+        items: dict[int, tuple[str, ...]] = {}
+        for number, stored in self._requests.items():
+            if stored.data.get("purpose") != Purpose.AGENT:
+                continue
+            request, base = stored.data, stored.data.get("base")
+            texts = [self._text_at(ref) for ref in request.get("items", ())]
+            body, path = self._text_at(request.get("body")), request.get("path")
+            if (
+                None in texts
+                or (body is None and "body" in request)
+                or (base or 0) not in (0, *items)
+            ):
+                continue
+            items[number] = (*items.get(base or 0, ()), *map(str, texts))
+            outcome = self._outcomes.get(number)
+            if outcome is None or outcome.type != ProviderResponded.type or path is None:
+                continue
+            answer = outcome.data
+            recorded_in = answer.get("recorded_in")
+            found.append(
+                RecordedModelCall(
+                    id=recorded_in or f"{self.id}/{number}",
+                    path=path,
+                    body=body,
+                    items=items[number],
+                    content_type=answer.get("content_type") or "",
+                    answer=self._text_at(answer.get("raw")),
+                    cost_usd=answer.get("cost_then_usd" if recorded_in else "cost_usd"),
+                )
+            )
+        return found
 
     def exchanges(self) -> list[tuple[str, int]]:
         """Return each message of the user to an agent, and the number of the last call for it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile, zip_longest
@@ -28,7 +28,15 @@ from kindlm.history.recorded_answers import (
 )
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt, recorded_executions
 from kindlm.plan import Execution
-from kindlm.ports import Agent, AgentReply, AgentRequest, Asked, ModelReply, Purpose
+from kindlm.ports import (
+    Agent,
+    AgentReply,
+    AgentRequest,
+    Asked,
+    ModelReply,
+    Purpose,
+    ReplayedModels,
+)
 from kindlm.stored_form import bounded
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wording import count, shown
@@ -144,12 +152,23 @@ def _call(call: ToolCall) -> tuple[Any, ...]:
 
 
 class ReplayedRun:
-    """A run whose answers are given again; `db` is a read-only connection."""
+    """A run whose answers are given again; `db` is a read-only connection.
 
-    def __init__(self, db: sqlite3.Connection, run: str, *, asks_judges: bool) -> None:
+    `models` finds the recorded answers of models to an agent that runs again.
+    """
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        run: str,
+        *,
+        asks_judges: bool,
+        models: Callable[[Execution], ReplayedModels | None] | None = None,
+    ) -> None:
         self.db = db
         self.id = run
         self.asks_judges = asks_judges
+        self.models = models
 
     @cached_property
     def calls(self) -> Calls:
@@ -178,6 +197,13 @@ class ReplayedAnswers(RecordedAnswers):
     def agent(self) -> Agent:
         """Return an agent that answers as it did then."""
         return ReplayedAgent(self._db, self._run.id, self._execution)
+
+    def models(self) -> ReplayedModels | None:
+        """Return what answers the models of an agent behind the gateway, if that was recorded."""
+        execution, find = self._execution, self._run.models
+        agent = execution.case.agent or execution.suite.suite.agents.get(execution.target)
+        is_behind = find is not None and agent is not None and agent.gateway
+        return find(execution) if find is not None and is_behind else None
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return what was answered then; None if a judge is to be asked."""
@@ -213,7 +239,7 @@ class ReplayedAnswers(RecordedAnswers):
             return given
         warning = f"Answered as the test {shown(then.test)} on {shown(then.target)} was."
         if then[:-1] == now[:-1]:
-            warning = _as_repeat(then.repeat, now.repeat)
+            warning = as_repeat(then.repeat, now.repeat)
         return Ok(replace(given.value, warnings=(*given.value.warnings, warning)))
 
     def _distance(self, call: RecordedCall) -> tuple[Any, ...]:
@@ -246,7 +272,8 @@ def _answers(messages: Sequence[Message]) -> int:
     return sum(message.role is Role.ASSISTANT for message in messages)
 
 
-def _as_repeat(then: int, now: int) -> str:
+def as_repeat(then: int, now: int) -> str:
+    """Return the warning that answers are those of another repeat."""
     return f"Answered as repeat {then} was: of repeat {now} nothing was recorded."
 
 
@@ -341,7 +368,7 @@ class ReplayedAgent:
         if self._execution.case.script is not None:
             reply = replace(reply, raw=held.attempt.body(call))
         if held.repeat != self._execution.repeat:
-            warning = _as_repeat(held.repeat, self._execution.repeat)
+            warning = as_repeat(held.repeat, self._execution.repeat)
             reply = replace(reply, warnings=(*reply.warnings, warning))
         return Ok(reply)
 

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from kindlm.config import Diagnostic
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -25,6 +26,9 @@ from kindlm.recording.request import Derived, RunRequest
 from kindlm.strict_json import read_json
 from kindlm.suite import Case, RecordedAnswer, SimulatedTool, Suite
 from kindlm.wording import count, shown
+
+if TYPE_CHECKING:
+    from kindlm.recording.replayed_agents import ReplayedGateway
 
 # A run that executed nothing of the suite, since it crashed before or was about other tests, stands
 # for nothing. Its label may be that of an earlier run which does.
@@ -176,18 +180,22 @@ def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmEr
 
 
 def recorded_sources(
-    request: RunRequest, run: str, db: sqlite3.Connection
+    request: RunRequest,
+    run: str,
+    db: sqlite3.Connection,
+    gateway: ReplayedGateway | None = None,
 ) -> tuple[TranscriptSource | None, AnswerSource | None]:
     """Return where conversations and answers come from; None is for what a live run does.
 
-    `run` is the run that is requested.
+    `run` is the run that is requested. The `gateway` answers agents whose code runs again.
     """
     derived = request.derived
     if derived is None:
         earlier = cache(partial(earlier_runs, db, run))
         return None, partial(CachedAnswers, db, earlier) if request.options.cache else None
     if derived.mode == "replayed":
-        replayed = ReplayedRun(db, derived.run, asks_judges=derived.asks_judges)
+        models = gateway.models if gateway is not None else None
+        replayed = ReplayedRun(db, derived.run, asks_judges=derived.asks_judges, models=models)
         return None, partial(ReplayedAnswers, replayed)
     rescored = partial(RescoredAnswers, db, runs_related_to(db, derived.run))
     return RecordedTranscripts(db, derived.run), rescored

@@ -42,7 +42,8 @@ class Derived:
     Rescored, what was said then is checked again; replayed, what targets answered then is answered
     again. `asks_judges` says whether judges are asked what they were not asked then. `repeats` are
     the numbers of the repeats that are planned, by suite, test and target; None: all of every test.
-    A run that is made of one with `lacking` executions stays as incomplete as that one is.
+    A run that is made of one with `lacking` executions stays as incomplete as that one is. With
+    `masks_times`, requests of agents that differ in times and UUIDs alone count as equal.
     """
 
     mode: Literal["rescored", "replayed"]
@@ -50,6 +51,7 @@ class Derived:
     asks_judges: bool = True
     repeats: Mapping[tuple[str, str, str], Sequence[int]] | None = None
     lacking: Lacking | None = None
+    masks_times: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,16 +128,21 @@ async def _serve(
 
 
 def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:
-    """Return the programs to start for a run that calls no target: those that serve its judges."""
-    if not derived.asks_judges:
-        return ()
-    judges = {
-        judge.provider
-        for case in suite.cases
-        for expectation in case.expectations
-        if (judge := suite.judge(expectation.check.judge_model)) is not None
-    }
-    urls = [suite.providers[name].base_url or "" for name in judges]
+    """Return the programs to start for a run that calls no target.
+
+    They serve its judges, and in a replay the agents whose code runs again.
+    """
+    urls = list[str]()
+    if derived.mode == "replayed":
+        urls += (agent.endpoint for agent in suite.all_agents() if agent.gateway)
+    if derived.asks_judges:
+        judges = {
+            judge.provider
+            for case in suite.cases
+            for expectation in case.expectations
+            if (judge := suite.judge(expectation.check.judge_model)) is not None
+        }
+        urls += (suite.providers[name].base_url or "" for name in judges)
     return tuple(
         service
         for service in suite.services

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,6 +40,7 @@ from kindlm_store import EventLog, Redactor, StreamLock
 
 if TYPE_CHECKING:
     from kindlm.gateway.observer import Gateway
+    from kindlm.recording.replayed_agents import ReplayedGateway
 
 
 async def run_session(
@@ -92,8 +93,14 @@ class _Session:
         if request.derived is None:
             for warning in unsandboxed(request.suites, request.environ):
                 tell(warning)
+        derived = request.derived
+        replayed = None
+        if derived is not None and derived.mode == "replayed" and _uses_gateway(request.suites):
+            from kindlm.recording.replayed_agents import ReplayedGateway
+
+            replayed = ReplayedGateway(self.reader, derived.run, masks_times=derived.masks_times)
         async with (
-            self._gateway() as gateway,
+            self._gateway(replayed) as gateway,
             serve_suites(request, self.stop, self.reader, tell, gateway) as served,
             _agents_of(request) as agents,
         ):
@@ -108,7 +115,7 @@ class _Session:
             await self._begin(served, baselines)
             if self.stop.reason is not None:
                 return False
-            ports = self._ports(baselines, agents, gateway)
+            ports = self._ports(baselines, agents, gateway, replayed)
             if request.driven is not None:
                 complete = await self._run_driven(request.driven, served, ports)
             elif request.settling is not None:
@@ -299,18 +306,20 @@ class _Session:
         )
 
     @asynccontextmanager
-    async def _gateway(self) -> AsyncIterator[Gateway | None]:
-        """Yield the gateway of the run, None if no agent calls its models through it."""
+    async def _gateway(self, replayed: ReplayedGateway | None) -> AsyncIterator[Gateway | None]:
+        """Yield the gateway of the run, None if no agent calls its models through it.
+
+        Providers are called, or what is `replayed` answers.
+        """
         request, suites = self.request, self.request.suites
-        is_used = any(agent.gateway for suite in suites for agent in suite.all_agents())
-        if request.derived is not None or not is_used:
+        if replayed is None and (request.derived is not None or not _uses_gateway(suites)):
             yield None
             return
         from kindlm.gateway.observer import Gateway
 
         providers = [each for suite in suites for each in suite.providers.values()]
         warn = partial(self._warn, "gateway", ErrorCode.ASSERTION_EVAL_ERROR)
-        async with Gateway(self.run, request.environ, providers, warn) as gateway:
+        async with Gateway(self.run, request.environ, providers, warn, replayed) as gateway:
             yield gateway
 
     def _warn(self, place: str, code: ErrorCode, message: str, hint: str) -> None:
@@ -318,7 +327,11 @@ class _Session:
         self.watcher.tell(Diagnostic(error, "warning", place, None))
 
     def _ports(
-        self, baselines: RecordedBaselines, agents: AgentFactory, gateway: Gateway | None
+        self,
+        baselines: RecordedBaselines,
+        agents: AgentFactory,
+        gateway: Gateway | None,
+        replayed: ReplayedGateway | None,
     ) -> Ports:
         request = self.request
         checker = CheckRunner()
@@ -332,7 +345,7 @@ class _Session:
         if request.derived is not None or request.options.cache:
             from kindlm.recording.recorded_sources import recorded_sources
 
-            transcripts, answers = recorded_sources(request, self.run, self.reader)
+            transcripts, answers = recorded_sources(request, self.run, self.reader, replayed)
         return Ports(
             clients=partial(make_client, environ=request.environ),
             pricing=PriceTable,
@@ -349,6 +362,11 @@ class _Session:
             asks_what_is_new=request.derived is None,
             observers=() if gateway is None else (gateway,),
         )
+
+
+def _uses_gateway(suites: Iterable[Suite]) -> bool:
+    """Return whether agents of suites call their models through kindlm."""
+    return any(agent.gateway for suite in suites for agent in suite.all_agents())
 
 
 def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:

@@ -70,6 +70,13 @@ class ReplayOptions:
         Judges,
         typer.Option("--judge", help="live: judges are asked what they were not asked then."),
     ] = Judges.RECORDED
+    masks_times: Annotated[
+        bool,
+        typer.Option(
+            "--mask-times",
+            help="Dates, times and UUIDs in requests of agents behind the gateway count as equal.",
+        ),
+    ] = False
     suite: SuiteTextOption = None
     tests: TestsOption = ()
     tags: TagsOption = ()
@@ -94,10 +101,11 @@ class ReplayOptions:
 def replay_command(options: ReplayOptions) -> int:
     """Run tests with the answers of a recorded run: no key, no network, no cost."""
     # Without a file, it is the files and tests that the run selected, and new tests in them.
-    return _replay(options.run, TestOptions.of(options), options.judge is Judges.LIVE)
+    asks_judges = options.judge is Judges.LIVE
+    return _replay(options.run, TestOptions.of(options), asks_judges, options.masks_times)
 
 
-def _replay(wanted: str | None, options: TestOptions, asks_judges: bool) -> int:
+def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_times: bool) -> int:
     """Run suites with the answers of a recorded run; report the new run, return the exit code."""
     with ending_at_once(), put_off():
         from kindlm.cli.commands.rescoring import as_judged, load_again
@@ -140,7 +148,15 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool) -> int:
     if options.warnings:
         called = "judges are asked what is new to them" if asks_judges else "nobody is called"
         note(f"Everything is answered as in run {run}; {called}.", console)
-    request = replace(request, derived=Derived("replayed", run, asks_judges))
+        agents = sorted({a.id for suite in request.suites for a in suite.all_agents() if a.gateway})
+        if agents:
+            note(
+                "These agents run now, with all their tools, and only their models answer as"
+                f" recorded: {', '.join(agents)}.",
+                console,
+            )
+    derived = Derived("replayed", run, asks_judges, masks_times=masks_times)
+    request = replace(request, derived=derived)
     return record_and_report(request, new_run_id(), reporters, options, console)
 
 

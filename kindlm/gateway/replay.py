@@ -1,0 +1,133 @@
+"""Recorded calls of models, given again to agents whose code runs anew.
+
+A request of an agent is looked up among those of one recorded attempt, by its normal form. The nth
+equal question gets the nth answer. Only whole answers are given: a call that failed then, or was
+cut off, is none. What was never recorded is a miss that names what differs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.gateway.fingerprints import differences, fingerprint, normal_form
+from kindlm.gateway.replayer import Miss, RecordedAnswer
+from kindlm.gateway.upstreams import ITEMS, WIRES
+from kindlm.ports import RecordedModelCall
+from kindlm.strict_json import read_json
+from kindlm.wires.answer import read_answer
+from kindlm.wording import count, listed
+
+_TOLD = 3
+_COUNTED = 20
+"""So many differences from a recorded request are counted, to find the one that comes closest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A recorded call that was answered; `body` is its request, a JSON value."""
+
+    call: RecordedModelCall
+    body: Any
+    form: Any
+    fingerprint: str
+
+
+@dataclass(eq=False)
+class RecordedModels:
+    """The answers that models gave to an agent in one attempt; implements `ports.ReplayedModels`.
+
+    `source` is that attempt, such as `k3f9x2ab-17.1`. `missed` is the first request since it was
+    taken that was never recorded, as an error.
+    """
+
+    source: str
+    calls: Sequence[RecordedModelCall]
+    masks_times: bool
+    warnings: Sequence[str] = ()
+    missed: KindlmError | None = None
+    _asked: Counter[str] = field(default_factory=Counter, init=False)
+    _given: dict[str, str] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def _questions(self) -> list[_Question]:
+        """What was asked then, in that order; ids in answers are named by what they answered."""
+        questions = list[_Question]()
+        for call in self.calls:
+            body, wire = _body(call), WIRES.get(call.path)
+            form = normal_form(body, self._given, masks_times=self.masks_times)
+            question = _Question(call, body, form, fingerprint(call.path, form))
+            questions.append(question)
+            if wire is not None and call.answer is not None:
+                answer = read_answer(wire, call.content_type, call.answer)
+                for place, ident in enumerate((answer.id, *(use.id for use in answer.tool_calls))):
+                    self._given.setdefault(ident or "", f"{question.fingerprint}.{place:03}")
+        return questions
+
+    def answer(self, path: str, body: Any) -> RecordedAnswer | Miss:
+        """Return what was answered to the same request then, or why nothing was; see `Replayer`."""
+        questions = self._questions
+        form = normal_form(body, self._given, masks_times=self.masks_times)
+        wanted = fingerprint(path, form)
+        same = [each.call for each in questions if each.fingerprint == wanted]
+        number = self._asked[wanted]
+        self._asked[wanted] += 1
+        if number < len(same):
+            call = same[number]
+            if call.answer is not None:
+                body_then = call.answer.encode()
+                return RecordedAnswer(200, call.content_type, body_then, call.id, call.cost_usd)
+            why = f"the answer of {call.id} was purged or withheld"
+        elif same:
+            why = f"it was made {count(len(same), 'time')} then, and comes once more now"
+        else:
+            why = self._nearest(path, form)
+        hint = "Record it: kindlm test; or put it back as it was"
+        if not same and self._differs_in_times_alone(path, body):
+            hint = "They differ in times or UUIDs alone: kindlm replay --mask-times"
+        message = (
+            f"Run {self.source.rpartition('-')[0]} never recorded this request of the agent to its"
+            f" model (call {self._asked.total()}, {path}): {why}."
+        )
+        self.missed = self.missed or KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
+        return Miss(message)
+
+    def _nearest(self, path: str, form: Any) -> str:
+        """Return how a request differs from the recorded one that comes closest."""
+        like_it = [each for each in self._questions if each.call.path == path]
+        if not like_it:
+            return "nothing was asked there"
+        # One that was not given yet, and as far into the conversation, shows best what changed.
+        like_it.sort(key=lambda each: self._asked[each.fingerprint] > 0)
+        length = _length(path, form)
+        as_far = [each for each in like_it if _length(path, each.form) == length]
+        found = [list(islice(differences(each.form, form), _COUNTED)) for each in as_far or like_it]
+        nearest = min(found, key=len)
+        return listed(nearest[:_TOLD], len(nearest))
+
+    def _differs_in_times_alone(self, path: str, body: Any) -> bool:
+        masked = normal_form(body, self._given, masks_times=True)
+        return not self.masks_times and any(
+            each.call.path == path
+            and normal_form(each.body, self._given, masks_times=True) == masked
+            for each in self._questions
+        )
+
+
+def _body(call: RecordedModelCall) -> Any:
+    """Return the request of a call as it was sent."""
+    body, wire = read_json(call.body), WIRES.get(call.path)
+    if call.items and wire is not None and isinstance(body, dict):
+        body[ITEMS[wire]] = list(map(read_json, call.items))
+    return body
+
+
+def _length(path: str, form: Any) -> int:
+    wire = WIRES.get(path)
+    items = form.get(ITEMS[wire]) if wire is not None and isinstance(form, dict) else None
+    return len(items) if isinstance(items, list) else 0

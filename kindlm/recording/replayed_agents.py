@@ -1,0 +1,53 @@
+"""Agents whose code runs again in a replayed run, while their models answer as an earlier run did.
+
+The agent is asked live, behind the gateway; the gateway asks here instead of a provider.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from kindlm.gateway.replay import RecordedModels
+from kindlm.gateway.replayer import Miss, RecordedAnswer
+from kindlm.history.recorded_attempts import RecordedAttempt, recorded_executions
+from kindlm.history.replayed_answers import as_repeat
+from kindlm.plan import Execution
+
+
+class ReplayedGateway:
+    """Answers calls of agents' models from an earlier run; a `gateway.replayer.Replayer`.
+
+    Args:
+        db: A read-only connection.
+        run: The earlier run.
+        masks_times: Whether requests that differ in times and UUIDs alone are the same.
+    """
+
+    def __init__(self, db: sqlite3.Connection, run: str, *, masks_times: bool) -> None:
+        self._db = db
+        self._run = run
+        self._masks_times = masks_times
+        self._open: dict[str, RecordedModels] = {}
+
+    def models(self, execution: Execution) -> RecordedModels | None:
+        """Return the answers for a new attempt at an execution; None if none were recorded.
+
+        They are those of the same repeat, or of the nearest one.
+        """
+        for row in recorded_executions(self._db, self._run, execution):
+            attempt = RecordedAttempt(self._db, row["source"], row["source_attempt"])
+            if calls := attempt.model_calls():
+                then, now = row["repeat"], execution.repeat
+                warnings = [] if then == now else [as_repeat(then, now)]
+                models = RecordedModels(attempt.id, calls, self._masks_times, warnings)
+                self._open[execution.id] = models
+                return models
+        return None
+
+    def answer(self, subject: str, path: str, body: Any) -> RecordedAnswer | Miss:
+        """Return the recorded answer to a request, or why there is none."""
+        models = self._open.get(subject.partition(".")[0])
+        if models is None:
+            return Miss(f"Run {self._run} recorded no call of a model of this test.")
+        return models.answer(path, body)

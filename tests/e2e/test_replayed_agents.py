@@ -1,0 +1,219 @@
+"""Agents behind the gateway are replayed whole: their code runs, and no provider is called."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked_server import LoopbackServer
+from workspace import Workspace
+
+GRAPH = """
+import json, operator, sys
+from typing import Annotated, Any, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+from openai import OpenAI
+
+PROMPT = "You are the support of a shop."
+ORDER = {"type": "object", "properties": {"order_id": {"type": "string"}}}
+TOOLS = [
+    {"type": "function", "function": {"name": name, "description": "", "parameters": ORDER}}
+    for name in ("lookup_order", "list_parcels")
+]
+client = OpenAI(max_retries=1)
+
+
+class State(TypedDict):
+    messages: Annotated[list[Any], operator.add]
+
+
+def ask(state):
+    messages = [{"role": "system", "content": PROMPT}, *state["messages"]]
+    asked = {"model": "gpt-4o", "messages": messages, "tools": TOOLS}
+    if "--stream" not in sys.argv:
+        answer = client.chat.completions.create(**asked).choices[0].message
+        kept = {"role", "content", "tool_calls"}
+        return {"messages": [answer.model_dump(exclude_none=True, include=kept)]}
+    text, calls = "", {}
+    for chunk in client.chat.completions.create(**asked, stream=True):
+        delta = chunk.choices[0].delta
+        text += delta.content or ""
+        for part in delta.tool_calls or ():
+            function = {"name": part.function.name, "arguments": ""}
+            call = {"type": "function", "id": part.id, "function": function}
+            function = calls.setdefault(part.index, call)["function"]
+            function["arguments"] += part.function.arguments or ""
+    called = {"tool_calls": list(calls.values())} if calls else {}
+    return {"messages": [{"role": "assistant", "content": text, **called}]}
+
+
+def act(state):
+    results = []
+    for call in state["messages"][-1]["tool_calls"]:
+        with open("ran.txt", "a") as ran:
+            ran.write(call["function"]["name"] + "\\n")
+        content = json.dumps({"status": "delivered"})
+        results.append({"role": "tool", "tool_call_id": call["id"], "content": content})
+    return {"messages": results}
+
+
+def goes_on(state):
+    return "act" if state["messages"][-1].get("tool_calls") else END
+
+
+graph = StateGraph(State)
+graph.add_node("ask", ask)
+graph.add_node("act", act)
+graph.add_edge(START, "ask")
+graph.add_conditional_edges("ask", goes_on)
+graph.add_edge("act", "ask")
+compiled = graph.compile()
+said = []
+
+
+def answer(message):
+    global said
+    said = compiled.invoke({"messages": [*said, {"role": "user", "content": message}]})["messages"]
+    return said[-1]["content"]
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps({"text": answer(json.loads(line)["message"])}), flush=True)
+"""
+SCRIPT = {
+    "rules": [
+        {
+            "when": {"offered": "lookup_order", "notCalledThisTurn": "lookup_order"},
+            "reply": {
+                "toolCalls": [
+                    {"name": "lookup_order", "arguments": {"order_id": "A1"}},
+                    {"name": "list_parcels", "arguments": {"order_id": "A1"}},
+                ]
+            },
+        },
+        {"reply": {"text": "Order A1 was delivered."}},
+    ]
+}
+
+
+@pytest.fixture
+def shop(workspace: Workspace) -> Path:
+    """The file of an agent, in a project that asks it as an object and as a program."""
+    agent = workspace.root / "shop_agent.py"
+    agent.write_text(GRAPH, encoding="utf-8")
+    return agent
+
+
+def write_suite(workspace: Workspace, url: str) -> None:
+    agents = [
+        {"id": "object", "adapter": "python", "endpoint": "shop_agent:answer", "gateway": True},
+        {
+            "id": "program",
+            "adapter": "subprocess",
+            "command": f"{sys.executable} shop_agent.py --stream",
+            "gateway": True,
+        },
+    ]
+    called = [{"tool": "lookup_order", "argsMatch": {"order_id": "A1"}}, {"tool": "list_parcels"}]
+    never = [{"tool": "refund", "shouldNotCall": True}]
+    test = {
+        "name": "delivered",
+        "prompt": "ask",
+        "conversation": [{"user": "And B2?"}],
+        "expect": {
+            "toolCalls": [*called, *never],
+            "output": {"contains": ["delivered"]},
+            "cost": {"maxUsd": 0.5},
+        },
+    }
+    failing = {**test, "name": "refunded", "expect": {"toolCalls": [{"tool": "refund"}]}}
+    failing["models"] = ["program"]
+    config = {
+        "kindlm": 1,
+        "project": "shop",
+        "suite": {"name": "orders"},
+        "providers": {"openai": {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{url}/v1"}},
+        "agents": agents,
+        "prompts": {"ask": {"user": "Where is A1?"}},
+        "tests": [test, failing],
+    }
+    (workspace.root / "kindlm.yaml").write_text(json.dumps(config), encoding="utf-8")
+
+
+def report_of(workspace: Workspace, *arguments: str) -> dict[str, Any]:
+    done = workspace.run(*arguments, "--reporter", "json", OPENAI_API_KEY="")
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def verdicts(report: dict[str, Any]) -> list[tuple[str, ...]]:
+    return [
+        (test["name"], test["target"], each["status"], each["output"], str(each["toolCalls"]))
+        for test in report["tests"]
+        for each in test["executions"]
+    ]
+
+
+def test_agents_run_again_without_a_provider_and_come_out_the_same(
+    workspace: Workspace, shop: Path
+) -> None:
+    ran = workspace.root / "ran.txt"
+    with LoopbackServer(SCRIPT) as server:
+        write_suite(workspace, server.url)
+        # What failed then is no answer now.
+        server.use_faults([{"status": 500, "next": 1}])
+        live = json.loads(workspace.run("test", "--reporter", "json").stdout)
+        assert len(server.requests) == 13
+    assert [status for _, _, status, *_ in verdicts(live)] == ["passed", "passed", "failed"]
+    ran_then = ran.read_text()
+    report = report_of(workspace, "replay")
+    assert verdicts(report) == verdicts(live)
+    assert report["run"]["mode"] == "replayed"
+    # Tools run for real.
+    assert sorted(ran.read_text().splitlines()) == sorted(ran_then.splitlines() * 2)
+    for each in (each for test in report["tests"] for each in test["executions"]):
+        assert each["costUsd"] == 0
+        assert each["costThenUsd"] > 0
+    calls = workspace.query(
+        "SELECT recorded_in, cost_usd, cost_then_usd FROM provider_calls"
+        " WHERE purpose = 'agent' AND execution LIKE ?",
+        f"{report['run']['id']}-%",
+    )
+    assert len(calls) == 12
+    assert all(recorded.startswith(live["run"]["id"]) for recorded, *_ in calls)
+    assert all(now == 0 and paid > 0 for _, now, paid in calls)
+    # A replay can be rescored, and replayed, and the answers stay those of the live run.
+    shop.rename(shop.with_suffix(".gone"))
+    assert verdicts(report_of(workspace, "rescore", report["run"]["id"])) == verdicts(live)
+    shop.with_suffix(".gone").rename(shop)
+    again = report_of(workspace, "replay", "--from", report["run"]["id"], "-t", "refunded")
+    assert verdicts(again) == verdicts(live)[2:]
+    assert workspace.query(
+        "SELECT count(*) FROM provider_calls WHERE execution LIKE ? AND recorded_in LIKE ?",
+        f"{again['run']['id']}-%",
+        f"{live['run']['id']}-%",
+    ) == [(4,)]
+
+
+def test_a_changed_prompt_is_named_as_what_differs(workspace: Workspace, shop: Path) -> None:
+    with LoopbackServer(SCRIPT) as server:
+        write_suite(workspace, server.url)
+        workspace.run("test")
+    shop.write_text(GRAPH.replace("the support of a shop", "a pirate"), encoding="utf-8")
+    done = workspace.run("replay", "-t", "delivered", OPENAI_API_KEY="")
+    assert done.returncode == 1
+    assert "only their models answer as recorded: object, program." in done.stderr
+    said = " ".join(done.stdout.split())
+    assert 'messages[0].content: "You are the support of a shop." → "You are a pirate."' in said
+    assert said.count("never recorded this request of the agent to its model (call 1,") == 2
+    ((errors,),) = workspace.query(
+        "SELECT count(*) FROM executions WHERE status = 'errored' AND error_code = ?",
+        "PROVIDER_NOT_FOUND",
+    )
+    assert errors == 2
