@@ -280,7 +280,7 @@ class _Forwarding:
             await out.write_eof()
         except (ClientError, OSError, ValueError) as error:
             if self._problem is not None:
-                why = "cut off the answer" if self._status else "could not be reached"
+                why = "cut off the answer" if self._status else "could not be called"
                 self._problem = f"The provider {why}: {type(error).__name__}."
             if out is None or not out.prepared:
                 return _refused(502, self._problem or _AGENT_LEFT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from checked_server import LoopbackServer
@@ -159,3 +160,56 @@ def test_an_agent_that_passes_no_header_on_answers_one_at_a_time(run):
     assert done.returncode == 0, done.stdout
     assert done.stderr.count("answers one message at a time") == 1
     assert "x-kindlm-execution" in done.stderr
+
+
+NODE = """
+import readline from "node:readline"
+
+const tools = [{type: "function", function: {name: "lookup_order", description: "Finds an order.",
+  parameters: {type: "object", properties: {order_id: {type: "string"}}}}}]
+async function answer(text) {
+  const messages = [{role: "user", content: text}]
+  for (;;) {
+    const got = await fetch(process.env.OPENAI_BASE_URL + "/chat/completions", {method: "POST",
+      headers: {"content-type": "application/json",
+        authorization: "Bearer " + process.env.OPENAI_API_KEY},
+      body: JSON.stringify({model: "gpt-4o", messages, tools})})
+    const message = (await got.json()).choices[0].message
+    messages.push(message)
+    if (!message.tool_calls?.length) return message.content
+    for (const call of message.tool_calls)
+      messages.push({role: "tool", tool_call_id: call.id, content: '{"paid": 7}'})
+  }
+}
+for await (const line of readline.createInterface({input: process.stdin}))
+  console.log(JSON.stringify({text: await answer(JSON.parse(line).message)}))
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+def test_a_program_of_node_is_seen_as_well(run, workspace):
+    (workspace.root / "agent.mjs").write_text(NODE, "utf-8")
+    done, _ = run("", {"adapter": "subprocess", "command": "node agent.mjs"})
+    assert done.returncode == 0, done.stdout
+
+
+FAILS = f"""{ASKS}
+for line in sys.stdin:
+    answer(json.loads(line)["message"])
+    sys.exit("no answer today")
+"""
+
+
+def test_calls_of_an_agent_that_fails_are_paid_for_all_the_same(run):
+    done, report = run(FAILS, PROGRAM)
+    assert done.returncode == 1
+    assert report["summary"]["executions"]["errored"] == 1
+    assert report["summary"]["costUsd"] > 0
+    assert report["summary"]["tokens"]["input"] > 0
+
+
+def test_a_limit_of_costs_stops_the_calls_of_an_agent(run, provider):
+    done, report = run(LINES, PROGRAM, "--max-cost", "0.00001")
+    assert done.returncode != 0
+    assert len(provider.requests) == 1
+    assert report["summary"]["costUsd"] > 0.00001

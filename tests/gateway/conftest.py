@@ -1,0 +1,159 @@
+"""A gateway in this process, and a desk that keeps what is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from checked_server import LoopbackServer
+
+from kindlm.events import Payload, ProviderFailed, ProviderRequested, ProviderResponded
+from kindlm.gateway.observer import Gateway, Observed
+from kindlm.gateway.replayer import Replayer
+from kindlm.ports import Seen
+from kindlm.suite import AgentTarget
+from kindlm.transcript import Cost, CostSource, Usage
+
+REAL_KEY = "sk-real-0123456789abcdef"
+
+SHOP = {
+    "models": ["gpt-4o", "claude-opus-4-8"],
+    "keys": [REAL_KEY],
+    "rules": [
+        {
+            "when": {"user": {"matches": "order"}, "notCalledThisTurn": "lookup_order"},
+            "reply": {
+                "text": "Let me look.",
+                "toolCalls": [
+                    {"name": "lookup_order", "arguments": {"order_id": "A-1"}},
+                    {"name": "lookup_order", "arguments": {"order_id": "A-2"}},
+                ],
+            },
+        },
+        {"reply": {"text": "Both were delivered."}},
+    ],
+}
+
+
+@dataclass
+class Desk:
+    """Implements `ports.CallDesk`; each token costs a cent."""
+
+    subject: str = "1.1"
+    recorded: list[Payload] = field(default_factory=list)
+    spent: list[tuple[str, Cost]] = field(default_factory=list)
+    over: bool = False
+    calls: int = 1
+
+    def record(self, event: Payload) -> None:
+        self.recorded.append(event)
+
+    def next_call(self) -> int:
+        self.calls += 1
+        return self.calls
+
+    def price(self, provider: str, model: str, usage: Usage) -> Cost:
+        assert provider in ("openai", "anthropic")
+        return Cost(None if usage.total is None else usage.total / 100, CostSource.COMPUTED)
+
+    def spend(self, model: str, cost: Cost) -> None:
+        self.spent.append((model, cost))
+
+    def is_over(self) -> bool:
+        return self.over
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    @property
+    def asked(self) -> list[ProviderRequested]:
+        return [event for event in self.recorded if isinstance(event, ProviderRequested)]
+
+    @property
+    def answers(self) -> list[ProviderResponded]:
+        return [event for event in self.recorded if isinstance(event, ProviderResponded)]
+
+    @property
+    def failures(self) -> list[ProviderFailed]:
+        return [event for event in self.recorded if isinstance(event, ProviderFailed)]
+
+
+@dataclass
+class Bench:
+    """One conversation of an agent behind a gateway."""
+
+    gateway: Gateway
+    observed: Observed
+    desk: Desk
+
+    @property
+    def openai(self) -> str:
+        return self.observed.environ["OPENAI_BASE_URL"]
+
+    @property
+    def anthropic(self) -> str:
+        return self.observed.environ["ANTHROPIC_BASE_URL"]
+
+    def client(self, **options: Any) -> Any:
+        """Return OpenAI's client, as an agent makes it."""
+        import openai
+
+        return openai.AsyncOpenAI(base_url=self.openai, api_key=self.gateway.key, **options)
+
+
+@asynccontextmanager
+async def _open(
+    url: str, replayer: Replayer | None, adapter: str = "subprocess"
+) -> AsyncIterator[Bench]:
+    environ = {
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "ANTHROPIC_BASE_URL": url,
+        "OPENAI_API_KEY": REAL_KEY,
+        "ANTHROPIC_API_KEY": REAL_KEY,
+    }
+    async with Gateway("k3f9x2ab", environ, (), lambda *_: None, replayer) as gateway:
+        desk = Desk()
+        observed = gateway.observe(AgentTarget("shop", adapter, "", gateway=True), desk)
+        assert observed is not None
+        await observed.begin(1)
+        yield Bench(gateway, observed, desk)
+
+
+@pytest.fixture
+def behind() -> Callable[..., AbstractAsyncContextManager[Bench]]:
+    """Open a gateway in front of a server."""
+
+    def behind(
+        url: str, replayer: Replayer | None = None, **options: Any
+    ) -> AbstractAsyncContextManager[Bench]:
+        return _open(url, replayer, **options)
+
+    return behind
+
+
+@pytest.fixture
+def shop(behind) -> Callable[[Callable[[Bench], Coroutine[Any, Any, None]]], tuple[Desk, Seen]]:
+    """Run an agent behind a gateway with a shop's model; return the record and what was seen."""
+
+    def shop(agent: Callable[[Bench], Coroutine[Any, Any, None]]) -> tuple[Desk, Seen]:
+        async def run() -> tuple[Desk, Seen]:
+            with LoopbackServer(SHOP) as server:
+                async with behind(server.url) as bench:
+                    await agent(bench)
+                    return bench.desk, await bench.observed.seen()
+
+        return asyncio.run(run())
+
+    return shop

@@ -1,0 +1,147 @@
+"""Real clients behind the gateway, in each format, with and without a stream."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from gateway_agents import ANTHROPIC_TOOL, CHAT_TOOL, RESPONSES_TOOL, RESULT, chat_loop
+
+from kindlm.transcript import Role
+
+
+async def whole_chat(bench):
+    async with bench.client() as client:
+        return await chat_loop(client, stream=False)
+
+
+async def streamed_chat(bench):
+    async with bench.client() as client:
+        return await chat_loop(client, stream=True)
+
+
+async def responses(bench):
+    async with bench.client() as client:
+        asked = {"model": "gpt-4o", "tools": [RESPONSES_TOOL]}
+        said = [{"role": "user", "content": "Where is my order?"}]
+        got = await client.responses.create(**asked, input=said)
+        said += [item.to_dict() for item in got.output]
+        said += [
+            {"type": "function_call_output", "call_id": item.call_id, "output": RESULT}
+            for item in got.output
+            if item.type == "function_call"
+        ]
+        return (await client.responses.create(**asked, input=said)).output_text
+
+
+async def streamed_responses(bench):
+    async with bench.client() as client:
+        asked = {"model": "gpt-4o", "tools": [RESPONSES_TOOL]}
+        said = [{"role": "user", "content": "Where is my order?"}]
+        while True:
+            async with client.responses.stream(**asked, input=said) as stream:
+                got = await stream.get_final_response()
+            calls = [item for item in got.output if item.type == "function_call"]
+            if not calls:
+                return got.output_text
+            said += [
+                {key: value for key, value in item.to_dict().items() if "parsed" not in key}
+                for item in got.output
+            ]
+            said += [
+                {"type": "function_call_output", "call_id": each.call_id, "output": RESULT}
+                for each in calls
+            ]
+
+
+async def messages(bench, *, stream=False):
+    import anthropic
+
+    asked = {"model": "claude-opus-4-8", "max_tokens": 500, "tools": [ANTHROPIC_TOOL]}
+    said = [{"role": "user", "content": "Where is my order?"}]
+    url, key = bench.anthropic, bench.gateway.key
+    async with anthropic.AsyncAnthropic(base_url=url, api_key=key) as client:
+        while True:
+            if stream:
+                async with client.messages.stream(**asked, messages=said) as events:
+                    got = await events.get_final_message()
+            else:
+                got = await client.messages.create(**asked, messages=said)
+            said.append({"role": "assistant", "content": [b.to_dict() for b in got.content]})
+            calls = [block for block in got.content if block.type == "tool_use"]
+            if not calls:
+                return got.content[0].text
+            said.append(
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "tool_result", "tool_use_id": each.id, "content": RESULT}
+                        for each in calls
+                    ],
+                }
+            )
+
+
+async def streamed_messages(bench):
+    return await messages(bench, stream=True)
+
+
+AGENTS = [whole_chat, streamed_chat, responses, streamed_responses, messages, streamed_messages]
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.__name__)
+def test_calls_tools_tokens_and_costs_of_an_agent_are_seen(shop, agent):
+    answers = []
+
+    async def talk(bench):
+        answers.append(await agent(bench))
+
+    desk, seen = shop(talk)
+    assert answers == ["Both were delivered."]
+    assert [(use.call.name, use.call.arguments, use.response) for use in seen.tool_uses] == [
+        ("lookup_order", {"order_id": "A-1"}, {"paid": 7}),
+        ("lookup_order", {"order_id": "A-2"}, {"paid": 7}),
+    ]
+    assert (seen.missing, seen.shows_tools) == (None, True)
+    assert [answer.call for answer in desk.answers] == [2, 3]
+    tokens = sum(answer.input_tokens + answer.output_tokens for answer in desk.answers)
+    assert seen.usage.total == tokens
+    assert seen.cost.usd == pytest.approx(tokens / 100)
+    assert [cost.usd for _, cost in desk.spent] == [each.cost_usd for each in desk.answers]
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.__name__)
+def test_requests_are_recorded_whole_and_their_history_once(shop, agent):
+    desk, _ = shop(agent)
+    first, second = desk.asked
+    assert (first.after, second.after, second.base) == (0, 2, 2)
+    assert [message.role for message in first.messages] == [Role.USER]
+    assert {message.role for message in second.messages} == {Role.TOOL}
+    assert len(first.items) == 1
+    # What the agent says the model said, and two results.
+    assert {json.loads(item).get("role") for item in second.items} >= {"assistant"}
+    assert "Where is my order?" not in str(second.items)
+    rest = json.loads(second.body)
+    assert rest["model"] == second.model
+    assert "tools" in rest
+    assert not {"messages", "input"} & rest.keys()
+    assert all(answer.raw and answer.content_type for answer in desk.answers)
+
+
+def test_tokens_of_a_stream_are_asked_for_and_taken_out_again(shop):
+    chunks = []
+
+    async def agent(bench):
+        async with bench.client() as client:
+            said = [{"role": "user", "content": "Hello"}]
+            stream = await client.chat.completions.create(
+                model="gpt-4o", messages=said, tools=[CHAT_TOOL], stream=True
+            )
+            chunks.extend([chunk async for chunk in stream])
+
+    desk, seen = shop(agent)
+    assert chunks
+    assert all(chunk.choices and chunk.usage is None for chunk in chunks)
+    assert seen.usage.input_tokens
+    assert "stream_options" not in desk.asked[0].body
+    assert '"usage"' in desk.answers[0].raw

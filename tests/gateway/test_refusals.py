@@ -1,0 +1,187 @@
+"""What the gateway refuses, and what it does when a provider or an agent goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+
+import aiohttp
+import pytest
+from gateway_agents import CHAT_TOOL
+from raw_peer import http_answer, open_peer
+
+from kindlm.errors import ErrorCode
+
+SAID = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}], "tools": [CHAT_TOOL]}
+ANSWER = {
+    "id": "chatcmpl-1",
+    "model": "gpt-4o",
+    "choices": [{"index": 0, "message": {"content": "Hi there!"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+}
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n'
+CUT_STREAM = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+    b"connection: close\r\n\r\n%x\r\n%s\r\n" % (len(EVENT), EVENT)
+)
+HANGING_STREAM = CUT_STREAM.replace(b"connection: close\r\n", b"")
+
+
+async def post(bench, path="/chat/completions", body=SAID, key=None, **options):
+    """Post as an agent does; return the status, the body and the headers."""
+    headers = {"authorization": f"Bearer {key or bench.gateway.key}", **options.pop("headers", {})}
+    url = options.pop("url", None) or f"{bench.openai}{path}"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(
+            options.pop("method", "POST"), url, json=body, headers=headers, **options
+        ) as got,
+    ):
+        return got.status, await got.text(), got.headers
+
+
+def test_only_the_key_of_the_gateway_opens_it_and_the_real_key_goes_up(behind):
+    async def run():
+        async with open_peer(http_answer(200, ANSWER)) as peer, behind(peer.url) as bench:
+            status, text, headers = await post(bench, key="sk-real-0123456789abcdef")
+            assert (status, headers["x-should-retry"]) == (401, "false")
+            assert "not that of the gateway" in text
+            assert not peer.received
+            assert not bench.desk.recorded
+            assert (await post(bench))[0] == 200
+            assert peer.received[0].headers["authorization"] == "Bearer sk-real-0123456789abcdef"
+            assert bench.gateway.key not in str(peer.received)
+            seen = await bench.observed.seen()
+            assert "without its key" in seen.missing
+
+    asyncio.run(run())
+
+
+def test_what_is_no_call_of_an_open_conversation_is_refused(behind):
+    async def run():
+        async with open_peer(http_answer(200, ANSWER)) as peer, behind(peer.url) as bench:
+            upgrade = {"connection": "upgrade", "upgrade": "websocket"}
+            assert (await post(bench, headers=upgrade))[0] == 426
+            other = bench.openai.replace("/openai/", "/nobody/")
+            assert (await post(bench, url=other))[0] == 404
+            bench.observed.close()
+            assert (await post(bench))[0] == 410
+            assert not peer.received
+
+    asyncio.run(run())
+
+
+def test_a_passed_limit_stops_calls_in_a_way_that_clients_do_not_try_again(behind):
+    import openai
+
+    async def run():
+        async with open_peer(http_answer(200, ANSWER)) as peer, behind(peer.url) as bench:
+            bench.desk.over = True
+            async with bench.client() as client:
+                with pytest.raises(openai.APIStatusError) as raised:
+                    await client.chat.completions.create(**SAID)
+            assert raised.value.status_code == 402
+            assert not peer.received
+            assert "limit" in (await bench.observed.seen()).missing
+
+    asyncio.run(run())
+
+
+def test_a_refusal_of_the_provider_reaches_the_agent_and_each_try_is_recorded(behind):
+    refused = http_answer(429, {"error": {"message": "Slow down"}}, {"retry-after-ms": "1"})
+
+    async def run():
+        async with open_peer(refused, http_answer(200, ANSWER)) as peer, behind(peer.url) as bench:
+            async with bench.client() as client:
+                await client.chat.completions.create(**SAID)
+            (failure,) = bench.desk.failures
+            assert (failure.status, failure.error_code) == (429, "PROVIDER_RATE_LIMIT")
+            assert "Slow down" in failure.message
+            assert [(each.attempt, each.after) for each in bench.desk.asked] == [(1, 0), (2, 0)]
+            seen = await bench.observed.seen()
+            assert (seen.missing, seen.usage.total) == (None, 15)
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_the_provider_cuts_is_cut_and_leaves_tools_undecided(behind):
+    async def run():
+        async with open_peer(CUT_STREAM) as peer, behind(peer.url) as bench:
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await post(bench, body={**SAID, "stream": True})
+            seen = await bench.observed.seen()
+            (failure,) = bench.desk.failures
+            assert "cut off the answer" in failure.message
+            assert "not whole" in seen.missing
+
+    asyncio.run(run())
+
+
+def test_an_agent_that_leaves_ends_the_call_of_the_provider(behind):
+    async def run():
+        async with open_peer(HANGING_STREAM) as peer, behind(peer.url) as bench:
+            async with aiohttp.ClientSession() as session:
+                headers = {"authorization": f"Bearer {bench.gateway.key}"}
+                url = f"{bench.openai}/chat/completions"
+                body = {**SAID, "stream": True, "stream_options": {}}
+                got = await session.post(url, json=body, headers=headers)
+                assert b"Hi" in await got.content.readany()
+                got.close()
+            await asyncio.wait_for(peer.left.wait(), 20)
+            seen = await bench.observed.seen()
+            (failure,) = bench.desk.failures
+            assert "closed the connection" in failure.message
+            assert seen.missing
+
+    asyncio.run(run())
+
+
+def test_a_conversation_that_is_over_ends_its_calls(behind):
+    async def run():
+        async with open_peer(HANGING_STREAM) as peer, behind(peer.url) as bench:
+            asking = asyncio.create_task(post(bench, body={**SAID, "stream": True}))
+            await asyncio.wait_for(peer.arrived.wait(), 20)
+            bench.observed.close()
+            assert len(bench.desk.failures) == 1  # before the execution has ended
+            await asyncio.wait_for(peer.left.wait(), 20)
+            with pytest.raises(aiohttp.ClientError):
+                await asking
+            assert len(bench.desk.failures) == 1
+
+    asyncio.run(run())
+
+
+def test_a_provider_that_cannot_be_reached_is_an_error_of_the_network(behind):
+    async def run():
+        async with behind("http://127.0.0.1:1") as bench:
+            status, text, _ = await post(bench)
+            assert (status, "could not be called" in text) == (502, True)
+            (failure,) = bench.desk.failures
+            assert failure.error_number == ErrorCode.PROVIDER_NETWORK_ERROR
+
+    asyncio.run(run())
+
+
+def test_packed_and_unreadable_bodies_pass_as_they_are(behind):
+    packed = http_answer(
+        200, gzip.compress(json.dumps(ANSWER).encode()), {"content-encoding": "gzip"}
+    )
+    odd = http_answer(200, b"\xff\xfe", {"content-encoding": "zz"})
+
+    async def run():
+        async with open_peer(packed, odd) as peer, behind(peer.url) as bench:
+            status, text, headers = await post(bench)
+            assert (status, json.loads(text), headers["content-encoding"]) == (200, ANSWER, "gzip")
+            assert json.loads(bench.desk.answers[0].raw) == ANSWER
+            assert (await bench.observed.seen()).missing is None
+            headers = {"authorization": f"Bearer {bench.gateway.key}"}
+            url = f"{bench.openai}/chat/completions"
+            async with (
+                aiohttp.ClientSession(auto_decompress=False) as session,
+                session.post(url, json=SAID, headers=headers) as got,
+            ):
+                assert await got.read() == b"\xff\xfe"
+            assert "cannot be read" in (await bench.observed.seen()).missing
+
+    asyncio.run(run())
