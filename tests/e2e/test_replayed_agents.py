@@ -201,19 +201,123 @@ def test_agents_run_again_without_a_provider_and_come_out_the_same(
     ) == [(4,)]
 
 
-def test_a_changed_prompt_is_named_as_what_differs(workspace: Workspace, shop: Path) -> None:
+def test_what_differs_is_named_and_times_are_masked_where_that_is_asked_for(
+    workspace: Workspace, shop: Path
+) -> None:
+    timed = GRAPH.replace('of a shop."', 'of a shop. It is " + str(datetime.now())')
+    timed = f"from datetime import datetime\n{timed}"
+    shop.write_text(timed, encoding="utf-8")
+    tests = ("-t", "delivered", "--model", "program")
     with LoopbackServer(SCRIPT) as server:
         write_suite(workspace, server.url)
-        workspace.run("test")
-    shop.write_text(GRAPH.replace("the support of a shop", "a pirate"), encoding="utf-8")
-    done = workspace.run("replay", "-t", "delivered", OPENAI_API_KEY="")
+        workspace.run("test", *tests)
+    masked = ("replay", "--mask-times", *tests)
+    said = workspace.run("replay", *tests, OPENAI_API_KEY="").stdout
+    assert "They differ in times or UUIDs alone: kindlm replay --mask-times" in said
+    assert [status for _, _, status, *_ in verdicts(report_of(workspace, *masked))] == ["passed"]
+    shop.write_text(timed.replace("the support of", "a pirate in"), encoding="utf-8")
+    done = workspace.run(*masked, OPENAI_API_KEY="")
     assert done.returncode == 1
-    assert "only their models answer as recorded: object, program." in done.stderr
+    assert "only their models answer as recorded: program." in done.stderr
     said = " ".join(done.stdout.split())
-    assert 'messages[0].content: "You are the support of a shop." → "You are a pirate."' in said
-    assert said.count("never recorded this request of the agent to its model (call 1,") == 2
-    ((errors,),) = workspace.query(
-        "SELECT count(*) FROM executions WHERE status = 'errored' AND error_code = ?",
-        "PROVIDER_NOT_FOUND",
-    )
-    assert errors == 2
+    assert "never recorded this request of the agent to its model (call 1, openai/chat" in said
+    assert 'messages[0].content: "You are the support of a shop. It is <time>"' in said
+    assert '→ "You are a pirate in a shop. It is <time>"' in said
+
+
+SERVICE = """
+import json, os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+from anthropic import Anthropic
+from openai import OpenAI
+
+SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}}
+previous = None
+
+
+def by_anthropic(text):
+    tools = [{"name": "lookup_order", "description": "", "input_schema": SCHEMA}]
+    messages = [{"role": "user", "content": text}]
+    while True:
+        asked = {"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": messages}
+        with Anthropic().messages.stream(tools=tools, **asked) as stream:
+            answer = stream.get_final_message()
+        uses = [part for part in answer.content if part.type == "tool_use"]
+        if not uses:
+            return answer.content[0].text
+        messages.append({"role": "assistant", "content": answer.to_dict()["content"]})
+        results = [{"type": "tool_result", "tool_use_id": u.id, "content": "{}"} for u in uses]
+        messages.append({"role": "user", "content": results})
+
+
+def by_responses(text):
+    tool = {"type": "function", "name": "lookup_order", "parameters": SCHEMA, "strict": False}
+    asked, answer = [{"role": "user", "content": text}], None
+    while True:
+        previous = {"previous_response_id": answer.id} if answer else {}
+        answer = OpenAI().responses.create(model="gpt-4o", tools=[tool], input=asked, **previous)
+        calls = [item for item in answer.output if item.type == "function_call"]
+        if not calls:
+            return answer.output_text
+        kind = "function_call_output"
+        asked = [{"type": kind, "call_id": call.call_id, "output": "{}"} for call in calls]
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))["message"]
+        text = by_responses(asked) if "Responses" in asked else by_anthropic(asked)
+        body = json.dumps({"text": text}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+server = HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler)
+print("up", flush=True)
+server.serve_forever()
+"""
+
+
+def test_a_served_agent_is_started_and_gets_answers_of_other_formats_again(
+    workspace: Workspace,
+) -> None:
+    (workspace.root / "service.py").write_text(SERVICE, encoding="utf-8")
+    command = [sys.executable, "service.py"]
+    endpoint = "http://127.0.0.1:{{serve.shop.port}}/"
+    config: dict[str, Any] = {
+        "kindlm": 1,
+        "project": "shop",
+        "suite": {"name": "orders"},
+        "serve": [{"name": "shop", "command": command, "ready": {"line": "up"}}],
+        "agents": [{"id": "served", "adapter": "http", "endpoint": endpoint, "gateway": True}],
+        "prompts": {"ask": {"user": "Where is A1, says {{format}}?"}},
+        "tests": [
+            {
+                "name": name,
+                "prompt": "ask",
+                "vars": {"format": name},
+                "expect": {
+                    "toolCalls": [{"tool": "lookup_order", "argsMatch": {"order_id": "A1"}}],
+                    "output": {"contains": ["delivered"]},
+                },
+            }
+            for name in ("Responses", "Anthropic")
+        ],
+    }
+    (workspace.root / "kindlm.yaml").write_text(json.dumps(config), encoding="utf-8")
+    with LoopbackServer(SCRIPT) as server:
+        addresses = {
+            "OPENAI_BASE_URL": f"{server.url}/v1",
+            "ANTHROPIC_BASE_URL": server.url,
+            "ANTHROPIC_API_KEY": "sk-ant-example",
+        }
+        live = json.loads(workspace.run("test", "--reporter", "json", **addresses).stdout)
+        assert len(server.requests) == 4
+    assert [status for _, _, status, *_ in verdicts(live)] == ["passed", "passed"]
+    assert verdicts(report_of(workspace, "replay")) == verdicts(live)

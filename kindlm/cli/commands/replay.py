@@ -139,7 +139,8 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
     request = or_fail(make_request(loaded, project, options, console))
     if not names_files:
         request = replace(request, selection=_as_selected(request, source))
-    if request.suites and len(make_plan(request.suites, request.selection)) == 0:
+    plan = make_plan(request.suites, request.selection)
+    if request.suites and len(plan) == 0:
         refuse(
             "Nothing was tested: no test fits the selection.",
             "Loosen --suite, --test, --tags or --model; or name files to replay, since without one"
@@ -148,7 +149,14 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
     if options.warnings:
         called = "judges are asked what is new to them" if asks_judges else "nobody is called"
         note(f"Everything is answered as in run {run}; {called}.", console)
-        agents = sorted({a.id for suite in request.suites for a in suite.all_agents() if a.gateway})
+        agents = sorted(
+            {
+                agent.id
+                for each in plan
+                if (agent := each.case.agent or each.suite.suite.agents.get(each.target))
+                and agent.gateway
+            }
+        )
         if agents:
             note(
                 "These agents run now, with all their tools, and only their models answer as"
