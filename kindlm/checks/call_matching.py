@@ -32,7 +32,11 @@ _DECLARED = (
     "If it reports every call, add `reportsTools: true` to the agent (`reports_tools` in TOML and"
     " scenarios), or to the test with the `command`. Otherwise let it "
 )
-_LISTED = "list them in its answer under `tool_calls` ([] for none), or where `toolCallsPath` says"
+_LISTED = (
+    "call its models through kindlm, with `gateway: true`, or export its traces, with"
+    " `telemetry: otlp` (docs/see-your-agent.md), or list them in its answer under `tool_calls` ([] for"
+    " none), or where `toolCallsPath` says"
+)
 _PRINTED = (
     f"print a line for each call, {_LINE_OF_A_CALL}, and one for its answer,"
     ' `{"kindlm": "output_json", "value": ANSWER}`'
