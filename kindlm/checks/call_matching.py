@@ -34,8 +34,8 @@ _DECLARED = (
 )
 _LISTED = (
     "call its models through kindlm, with `gateway: true`, or export its traces, with"
-    " `telemetry: otlp` (docs/see-your-agent.md), or list them in its answer under `tool_calls` ([] for"
-    " none), or where `toolCallsPath` says"
+    " `telemetry: otlp` (docs/see-your-agent.md), or list them in its answer under `tool_calls`"
+    " ([] for none), or where `toolCallsPath` says"
 )
 _PRINTED = (
     f"print a line for each call, {_LINE_OF_A_CALL}, and one for its answer,"

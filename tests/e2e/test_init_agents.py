@@ -1,0 +1,120 @@
+"""Agents of all kinds: a test is green, and red once the agent skips its tool.
+
+The tests are those of the examples, and those that `kindlm init --agent` writes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from checked_server import LoopbackServer
+from workspace import Workspace
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LOOK_UP = " Look every order up before you answer."
+RED = 'Expected a call of "lookup_order", but no tool was called'
+TOOL = f"""
+INSTRUCTIONS = "You are the support agent of a shop.{LOOK_UP}"
+
+def lookup_order(order_id: str) -> dict[str, str]:
+    '''Return the status of an order.'''
+    return {{"order_id": order_id, "status": "shipped"}}
+"""
+OBJECTS = {
+    "langgraph": (
+        ["langchain", "langchain_openai"],
+        """
+from langchain.agents import create_agent
+from langchain_openai import ChatOpenAI
+
+graph = create_agent(ChatOpenAI(model="gpt-4o"), [lookup_order], system_prompt=INSTRUCTIONS)
+""",
+    ),
+    "pydantic-ai": (
+        ["pydantic_ai"],
+        """
+from pydantic_ai import Agent
+
+agent = Agent("openai-chat:gpt-4o", instructions=INSTRUCTIONS, tools=[lookup_order])
+""",
+    ),
+    "openai-agents": (
+        ["agents"],
+        """
+from agents import Agent, function_tool
+
+tool = function_tool(lookup_order)
+agent = Agent(name="shop", model="gpt-4o", instructions=INSTRUCTIONS, tools=[tool])
+""",
+    ),
+    "python": (
+        [],
+        """
+def answer(text):
+    calls = [{"name": "lookup_order", "arguments": {"order_id": "A1"}}]
+    return {"text": "It is shipped.", "tool_calls": calls if "Look" in INSTRUCTIONS else []}
+""",
+    ),
+}
+
+
+def agent(kind: str, file: str, source: str, *, is_there: bool) -> pytest.ParameterSet:
+    mark = pytest.mark.skipif(not is_there, reason=f"{kind} is not installed")
+    return pytest.param(kind, file, source, marks=mark, id=kind)
+
+
+def service(kind: str, file: str, *, is_there: bool) -> pytest.ParameterSet:
+    source = (EXAMPLES / f"{kind}-agent" / file).read_text("utf-8")
+    return agent(kind, file, source, is_there=is_there)
+
+
+SERVICES = [
+    service("node", "server.mjs", is_there=shutil.which("node") is not None),
+    service("fastapi", "main.py", is_there=find_spec("fastapi") is not None),
+]
+AGENTS = SERVICES + [
+    agent(kind, "agent.py", TOOL + source, is_there=all(map(find_spec, needed)))
+    for kind, (needed, source) in OBJECTS.items()
+]
+
+
+@pytest.fixture
+def shop(workspace: Workspace) -> Workspace:
+    """A workspace whose services run with the Python of this test."""
+    own = str(Path(sys.executable).parent)
+    workspace.env["PATH"] = os.pathsep.join([own, workspace.env["PATH"]])
+    return workspace
+
+
+@pytest.mark.parametrize(("kind", "file", "source"), SERVICES)
+def test_the_example_of_a_service(shop: Workspace, kind: str, file: str, source: str) -> None:
+    for each in (EXAMPLES / f"{kind}-agent").iterdir():
+        if each.is_file():
+            shutil.copy(each, shop.root)
+    assert shop.report()["run"]["status"] == "passed"
+    calls = "SELECT tool, arguments, response FROM tool_call_log"
+    assert shop.query(calls) == [("lookup_order", '{"order_id": "A1"}', '{"status": "shipped"}')]
+    (shop.root / file).write_text(source.replace(LOOK_UP, ""))
+    done = shop.run("test")
+    assert done.returncode == 1
+    assert RED in done.stdout
+
+
+@pytest.mark.parametrize(("kind", "file", "source"), AGENTS)
+def test_what_init_writes(shop: Workspace, kind: str, file: str, source: str) -> None:
+    (shop.root / file).write_text(source)
+    written = shop.run("init", "--agent", kind)
+    _, _, command = written.stderr.strip().rpartition("Next: kindlm ")
+    with LoopbackServer(str(EXAMPLES / "node-agent" / "model.yaml")) as model:
+        shop.env["OPENAI_BASE_URL"] = f"{model.url}/v1"
+        green = shop.run(*command.split())
+        (shop.root / file).write_text(source.replace(LOOK_UP, ""))
+        red = shop.run(*command.split())
+    assert green.returncode == 0, green.stdout + green.stderr
+    assert red.returncode == 1
+    assert RED in red.stdout
