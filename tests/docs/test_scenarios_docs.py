@@ -48,6 +48,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     ("block", "file"),
     [
         ("scenario: runs", "test_refund.py"),
+        ("scenario: object", "test_object.py"),
         ("scenario: sync", "test_greeting.py"),
         ("scenario: simulated", "test_simulated.py"),
         ("scenario: conversation", "test_conversation.py"),
