@@ -215,7 +215,7 @@ class Adapter(Section):
     file_ending: ClassVar[str] = "_agent"
     reserved: ClassVar[frozenset[str]] = frozenset(
         {"id", "adapter", "type", "endpoint", "url", "timeoutMs", "reportsTools", "verbose"}
-        | {"headers", "gateway"}
+        | {"headers", "gateway", "telemetry", "telemetryWaitMs"}
     )
     other_names: ClassVar[Mapping[str, str]] = {}
     """Further names that users may write for it, each with the name that is recorded."""

@@ -375,7 +375,7 @@ class CallDesk(Protocol):
         """Return the number of one more call of this attempt."""
         ...
 
-    def price(self, provider: str, model: str, usage: Usage) -> Cost:
+    def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
         """Return what a call cost; see `Pricing`."""
         ...
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.stored_form import Meaning
@@ -65,6 +65,9 @@ class ModelTarget:
     judge_only: bool = False
 
 
+TELEMETRY_WAIT_MS = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class AgentTarget:
     """A live agent as a target. `options` is its `plugins.Adapter`: what it takes besides.
@@ -78,7 +81,8 @@ class AgentTarget:
     sent to it and comes back is logged. `model` is the one it is known to run, whose price counts
     where it names none itself. With `reports_tools`, it reports every tool call that it makes; with
     `gateway`, it calls its models through kindlm. `instance` is the agent itself, or what makes it,
-    where a test hands it over as an object.
+    where a test hands it over as an object. With `telemetry`, it exports spans of what it does, and
+    kindlm waits `telemetry_wait_ms` for those of an answer.
     """
 
     id: str
@@ -93,6 +97,8 @@ class AgentTarget:
     reports_tools: bool = False
     gateway: bool = False
     instance: Any = field(default=None, compare=False, repr=False)
+    telemetry: Literal["otlp"] | None = None
+    telemetry_wait_ms: int = TELEMETRY_WAIT_MS
 
     @property
     def prints_calls(self) -> bool:

@@ -200,5 +200,5 @@ class CrewAgent(ServedAgent):
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""
         inputs = {"query": last_user_text(request), **context_with_history(request)}
-        answer = await self._exchange.post({"inputs": inputs}, request.timeout_s)
+        answer = await self._exchange.post({"inputs": inputs}, request)
         return await self.reply(request, answer, lambda got: read_crew(got.text))

@@ -85,7 +85,7 @@ class HttpAgent(ServedAgent):
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""
         body = make_body(request, self._options.request, self._options.body)
-        answer = await self._exchange.post(body, request.timeout_s)
+        answer = await self._exchange.post(body, request)
         return await self.reply(request, answer, partial(_read, reading=self._reading))
 
 

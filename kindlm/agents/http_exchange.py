@@ -15,11 +15,13 @@ import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from kindlm.agents import agent_failures
 from kindlm.errors import Err, ErrorCode, Ok, Result
+from kindlm.ports import AgentRequest
 
 if TYPE_CHECKING:
     import httpx
@@ -147,14 +149,25 @@ class HttpExchange:
         """Give the share back; the last one closes the connections."""
         await self._stack.aclose()
 
-    async def post(self, body: Any, timeout_s: float, url: str | None = None) -> Result[HttpReply]:
-        """Post a JSON value to the endpoint, or to a `url` of the same server; see `send`."""
+    async def post(
+        self, body: Any, request: AgentRequest, url: str | None = None
+    ) -> Result[HttpReply]:
+        """Post a JSON value for a message to the endpoint, or to a `url` of its server; see `send`.
+
+        What goes along with the message goes as headers.
+        """
         # Plain ASCII, so that lone surrogates, which models do write, survive the way.
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
-        return await self.send("POST", url or self._target.endpoint, content, timeout_s)
+        url = url or self._target.endpoint
+        return await self.send("POST", url, content, request.timeout_s, request.headers)
 
     async def send(
-        self, method: str, url: str, content: bytes | None, timeout_s: float
+        self,
+        method: str,
+        url: str,
+        content: bytes | None,
+        timeout_s: float,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Result[HttpReply]:
         """Send a request.
 
@@ -169,7 +182,7 @@ class HttpExchange:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._exchange(method, url, content)
+                answer = await self._exchange(method, url, content, {**self._headers, **headers})
         except TimeoutError:
             return Err(agent_failures.of_timeout(who, timeout_s))
         except _TooLong:
@@ -184,14 +197,16 @@ class HttpExchange:
             return Err(agent_failures.of_page(who, answer.text, answer.status))
         return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms, answer.has_end))
 
-    async def _exchange(self, method: str, to: str, content: bytes | None) -> _Answer:
+    async def _exchange(
+        self, method: str, to: str, content: bytes | None, headers: dict[str, str]
+    ) -> _Answer:
         import httpx
 
         client, url = self._client, httpx.URL(to)
         assert client is not None, "use it as `async with`"
         for _ in range(_MAX_REDIRECTS):
             sent = client.build_request(
-                method, url, content=content, headers=self._headers, cookies=self._cookies
+                method, url, content=content, headers=headers, cookies=self._cookies
             )
             got = await client.send(sent, stream=True)
             try:

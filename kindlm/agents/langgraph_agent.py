@@ -133,7 +133,7 @@ class Threads:
         if self._options.graph_config is not None:
             body["config"] = self._options.graph_config
         url = f"{self._base}/threads/{quote(self._thread, safe='')}/runs/stream"
-        answer = await self._exchange.post(body, request.timeout_s, url)
+        answer = await self._exchange.post(body, request, url)
         if isinstance(answer, Err):
             return answer
         return Ok(replace(answer.value, latency_ms=answer.value.latency_ms + waited_ms))
@@ -141,7 +141,9 @@ class Threads:
     async def _make(self, request: AgentRequest) -> Result[float]:
         """Make a thread; return how long that took in milliseconds."""
         about = {"metadata": {"conversation_id": request.conversation}}
-        answer = await self._exchange.post(about, request.timeout_s, f"{self._base}/threads")
+        # This is no part of the answer.
+        bare = replace(request, headers={})
+        answer = await self._exchange.post(about, bare, f"{self._base}/threads")
         if isinstance(answer, Err):
             return answer
         got = answer.value
@@ -197,7 +199,7 @@ class GraphAgent(ServedAgent):
         """Send one message; see `ports.Agent`."""
         read = partial(self._heard, request)
         if self._mode is not Mode.CLOUD:
-            posted = await self._exchange.post(_body(request), request.timeout_s)
+            posted = await self._exchange.post(_body(request), request)
             return await self.reply(request, posted, read)
         result = await self.reply(request, await self._threads.run(request), read)
         if isinstance(result, Err):

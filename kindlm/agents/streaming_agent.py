@@ -47,7 +47,7 @@ class StreamingAgent(ServedAgent):
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""
-        answer = await self._exchange.post(_body(request), request.timeout_s)
+        answer = await self._exchange.post(_body(request), request)
         return await self.reply(request, answer, self._read)
 
 

@@ -147,6 +147,14 @@ class AgentConfig(Chosen):
     gateway: Maybe[bool] = Field(default=None, examples=[True])
     """It calls its models through kindlm, which records these calls and sees its tool calls in
     them: see [The gateway](agents.md#the-gateway)."""
+    telemetry: Maybe[Literal["otlp"]] = Field(default=None, examples=["otlp"])
+    """`otlp`: it exports OpenTelemetry spans of its tool calls and model calls, and kindlm receives
+    them: see [OpenTelemetry](agents.md#opentelemetry)."""
+    telemetry_wait_ms: Maybe[Annotated[int, Field(ge=1), WHOLE]] = Field(
+        default=None, examples=[30_000]
+    )
+    """Milliseconds that kindlm waits, after each answer, for spans that have not arrived; 10,000 by
+    default."""
     verbose: bool = Field(default=False, examples=[True])
     """Write what is sent to it and what comes back into the log."""
     headers: dict[str, str] = Field(

@@ -14,7 +14,14 @@ from kindlm.config.target_schema import (
     ReadyConfig,
     ServeConfig,
 )
-from kindlm.suite import AgentTarget, ModelParams, ModelTarget, ProviderSettings, Service
+from kindlm.suite import (
+    TELEMETRY_WAIT_MS,
+    AgentTarget,
+    ModelParams,
+    ModelTarget,
+    ProviderSettings,
+    Service,
+)
 
 
 def compile_provider(name: str, config: ProviderConfig) -> ProviderSettings:
@@ -62,6 +69,8 @@ def compile_agent(config: AgentConfig, folder: Path) -> AgentTarget:
         verbose=config.verbose,
         reports_tools=bool(config.reports_tools),
         gateway=bool(config.gateway),
+        telemetry=config.telemetry,
+        telemetry_wait_ms=config.telemetry_wait_ms or TELEMETRY_WAIT_MS,
     )
 
 

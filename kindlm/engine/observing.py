@@ -33,7 +33,7 @@ class ObservedCalls:
         self.calls.last += 1
         return self.calls.last
 
-    def price(self, provider: str, model: str, usage: Usage) -> Cost:
+    def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
         """Return what a call cost; see `ports.Pricing`."""
         return self.calls.pricing.cost(provider, model, usage, requested=model)
 

@@ -303,10 +303,7 @@ class AgentTalk(_LiveTalk):
         own = None if target is None else target.timeout_ms
         timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
         answer_tool = self.tools.answer if self.case.tools else None
-        headers = {name: text for each in self.observations for name, text in each.headers.items()}
-        request = AgentRequest(
-            self.conversation, self.messages, timeout_s, context, answer_tool, headers
-        )
+        request = AgentRequest(self.conversation, self.messages, timeout_s, context, answer_tool)
         sent = partial(
             AgentSent,
             agent=name,
@@ -373,6 +370,8 @@ class AgentTalk(_LiveTalk):
         self.tools.begin(number)
         for observation in self.observations:
             await observation.begin(number)
+        headers = {name: text for each in self.observations for name, text in each.headers.items()}
+        request = replace(request, headers=headers)
         said = next(message.text for message in reversed(request.messages) if not message.prefill)
         if request.context is not None:
             said = f"{said} {json.dumps(request.context, ensure_ascii=False)}"

@@ -63,6 +63,7 @@ from kindlm.events.run import (
     SuiteSkipped,
     SuiteStarted,
 )
+from kindlm.events.trace_events import AgentTraced, TracedSpan
 
 __all__ = [
     "EVENTS",
@@ -71,6 +72,7 @@ __all__ = [
     "AgentReplied",
     "AgentSent",
     "AgentToolUse",
+    "AgentTraced",
     "AssertionEvaluated",
     "BaselineRemoved",
     "BaselineSet",
@@ -106,6 +108,7 @@ __all__ = [
     "TextOf",
     "ToolCalled",
     "ToolSimulated",
+    "TracedSpan",
     "load_event",
     "new_event",
     "read",
@@ -131,6 +134,7 @@ EVENTS: Mapping[str, type[Payload]] = {
         ToolCalled,
         ToolSimulated,
         AgentSent,
+        AgentTraced,
         AgentReplied,
         AgentFailed,
         AssertionEvaluated,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.services import start_services
@@ -18,9 +18,6 @@ from kindlm.plan import Plan, PlannedSuite, make_plan, plan_repeats
 from kindlm.recording.request import Derived, RunRequest, SkippedSuite
 from kindlm.suite import AgentTarget, Service, Suite
 from kindlm.wording import shown
-
-if TYPE_CHECKING:
-    from kindlm.gateway.observer import Gateway
 
 T = TypeVar("T")
 
@@ -48,11 +45,11 @@ async def serve_suites(
     stop: Stop,
     reader: sqlite3.Connection,
     tell: Tell,
-    gateway: Gateway | None = None,
+    variables_for: Callable[[Suite], Mapping[str, str]],
 ) -> AsyncIterator[Served]:
     """Start what the suites serve and yield those that are ready, and those that are not.
 
-    Where agents of a suite call their models through the `gateway`, what it serves does so, too.
+    What a suite serves finds `variables_for` it in its environment.
 
     When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
     A program that ends by itself stops the run: what it was to serve cannot be relied on any more.
@@ -72,7 +69,7 @@ async def serve_suites(
     plan = partial(make_plan, selection=request.selection, places=places)
     async with AsyncExitStack() as stack:
         for planned in plan(list(suites.values())).suites:
-            serving = _serve(planned, request, reader, stack, tell, lost, gateway)
+            serving = _serve(planned, request, reader, stack, tell, lost, variables_for)
             served = await _unless_stopped(serving, stop)
             if isinstance(served, Err):
                 suite = planned.suite
@@ -94,7 +91,7 @@ async def _serve(
     stack: AsyncExitStack,
     tell: Tell,
     lost: Callable[[KindlmError], None],
-    gateway: Gateway | None,
+    variables_for: Callable[[Suite], Mapping[str, str]],
 ) -> Result[Suite]:
     """Fill in what is known only now: recorded answers, the environment, the ports of services."""
     suite, derived = planned.suite, request.derived
@@ -110,9 +107,7 @@ async def _serve(
     services = bind_services(wanted, environ=request.environ)
     if isinstance(services, Err):
         return services
-    environ = request.environ
-    if gateway is not None and any(agent.gateway for agent in suite.all_agents()):
-        environ = {**environ, **gateway.variables()}
+    environ = {**request.environ, **variables_for(suite)}
     starting = start_services(services.value, environ, lost)
     ports = await stack.enter_async_context(starting)
     if isinstance(ports, Err):

@@ -41,6 +41,7 @@ from kindlm_store import EventLog, Redactor, StreamLock
 if TYPE_CHECKING:
     from kindlm.gateway.observer import Gateway
     from kindlm.recording.replayed_agents import ReplayedGateway
+    from kindlm.telemetry.otlp_observer import OtlpObserver
 
 
 async def run_session(
@@ -101,7 +102,10 @@ class _Session:
             replayed = ReplayedGateway(self.reader, derived.run, masks_times=derived.masks_times)
         async with (
             self._gateway(replayed) as gateway,
-            serve_suites(request, self.stop, self.reader, tell, gateway) as served,
+            self._traces() as traces,
+            serve_suites(
+                request, self.stop, self.reader, tell, partial(_variables_for, gateway, traces)
+            ) as served,
             _agents_of(request) as agents,
         ):
             if gateway is not None:
@@ -115,7 +119,7 @@ class _Session:
             await self._begin(served, baselines)
             if self.stop.reason is not None:
                 return False
-            ports = self._ports(baselines, agents, gateway, replayed)
+            ports = self._ports(baselines, agents, gateway, traces, replayed)
             if request.driven is not None:
                 complete = await self._run_driven(request.driven, served, ports)
             elif request.settling is not None:
@@ -322,6 +326,24 @@ class _Session:
         async with Gateway(self.run, request.environ, providers, warn, replayed) as gateway:
             yield gateway
 
+    @asynccontextmanager
+    async def _traces(self) -> AsyncIterator[OtlpObserver | None]:
+        """Yield what receives spans of agents, None if no agent that runs now exports any."""
+        agents = (agent for suite in self.request.suites for agent in suite.all_agents())
+        derived = self.request.derived
+        if derived is not None:
+            # A replay runs those agents alone whose models are answered by the gateway.
+            agents = (agent for agent in agents if agent.gateway and derived.mode == "replayed")
+        if all(agent.telemetry is None for agent in agents):
+            yield None
+            return
+        from kindlm.telemetry.otlp_observer import observing_otlp
+
+        async with observing_otlp(self.run) as observer:
+            yield observer
+            for message, hint in observer.notes():
+                self._warn("telemetry", ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
+
     def _warn(self, place: str, code: ErrorCode, message: str, hint: str) -> None:
         error = KindlmError(code, message, hint)
         self.watcher.tell(Diagnostic(error, "warning", place, None))
@@ -331,6 +353,7 @@ class _Session:
         baselines: RecordedBaselines,
         agents: AgentFactory,
         gateway: Gateway | None,
+        traces: OtlpObserver | None,
         replayed: ReplayedGateway | None,
     ) -> Ports:
         request = self.request
@@ -360,13 +383,26 @@ class _Session:
             transcripts=transcripts,
             answers=answers,
             asks_what_is_new=request.derived is None,
-            observers=() if gateway is None else (gateway,),
+            # The `traceparent` of the last one counts.
+            observers=tuple(each for each in (gateway, traces) if each is not None),
         )
 
 
 def _uses_gateway(suites: Iterable[Suite]) -> bool:
     """Return whether agents of suites call their models through kindlm."""
     return any(agent.gateway for suite in suites for agent in suite.all_agents())
+
+
+def _variables_for(
+    gateway: Gateway | None, traces: OtlpObserver | None, suite: Suite
+) -> dict[str, str]:
+    """Return what programs that serve agents of a suite find in their environment."""
+    found: dict[str, str] = {}
+    if gateway is not None and _uses_gateway([suite]):
+        found |= gateway.variables()
+    if traces is not None and any(agent.telemetry for agent in suite.all_agents()):
+        found |= traces.exporting()
+    return found
 
 
 def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:

@@ -138,8 +138,9 @@ def _config_text(
 
 def _recordable(agent: AgentTarget) -> dict[str, Any]:
     # Left out where nothing is said, so that earlier hashes hold.
-    declared = {"reportsTools": True} if agent.reports_tools else {}
+    declared: dict[str, Any] = {"reportsTools": True} if agent.reports_tools else {}
     declared |= {"gateway": True} if agent.gateway else {}
+    declared |= {"telemetry": agent.telemetry} if agent.telemetry else {}
     return {
         "name": agent.id,
         "type": agent.adapter,

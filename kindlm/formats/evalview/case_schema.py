@@ -321,6 +321,10 @@ class AdapterConfig(EvalviewSection):
     reports_tools: Boolean | None = None
     """The agent reports every tool call that it makes: an extension. Checks of calls that were not
     made need this where its answers do not show it."""
+    telemetry: Literal["otlp"] | None = None
+    """`otlp`: kindlm receives the spans that the agent exports: an extension."""
+    telemetry_wait_ms: Annotated[int, Field(ge=1)] | None = None
+    """Milliseconds to wait for spans after each answer: an extension."""
 
 
 class ChecksConfig(EvalviewSection):

@@ -18,7 +18,14 @@ from kindlm.formats.evalview.case_schema import (
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
 from kindlm.packages import own
 from kindlm.plugins import Adapter
-from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings, SimulatedTool, ToolAnswer
+from kindlm.suite import (
+    TELEMETRY_WAIT_MS,
+    AgentTarget,
+    ModelTarget,
+    ProviderSettings,
+    SimulatedTool,
+    ToolAnswer,
+)
 
 AGENT_ADAPTERS = {
     "http": "http",
@@ -152,6 +159,10 @@ def compile_agent(case: CaseConfig, config: ProjectConfig, folder: Path) -> Agen
             config.reports_tools if settings.reports_tools is None else settings.reports_tools
         ),
         gateway=bool(config.gateway),
+        telemetry=settings.telemetry or config.telemetry,
+        telemetry_wait_ms=(
+            settings.telemetry_wait_ms or config.telemetry_wait_ms or TELEMETRY_WAIT_MS
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -112,6 +112,11 @@ class ProjectConfig(EvalviewSection):
     gateway: Boolean | None = None
     """The agents call their models through kindlm: an extension; see
     [The gateway](agents.md#the-gateway)."""
+    telemetry: Literal["otlp"] | None = None
+    """`otlp`: kindlm receives the spans that the agents export: an extension. A case may say it for
+    itself, in its `adapter_config`."""
+    telemetry_wait_ms: Annotated[int, Field(ge=1)] | None = None
+    """Milliseconds to wait for spans after each answer, 10,000 by default: an extension."""
     serve: list[ServeConfig] | None = None
     """Programs that are started before the cases: an extension. Its keys are those of
     [`serve` in kindlm.yaml](configuration.md#serve)."""

@@ -1,0 +1,367 @@
+"""What the attributes of a span mean: one table for all conventions, and what reads it.
+
+A convention is a few names in the tables below. Instrumentations mix them freely (the AI SDK of
+Vercel also writes `gen_ai.*`), so a fact is looked up by the names of all conventions in turn.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kindlm.strict_json import parse_json
+from kindlm.telemetry.spans import Span
+
+
+class Kind(StrEnum):
+    """What a span is about: a call of a model, of a tool, a run of an agent, or anything else."""
+
+    CHAT = "chat"
+    TOOL = "tool"
+    AGENT = "agent"
+    OTHER = "other"
+
+
+_KINDS: tuple[tuple[str, Mapping[str, Kind]], ...] = (
+    # OpenTelemetry's semantic conventions for GenAI
+    (
+        "gen_ai.operation.name",
+        {
+            "chat": Kind.CHAT,
+            "text_completion": Kind.CHAT,
+            "generate_content": Kind.CHAT,
+            "execute_tool": Kind.TOOL,
+            "invoke_agent": Kind.AGENT,
+            "invoke_workflow": Kind.AGENT,
+            "create_agent": Kind.AGENT,
+        },
+    ),
+    # those for MCP, of client and server
+    ("mcp.method.name", {"tools/call": Kind.TOOL}),
+    # OpenInference
+    (
+        "openinference.span.kind",
+        {"llm": Kind.CHAT, "tool": Kind.TOOL, "agent": Kind.AGENT, "chain": Kind.OTHER},
+    ),
+    # OpenLLMetry
+    (
+        "traceloop.span.kind",
+        {"tool": Kind.TOOL, "agent": Kind.AGENT, "workflow": Kind.AGENT, "task": Kind.OTHER},
+    ),
+    ("llm.request.type", {"chat": Kind.CHAT, "completion": Kind.CHAT}),
+    # the AI SDK of Vercel
+    (
+        "ai.operationId",
+        {
+            "ai.generatetext.dogenerate": Kind.CHAT,
+            "ai.streamtext.dostream": Kind.CHAT,
+            "ai.generateobject.dogenerate": Kind.CHAT,
+            "ai.streamobject.dostream": Kind.CHAT,
+            "ai.toolcall": Kind.TOOL,
+            "ai.generatetext": Kind.AGENT,
+            "ai.streamtext": Kind.AGENT,
+            "ai.generateobject": Kind.AGENT,
+            "ai.streamobject": Kind.AGENT,
+        },
+    ),
+)
+"""What says the kind of a span: an attribute and its values, without regard to case."""
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "tool": ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"),
+    "call id": ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"),
+    "arguments": (
+        "gen_ai.tool.call.arguments",
+        "ai.toolCall.args",
+        "tool_arguments",  # pydantic-ai until its version 3 of the conventions
+        "gcp.vertex.agent.tool_call_args",
+        "traceloop.entity.input",
+        "input.value",
+    ),
+    "result": (
+        "gen_ai.tool.call.result",
+        "ai.toolCall.result",
+        "tool_response",
+        "gcp.vertex.agent.tool_response",
+        "traceloop.entity.output",
+        "output.value",
+    ),
+    "provider": ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"),
+    "model": (
+        "gen_ai.response.model",
+        "ai.response.model",
+        "gen_ai.request.model",
+        "llm.model_name",
+        "llm.request.model",
+        "ai.model.id",
+    ),
+    "input tokens": (
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.prompt_tokens",
+        "llm.token_count.prompt",
+        "ai.usage.inputTokens",
+        "ai.usage.promptTokens",
+    ),
+    "output tokens": (
+        "gen_ai.usage.output_tokens",
+        "gen_ai.usage.completion_tokens",
+        "llm.token_count.completion",
+        "ai.usage.outputTokens",
+        "ai.usage.completionTokens",
+    ),
+    "finish": (
+        "gen_ai.response.finish_reasons",
+        "llm.finish_reason",
+        "ai.response.finishReason",
+        "gen_ai.completion.0.finish_reason",
+    ),
+    "said": ("ai.response.text", "ai.response.toolCalls", "gen_ai.output.messages"),
+    "asked": ("gen_ai.input.messages", "ai.prompt.messages"),
+}
+"""The attributes that may hold a fact, the most telling ones first."""
+
+_PREFIXES: Mapping[str, tuple[str, ...]] = {
+    "said": ("llm.output_messages.", "gen_ai.completion."),
+    "asked": ("llm.input_messages.", "gen_ai.prompt."),
+}
+"""Attributes that hold messages piece by piece, such as `gen_ai.prompt.0.content`."""
+
+_EVENTS: Mapping[str, tuple[str, ...]] = {
+    "said": ("gen_ai.choice",),
+    "asked": ("gen_ai.tool.message",),
+}
+"""Events of spans that hold messages, as older conventions had it."""
+
+_CAPTURE: tuple[tuple[str, str], ...] = (
+    ("openinference.", "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS"),
+    ("traceloop.", "set TRACELOOP_TRACE_CONTENT=true"),
+    ("llm.request.type", "set TRACELOOP_TRACE_CONTENT=true"),
+    ("gen_ai.openai.api_base", "set TRACELOOP_TRACE_CONTENT=true"),
+    ("ai.", "leave recordInputs and recordOutputs of experimental_telemetry on"),
+    (
+        "",
+        "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true (SPAN_ONLY in newer ones)",
+    ),
+)
+"""How content gets into spans, by how an attribute of the span begins."""
+
+_ENDED_FOR_TOOLS = frozenset(
+    {"tool_calls", "tool_call", "tool-calls", "tool_use", "function_call", "tooluse"}
+)
+_HIDDEN = "__REDACTED__"
+
+
+def kind_of(span: Span) -> Kind:
+    """Return what a span is about."""
+    attributes = span.attributes
+    for name, kinds in _KINDS:
+        value = attributes.get(name)
+        if isinstance(value, str) and value.lower() in kinds:
+            return kinds[value.lower()]
+    # pydantic-ai wrote no operation at first.
+    is_call = {"gen_ai.tool.name", "gen_ai.tool.call.id"} <= attributes.keys()
+    return Kind.TOOL if is_call else Kind.OTHER
+
+
+def fact(span: Span, name: str) -> Any:
+    """Return a fact of the table; None if the span does not have it."""
+    for attribute in _NAMES[name]:
+        value = span.attributes.get(attribute)
+        if value is not None and value != _HIDDEN:
+            return value
+    return None
+
+
+def text_fact(span: Span, name: str) -> str | None:
+    """Return a fact that is a text."""
+    value = fact(span, name)
+    return value if isinstance(value, str) else None
+
+
+def tokens(span: Span, name: str) -> int | None:
+    """Return a number of tokens."""
+    value = fact(span, name)
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+    return value if is_count else None
+
+
+def capture_hint(span: Span) -> str:
+    """Return what to do so that the spans hold arguments and messages."""
+    return next(
+        hint
+        for prefix, hint in _CAPTURE
+        if not prefix or any(name.startswith(prefix) for name in span.attributes)
+    )
+
+
+def arguments(span: Span) -> Any:
+    """Return the arguments of a tool call, None if they are unknown."""
+    value = _json(fact(span, "arguments"))
+    if isinstance(value, str):
+        value = _literal(value)
+    if isinstance(value, dict):
+        # Decorated Python functions; tools of LangChain.
+        if value.keys() == {"args", "kwargs"} and isinstance(value["kwargs"], dict):
+            return value["kwargs"] | ({"args": value["args"]} if value["args"] else {})
+        if "input_str" in value and isinstance(value.get("inputs"), dict):
+            return value["inputs"]
+    return value
+
+
+def result(span: Span) -> Any:
+    """Return the result of a tool call, None if it is unknown; `{"error": …}` if it failed."""
+    value = _json(fact(span, "result"))
+    if value is None and span.is_error:
+        return {"error": span.status_message or str(span.attributes.get("error.type", "failed"))}
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCall:
+    """A tool call in a message: what a model asked for."""
+
+    id: str
+    name: str
+    arguments: Any
+
+
+def calls_said(span: Span) -> tuple[list[AskedCall], bool]:
+    """Return the tool calls that a call of a model ended with, and whether these are all.
+
+    They are not if the span holds no message, and does not say that the model ended otherwise.
+    """
+    messages = list(_messages(span, "said"))
+    calls = [call for message in messages for call in _calls(message)]
+    if calls or span.is_error:
+        return calls, True
+    ended = fact(span, "finish")
+    reasons = [str(each).lower() for each in (ended if isinstance(ended, list) else [ended])]
+    if not _ENDED_FOR_TOOLS.isdisjoint(reasons):
+        return [], False
+    return [], ended is not None or bool(messages)
+
+
+def said(span: Span) -> Any:
+    """Return what a model said, as far as the span holds it."""
+    return next(_messages(span, "said"), None)
+
+
+def results_asked(span: Span) -> dict[str, Any]:
+    """Return the results of tools in the messages to a model, by the ids of their calls."""
+    return {key: value for message in _messages(span, "asked") for key, value in _results(message)}
+
+
+def _messages(span: Span, which: str) -> Iterator[Any]:
+    for name in _NAMES[which]:
+        value = _json(span.attributes.get(name))
+        if value is not None and value != _HIDDEN:
+            yield value
+    for prefix in _PREFIXES[which]:
+        nested = _nested(span.attributes, prefix)
+        if nested:
+            yield list(nested.values())
+    for event in _EVENTS[which]:
+        for attributes in span.events.get(event, ()):
+            yield {key.rpartition(".")[2]: _json(value) for key, value in attributes.items()}
+
+
+def _nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return what attributes with a prefix hold, nested by the dots in their names."""
+    root: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if not name.startswith(prefix):
+            continue
+        at, (*path, last) = root, name[len(prefix) :].split(".")[:_DEPTH]
+        for step in path:
+            below = at.setdefault(step, {})
+            if not isinstance(below, dict):
+                break
+            at = below
+        else:
+            at[last] = value
+    return root
+
+
+_DEPTH = 12
+_WITHIN = (
+    "message", "messages", "parts", "content", "contents", "tool_calls", "toolCalls", "tool_call",
+    "message_content",
+)  # fmt: skip
+"""Where a message holds other messages, their parts and their calls."""
+_CALL_TYPES = frozenset({"tool_call", "tool-call", "tool_use", "function_call"})
+_RESULT_TYPES = frozenset(
+    {"tool_call_response", "tool-result", "tool_result", "function_call_output"}
+)
+
+
+def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield all objects of a message, those within others after them."""
+    if depth > _DEPTH:
+        return
+    if isinstance(value, str) and value[:1] in ("[", "{") and depth:
+        value = _json(value)
+    if isinstance(value, list):
+        for each in value:
+            yield from _parts(each, depth + 1)
+    elif isinstance(value, dict):
+        yield value
+        keys = value if value.keys() and all(key.isdigit() for key in value) else _WITHIN
+        for key in keys:
+            if key in value and not (key == "content" and isinstance(value[key], str)):
+                yield from _parts(value[key], depth + 1)
+
+
+def _calls(message: Any) -> Iterator[AskedCall]:
+    for part in _parts(message):
+        function = part.get("function")
+        inner = function if isinstance(function, dict) else part
+        is_call = inner is not part or part.get("type") in _CALL_TYPES or "toolName" in part
+        # Pieces of older conventions have neither a type nor a function.
+        is_call = is_call or ("name" in part and "arguments" in part)
+        if not is_call or part.get("type") in _RESULT_TYPES:
+            continue
+        name = _first(inner, "name", "toolName")
+        given = _json(_first(inner, "arguments", "args", "input"))
+        call_id = _first(part, "id", "toolCallId", "call_id")
+        yield AskedCall(str(call_id or ""), str(name or ""), given)
+
+
+def _results(message: Any) -> Iterator[tuple[str, Any]]:
+    for part in _parts(message):
+        is_result = part.get("type") in _RESULT_TYPES or part.get("role") == "tool"
+        # A message of the event for tools has no role of its own.
+        if not is_result and not {"id", "content"} <= part.keys():
+            continue
+        key = _first(part, "tool_call_id", "toolCallId", "tool_use_id", "call_id", "id")
+        value = _first(part, "response", "result", "output", "content")
+        if isinstance(value, dict) and value.keys() == {"type", "value"}:
+            value = value["value"]  # as the AI SDK says in what form it comes
+        if isinstance(key, str) and value is not None:
+            yield key, _json(value)
+
+
+def _first(value: Mapping[str, Any], *keys: str) -> Any:
+    return next((value[key] for key in keys if value.get(key) is not None), None)
+
+
+def _json(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_json(value)
+    except ValueError:
+        return value
+
+
+def _literal(text: str) -> Any:
+    """Return the value of a Python literal, as which some tools of LangChain report arguments."""
+    if not text.startswith("{") or len(text) > 100_000:
+        return text
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        return text

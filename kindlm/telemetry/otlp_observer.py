@@ -1,0 +1,282 @@
+"""Observes agents by the spans that they export: which belong to a message, and whether all came.
+
+Each attempt of an execution has a trace of its own, each message a span in it that is kindlm's: the
+agent gets both as `traceparent`. What an agent did about a message has arrived when a span below
+kindlm's has, and no parent is missing. A span arrives when it has ended, so that all within it have
+ended before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+
+from kindlm.ports import CallDesk, Observation, Seen
+from kindlm.suite import AgentTarget, Command
+from kindlm.telemetry import dialects
+from kindlm.telemetry.dialects import Kind
+from kindlm.telemetry.receiver import receiving
+from kindlm.telemetry.spans import Span, reads_protobuf
+from kindlm.telemetry.trace_event import traced
+from kindlm.telemetry.trace_reading import read_trace
+from kindlm.trace_context import trace_id
+from kindlm.transcript import Cost, CostSource, Usage
+from kindlm.wording import count
+
+MAX_SPANS = 20_000
+MAX_TRACE_BYTES = 50_000_000
+_MAX_STRANGERS = 10_000
+_CALLS = (Kind.CHAT, Kind.TOOL)
+
+
+@asynccontextmanager
+async def observing_otlp(run: str) -> AsyncIterator[OtlpObserver]:
+    """Receive spans for a run while the context is open."""
+    observer = OtlpObserver(run)
+    async with receiving(observer) as url:
+        observer.url = url
+        yield observer
+
+
+@dataclass(slots=True)
+class OtlpObserver:
+    """Implements `ports.Observer`; `url` is where agents export to."""
+
+    run: str
+    url: str = ""
+    by_trace: dict[str, TracedConversation] = field(default_factory=dict)
+    by_place: dict[str, TracedConversation] = field(default_factory=dict)
+    over: set[str] = field(default_factory=set)
+    strange_traces: set[str] = field(default_factory=set)
+    strange_spans: int = 0
+    strange_calls: int = 0
+    late_spans: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+
+    def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
+        """Return what observes one conversation with an agent that has `telemetry: otlp`."""
+        if isinstance(target, Command) or target.telemetry is None:
+            return None
+        return TracedConversation(self, target, desk)
+
+    def exporting(self, place: str = "") -> dict[str, str]:
+        """Return the variables that let a program export here, soon and everything."""
+        url = f"{self.url}/{place}" if place else self.url
+        protocol = "http/protobuf" if reads_protobuf() else "http/json"
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+            # The environment of the run may have them, and they count first.
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{url}/v1/traces",
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": protocol,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            "OTEL_TRACES_SAMPLER": "parentbased_always_on",
+        }
+
+    def take(self, spans: Sequence[Span], place: str) -> None:
+        """Assign spans; see `receiver.Sink`."""
+        own, touched = self.by_place.get(place), set[TracedConversation]()
+        for span in spans:
+            conversation = self.by_trace.get(span.trace) or own
+            if conversation is not None:
+                conversation.take(span)
+                touched.add(conversation)
+            elif span.trace in self.over:
+                self.late_spans += 1
+            else:
+                self.strange_spans += 1
+                if len(self.strange_traces) < _MAX_STRANGERS:
+                    self.strange_traces.add(span.trace)
+                self.strange_calls += dialects.kind_of(span) in _CALLS
+        for conversation in touched:
+            conversation.arrived.set()
+        if self.strange_calls:
+            for conversation in self.by_trace.values():
+                conversation.arrived.set()
+
+    def refused(self, why: str) -> None:
+        """Count a request that could not be read."""
+        if len(self.refusals) < 20 or why in self.refusals:
+            self.refusals[why] += 1
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """Yield what the user should know at the end of a run, each with what to do about it."""
+        if self.strange_spans:
+            traces = count(len(self.strange_traces), "trace")
+            message = f"{count(self.strange_spans, 'span')} arrived in {traces} that kindlm did "
+            message += "not start. They belong to no execution."
+            yield message, "Something drops the header traceparent, such as a thread or a queue."
+        if self.late_spans:
+            message = f"{count(self.late_spans, 'span')} arrived after the end of their execution."
+            yield message, _EXPORT_SOON
+        for why, times in self.refusals.items():
+            yield f"{count(times, 'request')} with spans could not be read: {why}.", ""
+
+
+@dataclass(eq=False)
+class TracedConversation:
+    """Implements `ports.Observation`.
+
+    `sent` is kindlm's span of the message that the agent is answering, `root` that of the whole
+    conversation, for a program that is started for it. Such a program also has a `place` of its
+    own to export to: what comes there is of this conversation, whatever its trace.
+
+    Of all spans that came, `_parents` has the parents. `_lacking` are parents that did not come.
+    `_unread` are spans that are of no message yet, `_past` kindlm's spans of earlier messages.
+    `_is_enclosed` is whether a span came that encloses the whole answer.
+    """
+
+    observer: OtlpObserver
+    target: AgentTarget
+    desk: CallDesk
+    place: str = field(default_factory=lambda: secrets.token_hex(16))
+    root: str = field(default_factory=lambda: secrets.token_hex(8))
+    sent: str = field(default_factory=lambda: secrets.token_hex(8))
+    call: int = 0
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    _parents: dict[str, str] = field(default_factory=dict)
+    _lacking: set[str] = field(default_factory=set)
+    _unread: dict[str, Span] = field(default_factory=dict)
+    _past: set[str] = field(default_factory=set)
+    _is_enclosed: bool = False
+    _size: int = 0
+    _is_cut: bool = False
+    _strangers: int = 0
+
+    def __post_init__(self) -> None:
+        self.trace = trace_id(self.observer.run, self.desk.subject)
+        self.observer.by_trace[self.trace] = self.observer.by_place[self.place] = self
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Variables for a program that is started for this conversation alone."""
+        parent = {"TRACEPARENT": f"00-{self.trace}-{self.root}-01"}
+        return self.observer.exporting(self.place) | parent
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The trace, and kindlm's span of the message."""
+        return {"traceparent": f"00-{self.trace}-{self.sent}-01"}
+
+    async def begin(self, call: int) -> None:
+        """Begin to observe: a message is about to be sent, as this call of the attempt."""
+        self._past.add(self.sent)
+        self.call, self.sent, self._is_enclosed = call, secrets.token_hex(8), False
+        self._strangers = self.observer.strange_calls
+
+    def take(self, span: Span) -> None:
+        """Take a span, once."""
+        if span.id in self._parents:
+            return
+        self._size += span.size
+        self._is_cut |= len(self._parents) >= MAX_SPANS or self._size > MAX_TRACE_BYTES
+        if self._is_cut:
+            return
+        parent = span.parent
+        self._parents[span.id], self._unread[span.id] = parent, span
+        self._lacking.discard(span.id)
+        if parent in (self.sent, self.root):
+            # A call of a model or a tool is no whole answer: others may follow it.
+            self._is_enclosed |= dialects.kind_of(span) not in _CALLS
+        elif parent and parent not in self._parents and parent not in self._past:
+            self._lacking.add(parent)
+
+    async def seen(self) -> Seen:
+        """Wait until all spans of the message are there; return what they say."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.target.telemetry_wait_ms / 1000):
+                while not self._is_cut and self._incomplete() is not None:
+                    self.arrived.clear()
+                    await self.arrived.wait()
+        incomplete, spans = self._incomplete(), self._take_out()
+        # Messages of models can be long; others go on meanwhile.
+        reading = await asyncio.to_thread(read_trace, spans)
+        if spans:
+            self.desk.record(traced(self.call, spans))
+        missing = incomplete or self._strange() or reading.missing
+        calls = reading.model_calls
+        costs = [self.desk.price(each.provider, each.model, each.usage) for each in calls]
+        known = [cost.usd for cost in costs if cost.usd is not None]
+        is_priced = bool(calls) and len(known) == len(calls)
+        return Seen(
+            tool_uses=reading.tool_uses,
+            usage=reduce(add, (each.usage for each in calls)) if calls else Usage(),
+            cost=Cost(sum(known), CostSource.COMPUTED) if is_priced else Cost(),
+            model=calls[-1].model if calls else None,
+            shows_tools=missing is None,
+            missing=missing,
+        )
+
+    def close(self) -> None:
+        """End the observation."""
+        observer = self.observer
+        del observer.by_trace[self.trace], observer.by_place[self.place]
+        observer.over.add(self.trace)
+
+    def _incomplete(self) -> str | None:
+        """Return why spans of tool calls may not have arrived, None if all have."""
+        wait = f"within {self.target.telemetry_wait_ms:,} ms"
+        if self._is_cut:
+            return f"The trace has more than {MAX_SPANS:,} spans or {MAX_TRACE_BYTES:,} bytes."
+        if not self._unread:
+            last = next(reversed(self.observer.refusals), None)
+            return (
+                f"No span of the agent arrived {wait}, so its tool calls are not known. Let it "
+                "export to the address in OTEL_EXPORTER_OTLP_ENDPOINT, and continue the trace in "
+                f"the header traceparent. {_EXPORT_SOON}"
+            ) + (f" A request with spans could not be read: {last}" if last else "")
+        if self._lacking:
+            return (
+                f"Spans arrived, but not {count(len(self._lacking), 'span')} that they are below "
+                f"{wait}, so spans of tool calls may be missing, too. {_EXPORT_SOON}"
+            )
+        # A program that ran for this answer alone has ended, and exported all.
+        if not self._is_enclosed and not self.target.prints_calls:
+            return (
+                f"Spans arrived, but none {wait} that encloses the whole answer, so spans of tool "
+                "calls may be missing. Instrument the server, or open a span around the answer, "
+                "below the one in the header traceparent (in programs: the variable TRACEPARENT). "
+                + _EXPORT_SOON
+            )
+        return None
+
+    def _take_out(self) -> list[Span]:
+        """Return the spans that came since the last message, without those of earlier ones."""
+        tops, spans = dict[str, str](), list[Span]()
+        for span in self._unread.values():
+            if self._top(span.id, tops) in self._past:
+                self.observer.late_spans += 1
+            else:
+                spans.append(span)
+        self._unread.clear()
+        return spans
+
+    def _top(self, span: str, tops: dict[str, str]) -> str:
+        """Return the first id above a span that is not one of a span that came."""
+        path = list[str]()
+        while span in self._parents and span not in tops:
+            path.append(span)
+            tops[span] = ""  # in case that it is above itself
+            span = self._parents[span]
+        top = tops.get(span, span)
+        tops.update(dict.fromkeys(path, top))
+        return top
+
+    def _strange(self) -> str | None:
+        strangers = self.observer.strange_calls - self._strangers
+        if not strangers:
+            return None
+        return (
+            f"Meanwhile, {count(strangers, 'span')} of models or tools arrived in traces that "
+            "kindlm did not start: they may be of this execution. Pass the header traceparent on "
+            "to all that the agent does, also in threads and queues."
+        )
+
+
+_EXPORT_SOON = "Set OTEL_BSP_SCHEDULE_DELAY=100 where the agent starts, or raise telemetryWaitMs."

@@ -1,0 +1,201 @@
+"""Spans as plain values, from the two forms of OTLP: protobuf and JSON."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.strict_json import parse_json
+
+_MAX_DEPTH = 40
+_HEX = frozenset(string.hexdigits)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One span. Ids are lower-case hex, `parent` is empty for a root; times are ns since 1970.
+
+    `events` are the attributes of its events by their names. `size` is roughly how many bytes it
+    holds.
+    """
+
+    trace: str
+    id: str
+    parent: str
+    name: str
+    scope: str
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, Any]
+    events: Mapping[str, Sequence[Mapping[str, Any]]]
+    is_error: bool
+    status_message: str
+    size: int
+
+
+class NoProtobuf(Exception):  # noqa: N818 - it names what is missing
+    """The package that reads protobuf is not installed."""
+
+    error = KindlmError(
+        ErrorCode.PROVIDER_NOT_FOUND,
+        "kindlm cannot read OTLP in protobuf without the package opentelemetry-proto.",
+        "pip install 'kindlm[otel]', or let the agent export http/json",
+    )
+
+
+def reads_protobuf() -> bool:
+    """Return whether `read_protobuf` works here."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec("opentelemetry.proto.collector.trace.v1") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def read_protobuf(body: bytes) -> list[Span]:
+    """Read an ExportTraceServiceRequest.
+
+    Raises:
+        NoProtobuf: The package for it is missing.
+        ValueError: It is none, or an id in it is not valid.
+    """
+    try:
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+            ExportTraceServiceRequest,
+        )
+    except ImportError:
+        raise NoProtobuf from None
+    try:
+        request = ExportTraceServiceRequest.FromString(body)
+    except DecodeError as error:
+        raise ValueError(f"no ExportTraceServiceRequest: {error}") from None
+    return [
+        _span(
+            (span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()),
+            span.name,
+            scope.scope.name,
+            (span.start_time_unix_nano, span.end_time_unix_nano),
+            _of_protobuf(span.attributes),
+            [(event.name, _of_protobuf(event.attributes)) for event in span.events],
+            (span.status.code == _ERROR, span.status.message),
+        )
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+
+
+def read_json(body: bytes) -> list[Span]:
+    """Read an ExportTraceServiceRequest as JSON; raise `ValueError` if it is none."""
+    request = parse_json(body.decode("utf-8"))
+    try:
+        return [
+            _span(
+                (span["traceId"], span["spanId"], span.get("parentSpanId") or ""),
+                span.get("name", ""),
+                (scope.get("scope") or {}).get("name", ""),
+                (int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])),
+                _of_json(span.get("attributes")),
+                [
+                    (event.get("name", ""), _of_json(event.get("attributes")))
+                    for event in span.get("events") or ()
+                ],
+                _status_of_json(span.get("status") or {}),
+            )
+            for resource in request["resourceSpans"]
+            for scope in resource.get("scopeSpans") or ()
+            for span in scope.get("spans") or ()
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"no ExportTraceServiceRequest: {error!r}") from None
+
+
+_ERROR = 2
+
+
+def _span(
+    ids: tuple[str, str, str],
+    name: Any,
+    scope: Any,
+    times: tuple[int, int],
+    attributes: Iterator[tuple[str, Any]],
+    events: Iterable[tuple[str, Iterator[tuple[str, Any]]]],
+    status: tuple[bool, Any],
+) -> Span:
+    trace, span, parent = (each.lower() for each in ids)
+    # Some exporters write a parent of zeros for a root.
+    parent = parent.strip("0") and parent
+    if not (_is_id(trace, 32) and _is_id(span, 16) and (not parent or _is_id(parent, 16))):
+        raise ValueError(f"a span has the ids {ids!r}, which are not valid"[:200])
+    if not isinstance(name, str) or not isinstance(scope, str) or not isinstance(status[1], str):
+        raise ValueError("a name or a status message is no text")  # noqa: TRY004
+    values = dict(attributes)
+    named: dict[str, list[Mapping[str, Any]]] = {}
+    for event, more in events:
+        named.setdefault(str(event), []).append(dict(more))
+    size = 500 + _size(values) + _size(named)
+    return Span(trace, span, parent, name, scope, *times, values, named, *status, size)
+
+
+def _is_id(text: str, length: int) -> bool:
+    return len(text) == length and _HEX.issuperset(text) and bool(text.strip("0"))
+
+
+def _status_of_json(status: Mapping[str, Any]) -> tuple[bool, Any]:
+    return status.get("code") in (_ERROR, "STATUS_CODE_ERROR"), status.get("message") or ""
+
+
+def _of_protobuf(pairs: Any) -> Iterator[tuple[str, Any]]:
+    # The parser of protobuf bounds the depth.
+    return ((pair.key, _any_value(pair.value)) for pair in pairs)
+
+
+def _any_value(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_any_value(each) for each in value.array_value.values]
+    if kind == "kvlist_value":
+        return dict(_of_protobuf(value.kvlist_value.values))
+    found = getattr(value, kind) if kind else None
+    if isinstance(found, bytes):
+        return found.hex()
+    # JSON, as which it is stored, has no such number.
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
+def _of_json(pairs: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    return ((str(pair["key"]), _json_value(pair.get("value"), depth)) for pair in pairs or ())
+
+
+def _json_value(value: Any, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ValueError("an attribute is nested too deeply")
+    if not isinstance(value, dict) or not value:
+        return None
+    kind, found = next(iter(value.items()))
+    match kind:
+        case "arrayValue":
+            return [_json_value(each, depth + 1) for each in found.get("values") or ()]
+        case "kvlistValue":
+            return dict(_of_json(found.get("values"), depth + 1))
+        case "intValue":
+            return int(found)
+        case "stringValue" | "boolValue" | "doubleValue" | "bytesValue":
+            return found
+    return None
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return 50 + len(value)
+    if isinstance(value, Mapping):
+        return 50 + sum(len(key) + _size(each) for key, each in value.items())
+    if isinstance(value, list):
+        return 50 + sum(map(_size, value))
+    return 50

@@ -1,0 +1,276 @@
+"""What an agent did, as its spans say: tool calls with results, calls of models, what is missing.
+
+A call of a tool is a span, or a part of a message that a model ended with; one that both tell is
+one call. A call of a model is a span of a model, unless it only wraps another one: instrumentations
+of a framework and of an SDK both tell the same call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kindlm.telemetry import dialects
+from kindlm.telemetry.dialects import AskedCall, Kind
+from kindlm.telemetry.spans import Span
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage, storable_json
+from kindlm.wording import shown
+
+MAX_CALLS = 1000
+"""How many spans of tools and of models are read of one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A call of a model, with what its spans say of it."""
+
+    provider: str | None
+    model: str | None
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReading:
+    """What some spans say. `missing` says why tool calls, or parts of them, may not be in them."""
+
+    tool_uses: tuple[ToolUse, ...]
+    model_calls: tuple[ModelCall, ...]
+    missing: str | None
+
+
+def read_trace(spans: Sequence[Span]) -> TraceReading:
+    """Read the spans of one message."""
+    ordered = in_order(spans)
+    known = {span.id: span for span in spans}
+    chats = _grouped(ordered, Kind.CHAT, known, _may_be_same_chat)
+    tools = _grouped(ordered, Kind.TOOL, known, _may_be_same_tool)
+    if len(chats) + len(tools) > MAX_CALLS:
+        return TraceReading((), (), f"The trace holds more than {MAX_CALLS:,} calls.")
+    slots, untold = _asked(chats)
+    for group in tools:
+        _place(slots, group)
+    results = {
+        key: value
+        for group in chats
+        for span in group
+        for key, value in dialects.results_asked(span).items()
+    }
+    uses = tuple(slot.use(results) for slot in slots)
+    return TraceReading(uses, tuple(map(_model_call, chats)), _missing(chats, tools, slots, untold))
+
+
+def in_order(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in the order of the tree: each before those below it, siblings by start."""
+    ids, below = {span.id for span in spans}, dict[str, list[Span]]()
+    for span in sorted(spans, key=lambda each: (each.start_ns, each.end_ns), reverse=True):
+        below.setdefault(span.parent if span.parent in ids else "", []).append(span)
+    ordered, waiting = list[Span](), below.pop("", [])
+    while waiting:
+        span = waiting.pop()
+        ordered.append(span)
+        waiting += below.pop(span.id, [])
+    return ordered
+
+
+Group = list[Span]
+"""Spans that tell of the same call, the innermost last."""
+
+
+def _grouped(
+    ordered: Iterable[Span],
+    kind: Kind,
+    known: Mapping[str, Span],
+    may_be_same: Callable[[Span, Span], bool],
+) -> list[Group]:
+    """Return the spans of a kind, those together that tell of the same call.
+
+    That is so if one is below the other with nothing of an agent or tool in between, or if spans
+    of two instrumentations stand side by side, and one lies within the time of the other.
+    """
+    groups, of_span = list[Group](), dict[str, Group]()
+    for span in ordered:
+        if dialects.kind_of(span) is not kind:
+            continue
+        if len(groups) > MAX_CALLS:
+            break
+        outer = _enclosing(span, kind, known)
+        group = None
+        # What models said in a span is said in those below it; a tool may call another one.
+        if outer is not None and (kind is Kind.CHAT or may_be_same(outer, span)):
+            group = of_span[outer.id]
+            # An outer span may wrap several calls, and is none itself.
+            if group[-1] is not outer and group[-1].scope == span.scope:
+                group = None
+        if group is None:
+            group = next((each for each in groups if _is_twin(each, span, may_be_same)), None)
+        if group is None:
+            group = []
+            groups.append(group)
+        group.append(span)
+        of_span[span.id] = group
+    return groups
+
+
+def _enclosing(span: Span, kind: Kind, known: Mapping[str, Span]) -> Span | None:
+    """Return the nearest span of a kind that a span is below, unless it is the work of another."""
+    seen, above = {span.id}, known.get(span.parent)
+    while above is not None and above.id not in seen:
+        seen.add(above.id)
+        found = dialects.kind_of(above)
+        if found is kind:
+            return above
+        if found is not Kind.OTHER:
+            return None
+        above = known.get(above.parent)
+    return None
+
+
+def _is_twin(group: Group, span: Span, may_be_same: Callable[[Span, Span], bool]) -> bool:
+    return all(
+        each.scope != span.scope
+        and each.parent == span.parent
+        and (
+            (each.start_ns <= span.start_ns and span.end_ns <= each.end_ns)
+            or (span.start_ns <= each.start_ns and each.end_ns <= span.end_ns)
+        )
+        and may_be_same(each, span)
+        for each in group
+    )
+
+
+def _may_be_same_chat(one: Span, other: Span) -> bool:
+    return all(
+        _agree(dialects.tokens(one, name), dialects.tokens(other, name))
+        for name in ("input tokens", "output tokens")
+    )
+
+
+def _may_be_same_tool(one: Span, other: Span) -> bool:
+    return (
+        dialects.fact(one, "tool") == dialects.fact(other, "tool")
+        and _agree(dialects.fact(one, "call id"), dialects.fact(other, "call id"))
+        and _agree(dialects.arguments(one), dialects.arguments(other))
+    )
+
+
+def _agree(one: Any, other: Any) -> bool:
+    return one is None or other is None or one == other
+
+
+def _model_call(group: Group) -> ModelCall:
+    known = Usage(_first(group, _input_tokens), _first(group, _output_tokens))
+    model, provider = _first(group, _model), _first(group, _provider)
+    return ModelCall(provider, model, known)
+
+
+def _first(group: Group, read: Callable[[Span], Any]) -> Any:
+    """Return what the innermost span says of those that say it."""
+    found = (read(span) for span in reversed(group))
+    return next((value for value in found if value is not None), None)
+
+
+def _input_tokens(span: Span) -> int | None:
+    return dialects.tokens(span, "input tokens")
+
+
+def _output_tokens(span: Span) -> int | None:
+    return dialects.tokens(span, "output tokens")
+
+
+def _model(span: Span) -> str | None:
+    return dialects.text_fact(span, "model")
+
+
+def _provider(span: Span) -> str | None:
+    return dialects.text_fact(span, "provider")
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One tool call: what a model asked for, and the spans of the tool, as far as there are any."""
+
+    asked: AskedCall | None
+    group: Group = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        told = _first(self.group, _call_id)
+        return str(told or (self.asked.id if self.asked else ""))
+
+    @property
+    def name(self) -> str:
+        told = _first(self.group, _tool)
+        return str(told or (self.asked.name if self.asked else "") or UNNAMED)
+
+    @property
+    def arguments(self) -> Any:
+        told = _first(self.group, dialects.arguments)
+        return self.asked.arguments if told is None and self.asked else told
+
+    def use(self, results: Mapping[str, Any]) -> ToolUse:
+        response = _first(self.group, dialects.result)
+        if response is None:
+            response = results.get(self.id)
+        call = ToolCall.told(self.id, self.name, self.arguments)
+        return ToolUse(call.storable(), storable_json(response))
+
+
+def _call_id(span: Span) -> Any:
+    return dialects.fact(span, "call id")
+
+
+def _tool(span: Span) -> Any:
+    return dialects.text_fact(span, "tool")
+
+
+def _asked(chats: Sequence[Group]) -> tuple[list[_Slot], list[Span]]:
+    """Return the calls that models asked for, and the spans that do not say which."""
+    slots, untold, ids = list[_Slot](), list[Span](), set[str]()
+    for group in chats:
+        told = [dialects.calls_said(span) for span in reversed(group)]
+        calls = next((calls for calls, _ in told if calls), [])
+        if not any(is_all for _, is_all in told):
+            untold.append(group[-1])
+        for call in calls:
+            if not call.id or call.id not in ids:
+                ids.add(call.id)
+                slots.append(_Slot(call))
+    return slots, untold
+
+
+def _place(slots: list[_Slot], group: Group) -> None:
+    """Put the spans of a tool call to what a model asked for, else at the end."""
+    tool = _Slot(None, group)
+    free = [each for each in slots if not each.group and each.asked is not None]
+    same = [each for each in free if each.id and each.id == tool.id]
+    named = [each for each in free if each.name == tool.name and not (each.id and tool.id)]
+    same += [each for each in named if each.arguments == tool.arguments] or named
+    if same:
+        same[0].group = group
+    else:
+        slots.append(tool)
+
+
+def _missing(
+    chats: Sequence[Group], tools: Sequence[Group], slots: Sequence[_Slot], untold: Sequence[Span]
+) -> str | None:
+    """Return why calls may be missing in spans of which all have arrived."""
+    if not chats and not tools:
+        return (
+            "The trace holds no span of a model or a tool, so nothing shows which tools were "
+            "called. Instrument the agent: for example with openinference-instrumentation-openai, "
+            "or with a span for each tool call that has gen_ai.operation.name=execute_tool."
+        )
+    if len(tools) < len(untold):
+        hint = dialects.capture_hint(untold[0])
+        return (
+            "The spans of models do not say which tools the models called, and fewer spans of "
+            f"tools arrived. To have messages in the spans, {hint}."
+        )
+    bare = next((each for each in slots if each.arguments is None), None)
+    if bare is not None:
+        hint = dialects.capture_hint(bare.group[-1] if bare.group else chats[0][-1])
+        name = shown(bare.name)
+        return f"The spans do not hold the arguments of {name}. To have them there, {hint}."
+    return None

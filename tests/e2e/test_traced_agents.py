@@ -1,0 +1,105 @@
+"""Agents that export OpenTelemetry spans with the real SDK, from the file to the verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+AGENT = Path(__file__).parents[1] / "telemetry" / "traced_agent.py"
+USES = {
+    "toolCalls": [
+        {"tool": "lookup", "responseContains": "sent"},
+        {"tool": "refund", "shouldNotCall": True},
+    ]
+}
+
+
+def served(*ways: str, **more: object) -> dict[str, object]:
+    return {
+        "serve": [
+            {"name": "shop", "command": ["python", str(AGENT)], "ready": {"line": "listening"}}
+        ],
+        "agents": [
+            {
+                "id": way,
+                "adapter": "http",
+                "endpoint": f"http://127.0.0.1:{{{{serve.shop.port}}}}/{way}",
+                "telemetry": "otlp",
+                **more,
+            }
+            for way in ways
+        ],
+    }
+
+
+@pytest.fixture
+def run(workspace):
+    """Run one test on agents; return the process and the statuses by agent."""
+
+    def run(config, **test):
+        written = {
+            "kindlm": 1,
+            "project": "shop",
+            "suite": {"name": "traced"},
+            "prompts": {"ask": {"user": "Send A1."}},
+            "tests": [{"name": "sends", "prompt": "ask", "expect": USES, **test}],
+            **config,
+        }
+        (workspace.root / "kindlm.yaml").write_text(json.dumps(written), "utf-8")
+        done = workspace.run("test", "--reporter", "json")
+        report = json.loads(done.stdout)
+        return done, {test["target"]: test["status"] for test in report["tests"]}, report
+
+    return run
+
+
+def test_of_32_executions_at_once_each_has_its_own_spans(workspace, run):
+    config = served("good") | {"defaults": {"concurrency": 32}}
+    done, statuses, _ = run(config, repeat=32)
+    assert (done.returncode, statuses) == (0, {"good": "passed"})
+    answers = workspace.query(
+        "SELECT t.text, a.text FROM provider_calls p JOIN contents t ON t.ref = p.text_ref"
+        " JOIN tool_calls c ON c.execution = p.execution"
+        " JOIN contents a ON a.ref = c.arguments_ref"
+    )
+    assert len({text for text, _ in answers}) == len(answers) == 32
+    for text, arguments in answers:
+        assert text == f"Sent, says {json.loads(arguments)['conversation']}."
+    # What the agent did unasked is of no execution.
+    assert "1 span arrived in 1 trace that kindlm did not start" in done.stderr
+
+    again = workspace.run("rescore", "--reporter", "json")
+    assert (again.returncode, json.loads(again.stdout)["tests"][0]["status"]) == (0, "passed")
+
+
+WAYS_OUT = {
+    "slow": "OTEL_BSP_SCHEDULE_DELAY=100",
+    "dead": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "silent": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "torn": "Pass the header traceparent on",
+    "bare": "open a span around the answer",
+}
+
+
+def test_agents_whose_spans_may_be_missing_are_undecided_with_the_way_out(run):
+    config = served(*WAYS_OUT, telemetryWaitMs=300) | {"defaults": {"concurrency": 1}}
+    done, statuses, report = run(config)
+    assert done.returncode == 1
+    assert statuses == dict.fromkeys(WAYS_OUT, "errored")
+    for test in report["tests"]:
+        told = json.dumps(test)
+        assert WAYS_OUT[test["target"]] in told, test["target"]
+        assert "raise telemetryWaitMs" in told or test["target"] == "torn"
+
+
+def test_programs_export_to_an_address_of_their_conversation(run):
+    command = f"python {AGENT}"
+    agents = [
+        {"id": "lines", "adapter": "subprocess", "command": f"{command} --lines"},
+        {"id": "once", "adapter": "subprocess", "command": f"{command} --once", "oneShot": True},
+    ]
+    config = {"agents": [agent | {"telemetry": "otlp"} for agent in agents]}
+    done, statuses, _ = run(config)
+    assert (statuses, done.returncode) == ({"lines": "passed", "once": "passed"}, 0), done.stdout

@@ -1,0 +1,56 @@
+"""Spans of real instrumentations of the OpenAI SDK, encoded as the real SDK exports them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm.telemetry.spans import Span, read_protobuf
+from kindlm.telemetry.trace_reading import read_trace
+
+BOTH = ("openinference", "opentelemetry.instrumentation.openai")
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    """Return what an agent with both instrumentations exported, by cases."""
+    program = Path(__file__).with_name("instrumented_openai.py")
+    words = [sys.executable, "-W", "ignore", str(program)]
+    done = subprocess.run(words, capture_output=True, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def spans_of(case: dict[str, Any], scopes: tuple[str, ...]) -> list[Span]:
+    spans = read_protobuf(base64.b64decode(case["body"]))
+    return [span for span in spans if span.scope.startswith(scopes)]
+
+
+@pytest.mark.parametrize("case", ["whole", "stream"])
+@pytest.mark.parametrize("scopes", [BOTH[:1], BOTH[1:], BOTH], ids=[*BOTH, "both"])
+def test_calls_of_tools_and_models_are_read_once(recorded, scopes, case):
+    spans = spans_of(recorded[case], scopes)
+    assert len(spans) == 2 * len(scopes)
+    reading = read_trace(spans)
+    (use,) = reading.tool_uses
+    assert (use.call.name, use.call.arguments) == ("lookup_order", {"order_id": "A1"})
+    assert use.response == {"status": "delivered"}
+    usages = [call.usage for call in reading.model_calls]
+    tokens = [sum(u.input_tokens for u in usages), sum(u.output_tokens for u in usages)]
+    assert (len(usages), tokens) == (2, recorded[case]["tokens"])
+    assert reading.missing is None
+
+
+@pytest.mark.parametrize(
+    ("scope", "way_out"),
+    [(BOTH[0], "OPENINFERENCE_HIDE_OUTPUTS"), (BOTH[1], "TRACELOOP_TRACE_CONTENT=true")],
+)
+def test_without_content_tool_calls_are_unknown(recorded, scope, way_out):
+    reading = read_trace(spans_of(recorded["hidden"], (scope,)))
+    assert reading.tool_uses == ()
+    assert way_out in (reading.missing or "")

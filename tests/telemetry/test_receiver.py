@@ -1,0 +1,119 @@
+"""The endpoint for spans: what it takes, and what it refuses without harm."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import httpx
+from otlp import TRACE, otlp_request, otlp_span
+
+from kindlm.telemetry.receiver import MAX_BODY_BYTES, receiving
+from kindlm.telemetry.spans import Span
+
+JSON, PROTOBUF = "application/json", "application/x-protobuf"
+
+
+@dataclass
+class Kept:
+    spans: list[tuple[str, str]] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def take(self, spans: Sequence[Span], place: str) -> None:
+        self.spans += [(place, span.trace) for span in spans]
+
+    def refused(self, why: str) -> None:
+        self.refusals.append(why)
+
+
+def protobuf(value: bytes = b"", trace: str = TRACE) -> bytes:
+    """Return a request with one span that has one attribute."""
+    attribute = _field(1, b"a") + _field(2, value)
+    span = _field(1, bytes.fromhex(trace)) + _field(2, b"\x01" * 8) + _field(9, attribute)
+    return _field(1, _field(2, _field(2, span)))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a field of bytes in protobuf."""
+    length, size = b"", len(content)
+    while size > 127:
+        length, size = length + bytes([size & 127 | 128]), size >> 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + content
+
+
+def nested(depth: int) -> bytes:
+    """Return the content of an AnyValue: lists in lists."""
+    value = b""
+    for _ in range(depth):
+        value = _field(5, _field(1, value))
+    return value
+
+
+async def post(url: str, body: bytes, kind: str, path: str = "/v1/traces", **headers: str):
+    async with httpx.AsyncClient() as client:
+        return await client.post(
+            url + path, content=body, headers={"content-type": kind, **headers}
+        )
+
+
+GOOD = otlp_request(otlp_span(1))
+REFUSED = {
+    "garbage": (b"\xff\xff", PROTOBUF, {}, 400),
+    "no JSON": (b"{", JSON, {}, 400),
+    "no spans": (b"[1]", JSON, {}, 400),
+    "deep JSON": (b"[" * 500_000, JSON, {}, 400),
+    "deep value": (otlp_request(otlp_span(1)).replace(
+        b'"attributes": []',
+        b'"attributes": [{"key": "a", "value": ' + b'{"arrayValue": {"values": [' * 60 + b"{}"
+        + b"]}}" * 60 + b"}]", 1), JSON, {}, 400),
+    "deep protobuf": (protobuf(nested(200)), PROTOBUF, {}, 400),
+    "a trace of zeros": (protobuf(trace="0" * 32), PROTOBUF, {}, 400),
+    "too large": (b" " * (MAX_BODY_BYTES + 1), JSON, {}, 413),
+    "bomb": (gzip.compress(b" " * 20 * MAX_BODY_BYTES, 1), JSON, {"content-encoding": "gzip"}, 413),
+    "no gzip": (GOOD, JSON, {"content-encoding": "gzip"}, 400),
+    "from a page": (GOOD, "text/plain", {}, 415),
+}  # fmt: skip
+
+
+def test_what_cannot_be_read_is_refused_and_the_next_request_is_taken():
+    kept = Kept()
+
+    async def run() -> None:
+        async with receiving(kept) as url:
+            for name, (body, kind, headers, status) in REFUSED.items():
+                answer = await post(url, body, kind, **headers)
+                assert answer.status_code == status, name
+                assert kept.spans == [], name
+            assert len(kept.refusals) == len(REFUSED)
+            assert (await post(url, GOOD, JSON)).text == "{}"
+            packed = gzip.compress(protobuf())
+            answer = await post(
+                url, packed, PROTOBUF, "/p1/v1/traces", **{"content-encoding": "gzip"}
+            )
+            assert (answer.status_code, answer.content) == (200, b"")
+            assert kept.spans == [("", TRACE), ("p1", TRACE)]
+            # The same exporters send these; without an answer they log errors.
+            for path in ("/v1/metrics", "/p1/v1/logs"):
+                assert (await post(url, b"\x00", PROTOBUF, path)).status_code == 200
+            assert (await post(url, GOOD, JSON, "/other")).status_code == 404
+        assert url.startswith("http://127.0.0.1:")
+
+    asyncio.run(run())
+
+
+def test_without_the_package_protobuf_is_refused_by_name_and_json_is_read(monkeypatch):
+    module = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
+    monkeypatch.setitem(sys.modules, module, None)
+    kept = Kept()
+
+    async def run() -> None:
+        async with receiving(kept) as url:
+            refused = await post(url, protobuf(), PROTOBUF)
+            assert (refused.status_code, "kindlm[otel]" in refused.text) == (415, True)
+            assert (await post(url, GOOD, JSON)).status_code == 200
+        assert "kindlm[otel]" in kept.refusals[0]
+
+    asyncio.run(run())

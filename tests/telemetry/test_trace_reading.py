@@ -1,0 +1,354 @@
+"""Tool calls and tokens in spans of each convention."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from otlp import otlp_span
+
+from kindlm.telemetry.spans import read_json
+from kindlm.telemetry.trace_reading import MAX_CALLS, read_trace
+
+ARGUMENTS = {"order_id": "A1"}
+TEXT = json.dumps(ARGUMENTS)
+RESULT = {"status": "sent"}
+SENT = json.dumps(RESULT)
+CALL = ("lookup", ARGUMENTS, RESULT)
+
+TOOLS = {
+    "genai": {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "lookup",
+        "gen_ai.tool.call.arguments": TEXT,
+        "gen_ai.tool.call.result": SENT,
+    },
+    "genai as values": {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "lookup",
+        "gen_ai.tool.call.arguments": ARGUMENTS,
+        "gen_ai.tool.call.result": RESULT,
+    },
+    "mcp": {
+        "mcp.method.name": "tools/call",
+        "gen_ai.tool.name": "lookup",
+        "gen_ai.tool.call.arguments": TEXT,
+        "gen_ai.tool.call.result": SENT,
+    },
+    "openinference": {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "lookup",
+        "input.value": TEXT,
+        "output.value": SENT,
+    },
+    "openinference of langchain": {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "lookup",
+        "input.value": "{'order_id': 'A1'}",
+        "output.value": SENT,
+    },
+    "openllmetry": {
+        "traceloop.span.kind": "tool",
+        "traceloop.entity.name": "lookup",
+        "traceloop.entity.input": json.dumps({"args": [], "kwargs": ARGUMENTS}),
+        "traceloop.entity.output": SENT,
+    },
+    "openllmetry of langchain": {
+        "traceloop.span.kind": "tool",
+        "traceloop.entity.name": "lookup",
+        "traceloop.entity.input": json.dumps({"input_str": "…", "inputs": ARGUMENTS}),
+        "traceloop.entity.output": SENT,
+    },
+    "ai sdk": {
+        "ai.operationId": "ai.toolCall",
+        "ai.toolCall.name": "lookup",
+        "ai.toolCall.args": TEXT,
+        "ai.toolCall.result": SENT,
+    },
+    "pydantic-ai": {
+        "gen_ai.tool.name": "lookup",
+        "gen_ai.tool.call.id": "c1",
+        "tool_arguments": TEXT,
+        "tool_response": SENT,
+    },
+}
+
+FUNCTION = {"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": TEXT}}
+CHATS = {
+    "genai": (
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.response.model": "m-2",
+            "gen_ai.usage.input_tokens": 40,
+            "gen_ai.usage.output_tokens": 7,
+            "gen_ai.output.messages": json.dumps(
+                [
+                    {
+                        "role": "assistant",
+                        "parts": [
+                            {"type": "tool_call", "id": "c1", "name": "lookup"}
+                            | {"arguments": ARGUMENTS}
+                        ],
+                    }
+                ]
+            ),
+        },
+        {
+            "gen_ai.input.messages": json.dumps(
+                [
+                    {
+                        "role": "tool",
+                        "parts": [{"type": "tool_call_response", "id": "c1", "response": SENT}],
+                    }
+                ]
+            ),
+        },
+    ),
+    "openllmetry": (
+        {
+            "llm.request.type": "chat",
+            "gen_ai.response.model": "m-2",
+            "gen_ai.usage.prompt_tokens": 40,
+            "gen_ai.usage.completion_tokens": 7,
+            "gen_ai.completion.0.role": "assistant",
+            "gen_ai.completion.0.finish_reason": "tool_calls",
+            "gen_ai.completion.0.tool_calls.0.id": "c1",
+            "gen_ai.completion.0.tool_calls.0.name": "lookup",
+            "gen_ai.completion.0.tool_calls.0.arguments": TEXT,
+        },
+        {
+            "gen_ai.prompt.1.role": "tool",
+            "gen_ai.prompt.1.tool_call_id": "c1",
+            "gen_ai.prompt.1.content": SENT,
+        },
+    ),
+    "openinference": (
+        {
+            "openinference.span.kind": "LLM",
+            "llm.model_name": "m-2",
+            "llm.token_count.prompt": 40,
+            "llm.token_count.completion": 7,
+            "llm.output_messages.0.message.tool_calls.0.tool_call.id": "c1",
+            "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "lookup",
+            "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": TEXT,
+        },
+        {
+            "llm.input_messages.1.message.role": "tool",
+            "llm.input_messages.1.message.tool_call_id": "c1",
+            "llm.input_messages.1.message.content": SENT,
+        },
+    ),
+    "ai sdk": (
+        {
+            "ai.operationId": "ai.generateText.doGenerate",
+            "ai.response.model": "m-2",
+            "ai.usage.promptTokens": 40,
+            "ai.usage.completionTokens": 7,
+            "ai.response.finishReason": "tool-calls",
+            "ai.response.toolCalls": json.dumps(
+                [{"toolCallId": "c1", "toolName": "lookup", "input": ARGUMENTS}]
+            ),
+        },
+        {
+            "ai.prompt.messages": json.dumps(
+                [
+                    {
+                        "role": "tool",
+                        "content": [
+                            {"type": "tool-result", "toolCallId": "c1"}
+                            | {"output": {"type": "json", "value": RESULT}}
+                        ],
+                    }
+                ]
+            ),
+        },
+    ),
+}
+"""A call of a model that asks for a tool, and what the next one has in addition to its end."""
+
+ENDS = {"gen_ai.response.finish_reasons": ["stop"]}
+
+
+def uses_of(reading):
+    return [(use.call.name, use.call.arguments, use.response) for use in reading.tool_uses]
+
+
+@pytest.mark.parametrize("attributes", TOOLS.values(), ids=TOOLS)
+def test_a_tool_span_is_a_tool_call(spans_of, attributes):
+    reading = read_trace(spans_of(otlp_span(1, attributes)))
+    assert uses_of(reading) == [CALL]
+    assert reading.missing is None
+
+
+@pytest.mark.parametrize(("asks", "goes_on"), CHATS.values(), ids=CHATS)
+def test_without_tool_spans_calls_are_read_from_messages(spans_of, asks, goes_on):
+    said = ("completion.0", "output", "toolCalls", "finish")
+    last = {key: value for key, value in asks.items() if not any(each in key for each in said)}
+    reading = read_trace(spans_of(otlp_span(1, asks), otlp_span(2, last | ENDS | goes_on)))
+    assert uses_of(reading) == [CALL]
+    assert [call.model for call in reading.model_calls] == ["m-2", "m-2"]
+    assert reading.model_calls[0].usage.input_tokens == 40
+    assert reading.model_calls[0].usage.output_tokens == 7
+    assert reading.missing is None
+
+
+def test_messages_as_events_of_older_conventions_are_read(spans_of):
+    choice = {"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [FUNCTION]}}
+    result = {"role": "tool", "id": "c1", "content": SENT}
+    reading = read_trace(
+        spans_of(
+            otlp_span(
+                1,
+                {"gen_ai.operation.name": "chat"},
+                events=[("gen_ai.choice", {"gen_ai.event.content": json.dumps(choice)})],
+            ),
+            otlp_span(
+                2,
+                {"gen_ai.operation.name": "chat", **ENDS},
+                events=[("gen_ai.tool.message", {"gen_ai.event.content": json.dumps(result)})],
+            ),
+        )
+    )
+    assert uses_of(reading) == [CALL]
+
+
+def test_a_call_in_a_message_and_in_a_span_is_one_call(spans_of):
+    asks, _ = CHATS["genai"]
+    for own in ({"gen_ai.tool.call.id": "c1"}, {}):
+        tool = TOOLS["genai"] | own
+        other = TOOLS["genai"] | {"gen_ai.tool.name": "refund"}
+        reading = read_trace(spans_of(otlp_span(1, asks), otlp_span(2, tool), otlp_span(3, other)))
+        assert uses_of(reading) == [CALL, ("refund", ARGUMENTS, RESULT)]
+
+
+def test_two_instrumentations_tell_a_call_once(spans_of):
+    chat = CHATS["genai"][0]
+    outer = {**CHATS["openinference"][0], "llm.token_count.prompt": 40}
+    tool = TOOLS["genai"]
+    client = TOOLS["mcp"]
+    spans = [
+        *spans_of(
+            otlp_span(1, outer, parent=9, times=(100, 200)),
+            otlp_span(3, tool, parent=9, times=(300, 400)),
+            otlp_span(9, times=(0, 1000)),
+            scope="framework",
+        ),
+        *spans_of(
+            # one below the other, and one that does not know of the other
+            otlp_span(2, chat, parent=1, times=(110, 190)),
+            otlp_span(4, client, parent=9, times=(310, 390)),
+            scope="sdk",
+        ),
+    ]
+    reading = read_trace(spans)
+    assert uses_of(reading) == [CALL]
+    (call,) = reading.model_calls
+    assert (call.usage.input_tokens, call.model) == (40, "m-2")
+
+
+def test_a_span_around_several_calls_of_a_model_counts_for_none(spans_of):
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 5, **ENDS}
+    outer = chat | {"gen_ai.usage.input_tokens": 10}
+    spans = [
+        *spans_of(otlp_span(1, outer, times=(0, 1000)), scope="framework"),
+        *spans_of(otlp_span(2, chat, parent=1), otlp_span(3, chat, parent=1), scope="sdk"),
+    ]
+    assert [call.usage.input_tokens for call in read_trace(spans).model_calls] == [5, 5]
+
+
+def test_equal_calls_one_after_the_other_are_two(spans_of):
+    tool = TOOLS["genai"]
+    reading = read_trace(spans_of(otlp_span(1, tool), otlp_span(2, tool)))
+    assert uses_of(reading) == [CALL, CALL]
+
+
+def test_a_tool_that_failed_has_its_error_as_result(spans_of):
+    tool = {**TOOLS["genai"]}
+    del tool["gen_ai.tool.call.result"]
+    reading = read_trace(spans_of(otlp_span(1, tool, error="no such order")))
+    assert uses_of(reading) == [("lookup", ARGUMENTS, {"error": "no such order"})]
+
+
+def test_calls_come_in_the_order_of_the_tree(spans_of):
+    def tool(number, name, **places):
+        return otlp_span(number, TOOLS["genai"] | {"gen_ai.tool.name": name}, **places)
+
+    reading = read_trace(
+        spans_of(
+            tool(4, "third", parent=2, times=(150, 160)),
+            otlp_span(2, times=(120, 400)),
+            tool(3, "second", parent=1, times=(200, 210)),
+            tool(5, "first", parent=1, times=(110, 115)),
+            otlp_span(1, times=(100, 300)),
+        )
+    )
+    assert [use.call.name for use in reading.tool_uses] == ["first", "second", "third"]
+
+
+UNKNOWN = {
+    "no calls": ([{}], "no span of a model or a tool"),
+    "no messages": (
+        [{"llm.request.type": "chat", "gen_ai.response.finish_reasons": ["tool_calls"]}],
+        "TRACELOOP_TRACE_CONTENT=true",
+    ),
+    "no end": ([{"gen_ai.operation.name": "chat"}], "OTEL_INSTRUMENTATION_GENAI_CAPTURE"),
+    "no arguments": (
+        [{"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "lookup"}],
+        'the arguments of "lookup"',
+    ),
+    "hidden": (
+        [{"openinference.span.kind": "TOOL", "tool.name": "x", "input.value": "__REDACTED__"}],
+        "OPENINFERENCE_HIDE_INPUTS",
+    ),
+    "fewer tools than models asked for": (
+        [
+            {"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": ["tool_calls"]},
+            {"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": ["tool_calls"]},
+            TOOLS["genai"],
+        ],
+        "do not say which tools",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spans", "why"), UNKNOWN.values(), ids=UNKNOWN)
+def test_what_spans_do_not_say_is_missing_with_the_way_out(spans_of, spans, why):
+    made = [otlp_span(number, each) for number, each in enumerate(spans, 1)]
+    assert why in (read_trace(spans_of(*made)).missing or "")
+
+
+def test_a_model_that_ended_otherwise_called_no_tool_even_without_messages(spans_of):
+    reading = read_trace(spans_of(otlp_span(1, {"gen_ai.operation.name": "chat", **ENDS})))
+    assert (reading.tool_uses, reading.missing) == ((), None)
+
+
+def test_whatever_stands_in_attributes_is_read_without_harm(spans_of):
+    odd = [None, True, -1, 1.5, "", "{", "\ud800", "[[[", [], {}, [1], {"a": [{"b": {}}]}, "{}"]
+    names = {name for group in (*TOOLS.values(), *(c for pair in CHATS.values() for c in pair))
+             for name in group}  # fmt: skip
+    kinds = [TOOLS["genai"], {"gen_ai.operation.name": "chat"}, {"ai.operationId": "ai.toolCall"}]
+    spans = [
+        otlp_span(number, {**dict.fromkeys(names, value), **kind})
+        for number, (value, kind) in enumerate(
+            ((value, kind) for value in odd for kind in kinds), 1
+        )
+    ]
+    reading = read_trace(spans_of(*spans))
+    assert len(reading.tool_uses) >= 2 * len(odd)
+    circle = spans_of(otlp_span(1, kinds[1], parent=2), otlp_span(2, kinds[1], parent=1))
+    read_trace(circle)
+    many = [otlp_span(number, TOOLS["genai"]) for number in range(1, MAX_CALLS + 3)]
+    assert "more than" in (read_trace(spans_of(*many)).missing or "")
+
+
+def test_depth_and_ids_are_checked():
+    deep = '{"resourceSpans":' + "[" * 100_000
+    for body in (
+        deep.encode(),
+        b'{"resourceSpans": 5}',
+        b"[]",
+        b"\xff",
+        json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "x"}]}]}]}).encode(),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            read_json(body)
