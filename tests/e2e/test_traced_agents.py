@@ -60,7 +60,7 @@ def test_of_32_executions_at_once_each_has_its_own_spans(workspace, run):
     done, statuses, _ = run(config, repeat=32)
     assert (done.returncode, statuses) == (0, {"good": "passed"})
     answers = workspace.query(
-        "SELECT t.text, a.text FROM provider_calls p JOIN contents t ON t.ref = p.text_ref"
+        "SELECT t.body, a.body FROM provider_calls p JOIN contents t ON t.ref = p.text_ref"
         " JOIN tool_calls c ON c.execution = p.execution"
         " JOIN contents a ON a.ref = c.arguments_ref"
     )
