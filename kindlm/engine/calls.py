@@ -217,7 +217,8 @@ class Calls:
         recorded = reply.recorded
         cost = cost if recorded is None else recorded.cost
         is_paid = is_paid or recorded is not None
-        now = Cost(0.0) if is_paid else cost
+        # What was not known then is no sum to rely on now.
+        now = cost if not is_paid or (recorded is None and cost.usd is None) else Cost(0.0)
         model = bounded(scrub(reply.model)) if reply.model else None
         uncounted = replace(now, usd=max(now.usd - counted_usd, 0.0)) if now.usd else now
         self.spend(model or name, uncounted)

@@ -60,6 +60,8 @@ class RecordedModels:
         questions = list[_Question]()
         for call in self.calls:
             body, wire = _body(call), WIRES.get(call.path)
+            if body is None:
+                continue  # it was no JSON: nothing can be compared with it
             form = normal_form(body, self._given, masks_times=self.masks_times)
             question = _Question(call, body, form, fingerprint(call.path, form))
             questions.append(question)
@@ -72,7 +74,12 @@ class RecordedModels:
     def answer(self, path: str, body: Any) -> RecordedAnswer | Miss:
         """Return what was answered to the same request then, or why nothing was; see `Replayer`."""
         questions = self._questions
-        form = normal_form(body, self._given, masks_times=self.masks_times)
+        if body is None:
+            return self._miss(path, "it is no JSON, so that nothing can be compared with it")
+        try:
+            form = normal_form(body, self._given, masks_times=self.masks_times)
+        except RecursionError:
+            return self._miss(path, "it is nested too deeply")
         wanted = fingerprint(path, form)
         same = [each.call for each in questions if each.fingerprint == wanted]
         number = self._asked[wanted]
@@ -82,14 +89,17 @@ class RecordedModels:
             if call.answer is not None:
                 body_then = call.answer.encode()
                 return RecordedAnswer(200, call.content_type, body_then, call.id, call.cost_usd)
-            why = f"the answer of {call.id} was purged or withheld"
+            why = f"the answer of {call.id} is not kept (any more)"
         elif same:
             why = f"it was made {count(len(same), 'time')} then, and comes once more now"
         else:
             why = self._nearest(path, form)
         hint = "Record it: kindlm test; or put it back as it was"
-        if not same and self._differs_in_times_alone(path, body):
+        if not same and self.missed is None and self._differs_in_times_alone(path, body):
             hint = "They differ in times or UUIDs alone: kindlm replay --mask-times"
+        return self._miss(path, why, hint)
+
+    def _miss(self, path: str, why: str, hint: str = "Record it: kindlm test") -> Miss:
         message = (
             f"Run {self.source.rpartition('-')[0]} never recorded this request of the agent to its"
             f" model (call {self._asked.total()}, {path}): {why}."

@@ -55,6 +55,13 @@ SELECT e.id, e.attempt, e.status, e.repeat, e.source, e.source_attempt
  ORDER BY abs(e.repeat - ?), e.repeat
 """
 
+_BEHIND_GATEWAY = """
+SELECT DISTINCT e.target
+  FROM executions e
+  JOIN provider_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
+ WHERE e.run = ? AND c.purpose = 'agent'
+"""
+
 _TALK = (ExecutionStarted, ProviderRequested, ProviderResponded, ToolSimulated, AgentSent)
 _TALK_TYPES = frozenset(event.type for event in (*_TALK, AgentReplied))
 _REQUEST_TYPES = frozenset((ProviderRequested.type, AgentSent.type))
@@ -263,6 +270,11 @@ def recorded_executions(
     suite = execution.suite.suite
     test = (execution.case.name, execution.target, execution.repeat)
     return db.execute(_EXECUTIONS, (run, suite.project, suite.name, *test)).fetchall()
+
+
+def targets_behind_gateway(db: sqlite3.Connection, run: str) -> set[str]:
+    """Return the targets whose calls of models the gateway recorded in a run."""
+    return {row[0] for row in db.execute(_BEHIND_GATEWAY, (run,))}
 
 
 class RecordedTranscripts:

@@ -21,6 +21,7 @@ from kindlm.plan import Earlier, make_plan
 from kindlm.ports import (
     AgentReply,
     AgentRequest,
+    AnswerSource,
     Checker,
     Embedder,
     ModelReply,
@@ -187,6 +188,7 @@ class Bench:
         self.agent = QueueAgent()
         self.embedder: Embedder | None = None
         self.observers: tuple[Observer, ...] = ()
+        self.answers: AnswerSource | None = None
         self.checker: Checker = CheckRunner()
         self.clock = HeldClock()
         self.finished: list[Finished] = []
@@ -252,6 +254,7 @@ class Bench:
             recorder=RunRecorder(self.log, "run/r"),
             clock=self.clock,
             observers=self.observers,
+            answers=self.answers,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from kindlm.gateway.replay import RecordedModels
@@ -77,11 +78,11 @@ def test_a_miss_names_what_differs_from_the_request_at_the_same_point() -> None:
 
 def test_a_request_elsewhere_or_one_whose_answer_is_gone_is_a_miss() -> None:
     models = _models(_call(1, _asked("Hi"), None))
-    elsewhere, gone = models.answer("openai/models", None), models.answer(CHAT, _asked("Hi"))
+    elsewhere, gone = models.answer("openai/files", {}), models.answer(CHAT, _asked("Hi"))
     assert isinstance(elsewhere, Miss)
-    assert "(call 1, openai/models): nothing was asked there" in elsewhere.text
+    assert "(call 1, openai/files): nothing was asked there" in elsewhere.text
     assert isinstance(gone, Miss)
-    assert "the answer of k3f9x2ab-17.1/1 was purged or withheld" in gone.text
+    assert "the answer of k3f9x2ab-17.1/1 is not kept (any more)" in gone.text
 
 
 def test_a_request_that_differs_in_times_alone_names_the_option_that_gives_its_answer() -> None:
@@ -124,3 +125,16 @@ def test_answers_to_two_equal_questions_may_change_places() -> None:
     answers += [models.answer(RESPONSES, after("a", "a", "two"))]
     bodies = [each.body for each in answers if isinstance(each, RecordedAnswer)]
     assert bodies[2:] == [b"after one", b"after two"]
+
+
+def test_a_request_that_cannot_be_compared_gets_no_answer() -> None:
+    call = replace(_call(1, _asked("Hi"), "first"), body=None, items=())
+    unread = _models(call).answer(CHAT, None)
+    assert isinstance(unread, Miss)
+    assert "it is no JSON" in unread.text
+    nested: Any = {}
+    for _ in range(2000):
+        nested = {"messages": [nested]}
+    deep = _models(call).answer(CHAT, nested)
+    assert isinstance(deep, Miss)
+    assert "nested too deeply" in deep.text

@@ -113,6 +113,7 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
         from kindlm.cli.reporters import parse_reporters, spare
         from kindlm.cli.run_options import make_request
         from kindlm.cli.run_recording import record_and_report, tell_loaded
+        from kindlm.history.recorded_attempts import targets_behind_gateway
         from kindlm.history.source_runs import read_source
         from kindlm.plan import make_plan
         from kindlm.recording.history_file import new_run_id
@@ -125,6 +126,7 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
     with open_history(options.database) as db:
         run = or_fail(named_run(db, None if wanted == "latest" else wanted, None))
         source = or_fail(read_source(db, run))
+        behind_gateway = targets_behind_gateway(db, run)
     options = as_judged(options, source)
     names_files = bool(options.paths)
     if not names_files:
@@ -153,7 +155,8 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
             {
                 agent.id
                 for each in plan
-                if (agent := each.case.agent or each.suite.suite.agents.get(each.target))
+                if each.target in behind_gateway
+                and (agent := each.case.agent or each.suite.suite.agents.get(each.target))
                 and agent.gateway
             }
         )

@@ -1,0 +1,83 @@
+"""Agents whose models answer as an earlier run did: what they cost, and what was never asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from kindlm.errors import ErrorCode, KindlmError
+from kindlm.outcome import Status
+from kindlm.ports import Agent, AgentReply, ReplayedModels
+from kindlm.suite import AgentTarget
+from kindlm.transcript import Usage
+
+MISS = KindlmError(ErrorCode.PROVIDER_NOT_FOUND, "never recorded", "Record it")
+
+
+@dataclass
+class Models:
+    """Implements `RecordedAnswers` and `ReplayedModels`."""
+
+    missed: KindlmError | None = None
+    source: str = "k3f9x2ab-17.1"
+    warnings: tuple[str, ...] = ("Answered as repeat 1 was.",)
+
+    def models(self) -> ReplayedModels:
+        return self
+
+    def agent(self) -> Agent:
+        raise AssertionError("the real agent is asked")
+
+
+@pytest.fixture
+def replay(bench, make):
+    """Return a function that asks an agent again, and gives the end of its test."""
+
+    def replay(models: Models, *outcomes: AgentReply | KindlmError):
+        bench.answers = lambda execution: models
+        bench.agent.outcomes = list(outcomes)
+        target = AgentTarget("shop", "http", "http://127.0.0.1:1")
+        return bench.execute(make.case(targets=("shop",)), agents={"shop": target})
+
+    return replay
+
+
+ANSWER = AgentReply("Hi", None, 5.0, usage=Usage(10, 2), reported_cost_usd=0.25)
+
+
+def test_what_was_paid_for_then_costs_nothing_now(replay, bench) -> None:
+    finished = replay(Models(), ANSWER)
+    assert finished.cost_usd == 0
+    (reply,), (end,) = bench.events("agent.replied"), bench.events("execution.finished")
+    assert reply.data["models_of"] == "k3f9x2ab-17.1"
+    for data in (reply.data, end.data):
+        assert (data["cost_usd"], data["cost_then_usd"]) == (0, 0.25)
+    assert end.data["warnings"] == ["Answered as repeat 1 was."]
+
+
+def test_a_cost_that_was_not_known_then_is_not_known_now(replay, bench) -> None:
+    replay(Models(), replace(ANSWER, reported_cost_usd=None))
+    (reply,) = bench.events("agent.replied")
+    assert reply.data.get("cost_usd") is None
+    assert reply.data.get("cost_then_usd") is None
+
+
+@pytest.mark.parametrize(
+    "made_of_it",
+    [
+        ANSWER,
+        KindlmError(
+            ErrorCode.PROVIDER_API_ERROR, "422", details={"status": 500, "retryable": True}
+        ),
+    ],
+)
+def test_a_request_that_was_never_recorded_is_the_error_whatever_the_agent_makes_of_it(
+    replay, bench, made_of_it
+) -> None:
+    finished = replay(Models(MISS), made_of_it)
+    assert finished.status is Status.ERRORED
+    assert finished.error is not None
+    assert (finished.error.message, finished.error.hint) == ("never recorded", "Record it")
+    # It would be missed again.
+    assert len(bench.agent.requests) == 1
