@@ -71,10 +71,10 @@ async def read_answer(
     said = said.value if isinstance(said, Ok) else said
     raw = ""
     try:
-        if isinstance(said, str):
-            return Ok(agent_reply(read_reply(said, Reading()), said, 0.0))
         if not isinstance(said, AgentReply):
             found = await reply_of(said, sent, known=framework)
+            if found is None and isinstance(said, str):
+                return Ok(agent_reply(read_reply(said, Reading()), said, 0.0))
             if found is None:
                 raw = _written(said)
                 return Ok(_read_json(raw, sent, reading))

@@ -93,3 +93,34 @@ def test_a_chain_gets_the_text(server):
     (reply,) = Talk(prompt | ChatOpenAI(model="gpt-5-mini") | StrOutputParser()).say("Hello")
     assert reply.text == "How can I help?"
     assert server.requests[0].body["messages"][1]["content"] == "Hello"
+
+
+def test_tools_that_no_message_tells_of_are_heard_of(server):
+    from langchain_core.runnables import RunnableLambda
+    from langchain_core.tools import tool
+    from langgraph.graph import END, START, MessagesState, StateGraph
+
+    inner = _agent()
+    refund = tool(description="Refund it.")(_refund)
+
+    async def desk(state):
+        said = await inner.ainvoke({"messages": [("user", state["messages"][-1].content)]})
+        refund.invoke({"order": "A1"})
+        return {"messages": [("ai", said["messages"][-1].content)]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("desk", desk)
+    graph.add_edge(START, "desk")
+    graph.add_edge("desk", END)
+    (reply,) = Talk(graph.compile()).say("Where is A1?")
+    assert reply.text == "A1 is shipped."
+    calls = [(use.call.name, use.call.arguments) for use in reply.tool_uses]
+    assert calls == [("lookup_order", {"order": "A1"}), ("_refund", {"order": "A1"})]
+    assert reply.tool_uses[1].response == "done"
+    assert (reply.usage.input_tokens or 0) > 0
+    (reply,) = Talk(RunnableLambda(lambda _: refund.invoke({"order": "A1"}))).say("Refund it.")
+    assert (reply.text, reply.tool_uses[0].call.name) == ("done", "_refund")
+
+
+def _refund(order: str) -> str:
+    return "done"

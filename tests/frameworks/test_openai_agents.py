@@ -40,6 +40,25 @@ def test_what_a_tool_raises_shows_the_line_of_the_tool(server):
     assert f"framework_shop.py:{line_of('raise KeyError(order)')})" in error.message
 
 
+def test_an_agent_that_is_a_tool_hides_its_calls(server):
+    tool = _agent(name="orders").as_tool("ask_orders", "Ask about orders.")
+    server.use_script(
+        {
+            "rules": [
+                {
+                    "when": {"offered": "ask_orders", "notCalledThisTurn": "ask_orders"},
+                    "reply": {"toolCalls": [{"name": "ask_orders", "arguments": {"input": "A1"}}]},
+                },
+                {"reply": {"text": "It is shipped."}},
+            ]
+        }
+    )
+    (reply,) = Talk(_agent(tools=[tool])).say("Where is A1?")
+    assert [use.call.name for use in reply.tool_uses] == ["ask_orders"]
+    assert reply.reports_tools is False
+    assert "ask_orders" in reply.warnings[0]
+
+
 def test_a_handoff_is_a_call_and_the_agent_that_answered_goes_on(server):
     server.use_script(
         {

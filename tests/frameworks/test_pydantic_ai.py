@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from framework_shop import Talk, check_lookup, line_of, lookup_order
+from framework_shop import SCRIPT, Talk, check_lookup, line_of, lookup_order
 from pydantic import BaseModel
 
-pytest.importorskip("pydantic_ai")
+RunContext = pytest.importorskip("pydantic_ai").RunContext
 
 
 def _agent(**more):
@@ -62,6 +62,18 @@ def test_a_function_may_return_or_yield_what_a_run_gives(server):
     assert [use.call.name for use in reply.tool_uses] == ["lookup_order"]
     (reply,) = Talk(pieces).say("Where is A1?")
     assert (reply.text, reply.reports_tools) == ("A1 is shipped.", None)
+
+
+def test_an_agent_that_runs_inside_of_a_tool_hides_its_calls(server):
+    inner = _agent()
+
+    async def lookup_order(ctx: RunContext, order: str):
+        return (await inner.run(f"Is {order} here?", usage=ctx.usage)).output
+
+    server.use_script({**SCRIPT, "rules": [*SCRIPT["rules"][:1], {"reply": {"text": "Yes."}}]})
+    (reply,) = Talk(_agent(tools=[lookup_order])).say("Where is A1?")
+    assert (reply.text, len(reply.tool_uses), reply.reports_tools) == ("Yes.", 1, False)
+    assert "inside of tools" in reply.warnings[0]
 
 
 @pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")  # of `run_sync` itself

@@ -2,7 +2,8 @@
 
 An agent runs by `Runner.run`. `to_input_list` carries over what was said, and the agent that
 answered last goes on. A function may return the result of a run, streamed or not, or yield the
-events of a streamed one. A handoff is a tool call, as it is for the model.
+events of a streamed one. A handoff is a tool call, as it is for the model. An agent that is called
+as a tool has a run of its own, which no result shows.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def _is_sdk() -> bool:
 def _of_result(result: Any) -> AgentReply:
     output, usage = result.final_output, result.context_wrapper.usage
     model = getattr(result.last_agent, "model", None)
+    hidden = _hidden(result.new_items)
     is_known = bool(usage.input_tokens or usage.output_tokens)
     return AgentReply(
         text=_text(output),
@@ -70,7 +72,8 @@ def _of_result(result: Any) -> AgentReply:
         tool_uses=_calls(result.new_items).uses,
         usage=Usage(usage.input_tokens, usage.output_tokens) if is_known else Usage(),
         model=model if isinstance(model, str) else getattr(model, "model", None),
-        reports_tools=True,
+        reports_tools=not hidden,
+        warnings=hidden,
     )
 
 
@@ -88,6 +91,7 @@ def _of_events(events: Sequence[Any]) -> AgentReply:
         for item in items
         if item.type == "message_output_item"
     ]
+    hidden = _hidden(items)
     usages = [it.usage for it in ended if it.usage is not None]
     usage = Usage(sum(it.input_tokens for it in usages), sum(it.output_tokens for it in usages))
     return AgentReply(
@@ -97,8 +101,19 @@ def _of_events(events: Sequence[Any]) -> AgentReply:
         tool_uses=_calls(items).uses,
         usage=usage if usages else Usage(),
         model=read_model(as_json(ended[-1])) if ended else None,
-        reports_tools=True,
+        reports_tools=not hidden,
+        warnings=hidden,
     )
+
+
+def _hidden(items: Sequence[Any]) -> tuple[str, ...]:
+    """Return the warning of agents that were called as tools, if there were any."""
+    origins = [getattr(item, "tool_origin", None) for item in items]
+    names = {getattr(origin, "agent_tool_name", None) for origin in origins}
+    listed = ", ".join(sorted(filter(None, names)))
+    if not listed:
+        return ()
+    return (f"The tool calls of agents that are tools themselves are not seen: {listed}",)
 
 
 def _calls(items: Sequence[Any]) -> Calls:

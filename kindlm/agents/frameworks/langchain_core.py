@@ -7,24 +7,31 @@
 | a chat model, or a sequence that begins with one | a list of messages | what was said |
 | another runnable | the text; `session_id` is the conversation's id | its own session |
 
-It runs by `ainvoke`. A state shows all tool calls that its messages hold after the message that
-was sent. Messages without that one show no other calls than their own: some may have been left out.
+It runs by `ainvoke`, with a callback handler that hears of the tools and models that run, also in
+graphs within tools or nodes: messages need not tell of them. A state shows all tool calls that its
+messages hold after the message that was sent. Messages without that one show no other calls than
+their own: some may have been left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from kindlm.agents.agent_events import Heard
-from kindlm.agents.chat_messages import holds_message
+from kindlm.agents.chat_messages import holds_message, read_messages, spoken
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import agent_reply
+from kindlm.agents.told_calls import Calls, Made, uses_together
+from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework
+from kindlm.transcript import UNNAMED
 
 _PACKAGE = "langchain_core"
 
@@ -34,6 +41,7 @@ class LangChain(Framework):
 
     def __init__(self) -> None:
         self._said: list[Any] = []
+        self._heard: _Heard | None = None
 
     def is_agent(self, value: Any) -> bool:
         """Tell whether it is a runnable; graphs are."""
@@ -44,7 +52,8 @@ class LangChain(Framework):
         first = not self._said
         new = all_messages(request) if first else all_messages(request)[-1:]
         ids = {"thread_id": request.conversation, "session_id": request.conversation}
-        config = {"configurable": ids}
+        self._heard = _Heard()
+        config = {"configurable": ids, "callbacks": [_handler()(self._heard)]}
         is_graph = is_a(agent, "langgraph", "Pregel")
         if is_graph and agent.checkpointer:
             self._said = new
@@ -62,7 +71,16 @@ class LangChain(Framework):
         return await agent.ainvoke(last_user_text(request), config)
 
     async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what a state, messages, or the pieces of a stream say."""
+        """Return what a state, messages, or the pieces of a stream say, and what was heard of."""
+        reply = self._read(result, sent)
+        heard, self._heard = self._heard, None
+        if heard is None:
+            return reply
+        if reply is None and isinstance(result, str):
+            reply = AgentReply(result, raw=result, latency_ms=0.0)
+        return None if reply is None else heard.added_to(reply)
+
+    def _read(self, result: Any, sent: str) -> AgentReply | None:
         if isinstance(result, list) and not all(map(_is_message, result)):
             pieces = list(_whole(result))
             raw = compact_json(as_json(pieces))
@@ -76,6 +94,64 @@ class LangChain(Framework):
         raw = compact_json(messages)
         reply = _reply(read_value(raw, Sent(sent, has_history=True)), raw)
         return reply if holds_message(messages, sent) else replace(reply, reports_tools=None)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """The tools that ran for a message, in the order they started, and the answers of models."""
+
+    calls: Calls = field(default_factory=Calls)
+    runs: dict[Any, Made] = field(default_factory=dict)
+    answers: list[Any] = field(default_factory=list)
+
+    def added_to(self, reply: AgentReply) -> AgentReply:
+        """Return a reply with what its messages do not tell."""
+        uses = tuple(uses_together(self.calls.uses, reply.tool_uses))
+        said = spoken(read_messages(as_json(self.answers)))
+        is_known = len(said.models) == 1
+        return replace(
+            reply,
+            tool_uses=uses,
+            usage=said.usage if self.answers else reply.usage,
+            model=said.models[0] if is_known and reply.model is None else reply.model,
+        )
+
+
+@cache
+def _handler() -> Any:
+    """Return the class of what LangChain calls when tools and models run, in any thread."""
+    base = import_module("langchain_core.callbacks").BaseCallbackHandler
+
+    class Handler(base):  # type: ignore[misc, valid-type]
+        run_inline = True  # in the order of what happens
+
+        def __init__(self, heard: _Heard) -> None:
+            self._heard = heard
+
+        def on_tool_start(
+            self, serialized: Any, input_str: str, *, run_id: Any, inputs: Any = None, **more: Any
+        ) -> None:
+            name = (serialized or {}).get("name") or more.get("name") or UNNAMED
+            arguments = input_str if inputs is None else as_json(inputs)
+            made = self._heard.calls.add(name, more.get("tool_call_id"), arguments)
+            self._heard.runs[run_id] = made
+
+        def on_tool_end(self, output: Any, *, run_id: Any, **more: Any) -> None:
+            del more
+            if (made := self._heard.runs.get(run_id)) is not None:
+                made.answer(as_json(getattr(output, "content", output)))
+
+        def on_tool_error(self, error: BaseException, *, run_id: Any, **more: Any) -> None:
+            del more
+            if (made := self._heard.runs.get(run_id)) is not None:
+                made.answer(failed_tool(str(error)))
+
+        def on_llm_end(self, response: Any, **more: Any) -> None:
+            del more
+            answers = [getattr(each[0], "message", None) for each in response.generations if each]
+            self._heard.answers += [answer for answer in answers if answer is not None]
+
+    return Handler
 
 
 def _is_message(value: Any) -> bool:

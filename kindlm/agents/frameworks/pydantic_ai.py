@@ -2,10 +2,14 @@
 
 An agent runs by `run`. `message_history` carries over what was said. A function may return the
 result of a run, a streamed result, messages, or yield the events of `run_stream_events`.
+
+A tool may run another agent, whose messages are not in the result. If it passes its usage on, the
+result counts more requests than it has answers: then it does not show all tool calls.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,6 +21,7 @@ from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "pydantic_ai"
+_HIDDEN = "The tool calls of agents that run inside of tools are not seen"
 _CALLS = ("tool-call", "builtin-tool-call", "native-tool-call")
 _RETURNS = ("tool-return", "builtin-tool-return", "native-tool-return")
 
@@ -70,8 +75,12 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
             model = message.model_name or model
             answer = "".join(part.content for part in message.parts if part.part_kind == "text")
         _add_calls(calls, message.parts, getattr(result, "_output_tool_name", None))
-    # An agent without usage reports 0 of both.
-    usage = Usage(sum(inputs), sum(outputs)) if any((*inputs, *outputs)) else Usage()
+    usage, requests = Usage(sum(inputs), sum(outputs)), len(inputs)
+    if result is not None:
+        # It is a method in older versions.
+        counted = result.usage() if inspect.ismethod(result.usage) else result.usage
+        usage, requests = Usage(counted.input_tokens, counted.output_tokens), counted.requests
+    hidden = requests > len(inputs)
     if output is not None:
         answer = output if isinstance(output, str) else compact_json(as_json(output))
     return AgentReply(
@@ -79,9 +88,10 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
         raw=compact_json(as_json(messages)),
         latency_ms=0.0,
         tool_uses=calls.uses,
-        usage=usage,
+        usage=usage if usage.total else Usage(),  # 0 of both if the model reports none
         model=model,
-        reports_tools=True if result is not None else None,
+        reports_tools=None if result is None else not hidden,
+        warnings=(_HIDDEN,) if hidden else (),
     )
 
 
