@@ -22,19 +22,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from kindlm.agents import agent_failures
-from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
+from kindlm.agents.agent_failures import Who
 from kindlm.agents.command import REPORTS_HINT, printed_reply
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
@@ -44,6 +43,7 @@ from kindlm.agents.http_request import (
     request_warnings,
 )
 from kindlm.agents.process_group import TooMuchOutput, how_it_ended
+from kindlm.agents.program_options import ProgramOptions, program_secrets
 from kindlm.agents.reply_parts import UnreadableReply, compact_json
 from kindlm.agents.reply_reading import (
     AgentFailed,
@@ -65,9 +65,7 @@ from kindlm.agents.sandbox import (
     place,
 )
 from kindlm.errors import Err, KindlmError, Ok, Result
-from kindlm.plugins import Adapter
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
-from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
 from kindlm.section import CommandLine, Maybe, Text
 from kindlm.spelling import Spelling
 from kindlm.strict_json import parse_json, unique_keys
@@ -77,13 +75,7 @@ from kindlm.transcript import Role
 from kindlm.values import refuse
 
 
-def _check_variables(env: dict[str, str]) -> dict[str, str]:
-    if any(not name or "=" in name or "\0" in name + value for name, value in env.items()):
-        raise refuse("must be a mapping of names to texts")
-    return env
-
-
-class Program(Adapter):
+class Program(ProgramOptions):
     """Agents that are programs."""
 
     takes_headers: ClassVar[bool] = False
@@ -92,21 +84,11 @@ class Program(Adapter):
     )
 
     command: CommandLine = Field(examples=["python agent.py"])
-    """The program and its arguments (`subprocess`, which requires it). No shell: split as a shell
-    would, or given as a list."""
     one_shot: bool = Field(default=False, examples=[True])
     """Whether the program is started anew for each message (`subprocess`): it gets the message
     where `command` has {{message}}, else as its input, and prints its answer as text. There are
     {{messages}}, {{system}} and {{conversation_id}}, too. By default one program answers a whole
     conversation, in lines of JSON."""
-    env: Annotated[dict[str, str], AfterValidator(_check_variables)] = Field(
-        default={}, examples=[{"MODE": "test"}]
-    )
-    """Environment variables for the program (`subprocess`), beside those of the run. In a sandbox
-    they are all it has of them."""
-    cwd: Text = Field(default=".", examples=["agent"])
-    """Folder that the program runs in (`subprocess`), relative to this file; in a sandbox, relative
-    to the folder that its snapshot begins in. The folder of this file by default."""
     sandbox: Literal["local", "daytona"] = Field(default="local", examples=["daytona"])
     """Where the program runs (`subprocess`): on this machine, which is the default, or in a sandbox
     of Daytona (the extra `kindlm[daytona]`), one for each conversation. Where none can be made,
@@ -134,11 +116,6 @@ class Program(Adapter):
             raise refuse(message, hint, key="command")
         return self
 
-    @property
-    def words(self) -> list[str]:
-        """The program and its arguments."""
-        return shlex.split(self.command) if isinstance(self.command, str) else self.command
-
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
         """Check nothing: it has none."""
@@ -147,7 +124,7 @@ class Program(Adapter):
         """Return the agent for one conversation."""
         gateway = environ.get("KINDLM_GATEWAY", "")
         settings = ProgramSettings(
-            Who(target.id, _secrets(self.env)),
+            Who(target.id, program_secrets(self.env)),
             tuple(self.words),
             {name: text.replace("{{gateway}}", gateway) for name, text in self.env.items()},
             self.cwd,
@@ -179,20 +156,6 @@ class Program(Adapter):
         if self.sandbox == "local":
             hint = f"Add `{spelling.line('sandbox', 'daytona')}`, or remove it"
             yield "snapshot", "without a sandbox", hint
-
-    def compiled(self) -> Self:
-        """Split the command before variables are put in: a value is one word, whatever is in it."""
-        return self.model_copy(update={"command": self.words})
-
-
-def _secrets(env: Mapping[str, str]) -> frozenset[str]:
-    """Return the values that must not be shown, by the names of their variables."""
-    return frozenset(
-        value
-        for name, value in env.items()
-        if len(value) >= SHORTEST_HIDDEN
-        and (is_credential_name(name) or (may_be_secret_name(name) and not is_ordinary(value)))
-    )
 
 
 _LATER = ("env.", "serve.")

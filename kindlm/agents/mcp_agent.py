@@ -1,0 +1,168 @@
+"""The `mcp` adapter: MCP servers, whose tools are called one by one.
+
+A message is a call as JSON, `{"tool", "arguments"}`; its answer is the result. A program is started
+with the first call of a conversation and ended with it; of an address, each conversation has a
+session of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from kindlm.agents.agent_failures import Who, bad_option
+from kindlm.agents.http_exchange import HttpTarget
+from kindlm.agents.http_request import last_user_text, request_warnings
+from kindlm.agents.mcp_connection import Called, ListedTools, McpConnection, StartedServer
+from kindlm.agents.program_options import ProgramOptions, program_secrets
+from kindlm.agents.sandbox import LocalSandbox
+from kindlm.agents.served import http_target
+from kindlm.errors import Err, Ok, Result
+from kindlm.ports import AgentReply, AgentRequest
+from kindlm.spelling import Spelling
+from kindlm.strict_json import read_json
+from kindlm.suite import AgentTarget
+from kindlm.transcript import ToolCall, ToolUse
+from kindlm.values import check_url
+
+_FORM = 'Write it like {"tool": "lookup_order", "arguments": {"order_id": "A1"}}'
+
+
+class Mcp(ProgramOptions):
+    """MCP servers: programs (`command`), or addresses (`url`)."""
+
+    system_text_hint: ClassVar[str] = "An MCP server is called, not talked to: use `call`"
+
+    @classmethod
+    def check_endpoint(cls, endpoint: str) -> None:
+        """Refuse what is no URL."""
+        check_url(endpoint)
+
+    def wants_endpoint(self) -> bool:
+        """Tell whether it is no program."""
+        return self.command is None
+
+    def sends_system_text(self) -> bool:
+        """Tell that it gets no text at all."""
+        return False
+
+    def without_meaning(
+        self,
+        spelling: Spelling,  # noqa: ARG002
+    ) -> Iterator[tuple[str, str, str]]:
+        """Yield the keys of the form that it does not have."""
+        program, address = ("env", "cwd"), ("endpoint", "url", "headers")
+        where, foreign = ("a `url`", program) if self.command is None else ("a `command`", address)
+        for key in foreign:
+            yield key, f"for an MCP server with {where}", "Remove it, or what it contradicts"
+
+    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> McpAgent | Err:
+        """Return the server for one conversation."""
+        if not self.words:
+            server = http_target(target)
+            return server if isinstance(server, Err) else McpAgent(server.value)
+        who = Who(target.id, program_secrets(self.env))
+        folder = (Path(target.directory or ".") / self.cwd).resolve()
+        sandbox = LocalSandbox(folder, {**environ, **self.env})
+        return McpAgent(StartedServer(who, tuple(self.words), sandbox))
+
+
+class McpAgent:
+    """Implements `ports.Agent`.
+
+    Args:
+        server: the program or the address.
+    """
+
+    def __init__(self, server: StartedServer | HttpTarget) -> None:
+        self._who = server.who
+        self._server = server
+        self._connection: McpConnection | None = None
+        self._calls = 0
+
+    async def __aenter__(self) -> Self:
+        """Begin a conversation; nothing is started before its first call."""
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """End the connection."""
+        await self._close()
+
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Make one call; see `ports.Agent`. After an error, the next call connects anew."""
+        asked = read_json(last_user_text(request))
+        match asked:
+            case {"tool": str(tool), **rest} if not rest.keys() - {"arguments"}:
+                arguments = rest.get("arguments", {})
+            case _:
+                arguments = None
+        if not isinstance(arguments, dict):
+            return Err(bad_option(self._who, "the message is no call of a tool", _FORM))
+        connection = await self._connected(request.timeout_s)
+        if isinstance(connection, Err):
+            return connection
+        called = await connection.value.call(tool, arguments, request.timeout_s)
+        if isinstance(called, Err):
+            await self._close()
+            return called
+        self._calls += 1
+        call = ToolCall(f"call_{self._calls}", tool, arguments)
+        return Ok(
+            _reply(
+                call, called.value, request_warnings(request, says_system=False, says_context=False)
+            )
+        )
+
+    async def list_tools(self, timeout_s: float) -> Result[ListedTools]:
+        """Return the tools of the server."""
+        connection = await self._connected(timeout_s)
+        if isinstance(connection, Err):
+            return connection
+        return await connection.value.list_tools(timeout_s)
+
+    async def _connected(self, timeout_s: float) -> Result[McpConnection]:
+        if self._connection is None:
+            self._connection = McpConnection(self._server)
+            if (error := await self._connection.open(timeout_s)) is not None:
+                await self._close()
+                return Err(error)
+        return Ok(self._connection)
+
+    async def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.aclose()
+
+
+def _reply(call: ToolCall, called: Called, warnings: tuple[str, ...]) -> AgentReply:
+    """Return what a call came to.
+
+    The structured content is the answer, else the texts. A failure is an object with `error`.
+    """
+    result = called.result
+    text = "\n".join(map(_text, result.get("content", ())))
+    response: Any = result.get("structuredContent", text)
+    if called.error is not None or result.get("isError"):
+        text = called.error or text
+        response = {"error": text}
+    elif not isinstance(response, str):
+        text = json.dumps(response, ensure_ascii=False)
+    return AgentReply(
+        text,
+        json.dumps(result, ensure_ascii=False),
+        called.latency_ms,
+        (ToolUse(call, response),),
+        warnings=warnings,
+        reports_tools=True,
+    )
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    """Return a part of a result as text; images, sounds and files are named by their type."""
+    resource = part.get("resource") or part
+    if isinstance(text := resource.get("text"), str):
+        return text
+    what = (part["type"], resource.get("mimeType"), resource.get("uri"))
+    return f"[{' '.join(filter(None, what))}]"
