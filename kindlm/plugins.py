@@ -240,6 +240,10 @@ class Adapter(Section):
         if "://" in endpoint:
             check_url(endpoint)
 
+    def wants_endpoint(self) -> bool:
+        """Tell whether the agent cannot be reached without an endpoint."""
+        return self.needs_endpoint
+
     def prints_calls(self) -> bool:
         """Tell whether the agent is a program that reports its tool calls in lines it prints."""
         return False

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
 
 from kindlm.errors import KindlmError, SourceLocation
-from kindlm.stored_form import Meaning
+from kindlm.stored_form import AuthoredJson, Meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,8 @@ class SimulatedTool:
     The first of `answers` that matches wins, then what was `recorded` in the run of the
     `cassette`, else `default` if there is one: null, 0 and "" are answers too, hence
     `has_default`. Arguments are checked against `parameters` and answers against `result_schema`;
-    both are JSON Schemas.
+    both are JSON Schemas. The calls of a tool of an MCP server (`server` is its id) go there, if
+    nothing here answers them.
     """
 
     name: str
@@ -203,6 +204,33 @@ class SimulatedTool:
     result_schema: Mapping[str, Any] | None = None
     cassette: Cassette | None = None
     recorded: tuple[RecordedAnswer, ...] = ()
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTools:
+    """Tools of an MCP server that a case gives to models; `server` is the id of its agent.
+
+    `only` names them, None stands for all. With `simulate` no call of them reaches the server.
+    """
+
+    server: str
+    only: tuple[str, ...] | None = None
+    simulate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTools:
+    """The tools that an MCP server listed when a run began, in the words of the protocol.
+
+    `identity` is the name and version of the server, `hash` tells whether two lists are the same,
+    whatever their order.
+    """
+
+    server: Annotated[str, Meaning("its id in the suite")]
+    identity: str | None
+    hash: Annotated[str, Meaning("the beginning of a digest of the tools, by name")]
+    tools: AuthoredJson
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +289,8 @@ class Case:
     is the case before values of the environment were put in, if there were any. A case with a
     `script` has no prompt: the script says it all. `title` is another name that it is selected by.
     `timeout_ms` is the time for one execution, that of the suite by default. With a `fault` it can
-    not be run, and its executions are errored: the others of its suite can.
+    not be run, and its executions are errored: the others of its suite can. What `server_tools` ask
+    for is among `tools` once the run has begun.
     """
 
     name: str
@@ -269,6 +298,7 @@ class Case:
     targets: tuple[str, ...]
     expectations: tuple[Expectation, ...] = ()
     tools: tuple[SimulatedTool, ...] = ()
+    server_tools: tuple[ServerTools, ...] = ()
     follow_ups: tuple[str, ...] = ()
     contexts: tuple[Mapping[str, Any] | None, ...] = ()
     command: Command | None = None
@@ -344,6 +374,7 @@ class Suite:
     `config_hash` its identity; neither holds values of environment variables or port numbers.
     `retries` is how often a call that failed is made again, `reruns` how often an execution is run
     again that did not pass.
+    `listed` are the tools of its MCP servers, once the run has begun.
     `unread` are files of it that could not be loaded, from the project's root: what they define is
     not known.
     Placeholders for those stand in `providers` and `cases` until they are bound, at run time.
@@ -374,6 +405,7 @@ class Suite:
     redact_pii: bool = False
     compliance: Compliance | None = None
     unread: tuple[str, ...] = ()
+    listed: tuple[ListedTools, ...] = ()
 
     @property
     def has_document(self) -> bool:

@@ -17,8 +17,8 @@ from pydantic_core import PydanticCustomError
 from kindlm.patterns import excess_of
 from kindlm.secrecy import secret_parts
 
-TEXT, LIST, MAPPING = "<text>", "<list>", "<mapping>"
-TAGS = frozenset({TEXT, LIST, MAPPING})
+TEXT, LIST, MAPPING, OTHER = "<text>", "<list>", "<mapping>", "<other>"
+TAGS = frozenset({TEXT, LIST, MAPPING, OTHER})
 """Names of union branches; they are in the places that pydantic reports, not in the file."""
 
 _DEFERRED = re.compile(r"\{\{(?:env|serve)\.[\w.]+\}\}")

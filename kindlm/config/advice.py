@@ -142,7 +142,7 @@ def _warn_of_system_text(
         return
     for agent in config.agents:
         options = agent.options
-        if options is None or (test.models is not None and agent.id not in test.models):
+        if options is None or agent.id not in targets_of(test, config):
             continue
         if not options.sends_system_text():
             reporter.warning(
@@ -154,7 +154,11 @@ def _warn_of_system_text(
 
 
 def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
-    names = [tool.name for tool in test.tools]
+    simulated, of_servers = test.simulated, test.server_tools
+    names = [tool.name for tool in simulated.values()]
+    names += [name for tools in of_servers for name in tools.only or ()]
+    # What a server lists is known once it is asked.
+    are_known = all(tools.only for tools in of_servers)
     for place, expect in expect_sections(path, test):
         named = (
             ((*place, *inner, *key), name)
@@ -162,7 +166,7 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
             for key, name in part.tools()
         )
         for at, name in named:
-            if name not in names:
+            if name not in names and are_known:
                 reporter.warning(
                     at,
                     f'The test "{test.name}" has no tool "{name}": the model is not told of it',
@@ -170,7 +174,7 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
                     reason="unknown_tool",
                     value=name,
                 )
-    for index, tool in enumerate(test.tools):
+    for index, tool in simulated.items():
         _warn_of_answers((*path, "tools", index), tool, reporter)
 
 
@@ -376,6 +380,7 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
             _unused(("prompts", name), f'No test uses the prompt "{name}"', reporter)
     tests = [test for test in config.tests if test.command is None]
     targets = {target for test in tests for target in targets_of(test, config)}
+    targets |= {tools.server for test in tests for tools in test.server_tools}
     targets |= {model for _, model in judged if model is not None}
     if any(model is None for _, model in judged) and config.models:
         targets.add(config.defaults.judge_model or config.models[0].id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -14,8 +15,8 @@ from kindlm.config.document import Path
 from kindlm.config.expect import compile_expectations
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import render
-from kindlm.config.schema import ComplianceConfig, KindlmConfig, TestConfig
-from kindlm.config.simulated_tools import compile_tool
+from kindlm.config.schema import CallConfig, ComplianceConfig, KindlmConfig, TestConfig
+from kindlm.config.simulated_tools import compile_server_tools, compile_tool
 from kindlm.config.targets import (
     compile_agent,
     compile_model,
@@ -36,6 +37,7 @@ from kindlm.suite import (
     Prompt,
     Suite,
 )
+from kindlm.values import filled
 
 T = TypeVar("T")
 
@@ -140,7 +142,8 @@ class _Cases:
             prompt=Prompt(user=""),
             targets=targets_of(test, self.config),
             expectations=expectations,
-            tools=tuple(compile_tool(tool, self.files) for tool in test.tools),
+            tools=tuple(compile_tool(tool, self.files) for tool in test.simulated.values()),
+            server_tools=tuple(map(compile_server_tools, test.server_tools)),
             strict_tools=strict,
             repeat=test.repeat or defaults.repeat,
             pass_rate=defaults.pass_rate if test.pass_rate is None else test.pass_rate,
@@ -154,7 +157,10 @@ class _Cases:
                 case,
                 name=name,
                 prompt=self._prompt(test, variables),
-                follow_ups=tuple(render(turn.user, variables) for turn in test.conversation),
+                follow_ups=tuple(
+                    _call(turn.call, variables) if turn.call else render(turn.user or "", variables)
+                    for turn in test.conversation
+                ),
                 command=self._command(test, variables),
             )
 
@@ -174,7 +180,7 @@ class _Cases:
 
     def _prompt(self, test: TestConfig, variables: Mapping[str, str]) -> Prompt:
         if test.prompt is None:
-            return Prompt(user="")
+            return Prompt(user=_call(test.call, variables) if test.call else "")
         config = self.config.prompts[test.prompt]
 
         def rendered(text: str | None, file: str | None = None) -> str | None:
@@ -186,6 +192,12 @@ class _Cases:
             system=rendered(config.system, config.system_file),
             prefill=rendered(config.assistant),
         )
+
+
+def _call(call: CallConfig, variables: Mapping[str, str]) -> str:
+    """Return a call of a tool as the message that an MCP server is sent."""
+    arguments = filled(call.arguments, lambda text: render(text, variables))
+    return json.dumps({"tool": call.tool, "arguments": arguments}, ensure_ascii=False)
 
 
 def _checked(found: Result[T]) -> T:

@@ -156,7 +156,10 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
             for spelled in dict.fromkeys((name, spelling.key(name))):
                 if spelled in written:
                     _meaningless(path, spelled, where, hint, reporter)
-        _check_endpoint(path, written, kind, reporter)
+        needed = kind is None or kind.needs_endpoint
+        if options is not None:
+            needed = options.wants_endpoint()
+        _check_endpoint(path, written, kind, reporter, needed=needed)
     except CRASHES as error:
         if kind is None or is_own(kind):
             raise
@@ -175,9 +178,11 @@ def _meaningless(path: Path, key: str, where: str, hint: str, reporter: Reporter
     reporter.error((*path, key), message, hint, reason="schema", at_key=True)
 
 
-def _check_endpoint(path: Path, agent: Raw, kind: type[Adapter] | None, reporter: Reporter) -> None:
+def _check_endpoint(
+    path: Path, agent: Raw, kind: type[Adapter] | None, reporter: Reporter, *, needed: bool
+) -> None:
     key = "url" if "url" in agent and "endpoint" not in agent else "endpoint"
-    if key not in agent and (kind is None or kind.needs_endpoint):
+    if key not in agent and needed:
         reporter.missing_key((*path, reporter.spelling.key(key)))
     endpoint = agent.get(key)
     if not isinstance(endpoint, str) or not endpoint:

@@ -153,6 +153,7 @@ def bind_suite(
     used = [case for case, wanted in zip(suite.cases, is_used, strict=True) if wanted]
     needed = _used_providers(suite, used, selected)
     targets = {target for case in used for target in _targets(case, selected)}
+    targets |= {tools.server for case in used for tools in case.server_tools}
     providers = {
         name: _bind_provider(item, values) if name in needed else item
         for name, item in suite.providers.items()

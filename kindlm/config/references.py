@@ -15,6 +15,7 @@ from kindlm.config.document import Path, Raw, dotted, expectations, items, secti
 from kindlm.config.expect import sections_in
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.interpolation import names_in
+from kindlm.config.mcp_references import check_servers, server_ids
 from kindlm.config.simulated_tools import check_tools
 from kindlm.config.templates import check_rows, check_templates
 from kindlm.errors import ErrorCode, Ok
@@ -33,6 +34,7 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     for path, test in items(raw, "tests"):
         _check_test(path, test, raw, reporter)
     check_files(raw, reporter, files)
+    check_servers(raw, reporter)
     check_tools(raw, reporter, files)
     check_rows(raw, reporter, files)
     check_conversations(raw, reporter, files)
@@ -178,11 +180,14 @@ def _report_unknown_model(
 def check_requirements(raw: Raw, reporter: Reporter) -> None:
     """Report sections and keys that are not there, and without which the tests cannot run.
 
-    A test with a `command` needs none of them, one that runs on an agent needs a prompt.
+    A test with a `command` or a `call` needs none of them, one that runs on an agent a prompt.
     """
-    tests = [(path, test) for path, test in items(raw, "tests") if "command" not in test]
+    alone = {"command", "call"}
+    tests = [(path, test) for path, test in items(raw, "tests") if alone.isdisjoint(test)]
     if not raw.get("models"):
-        if tests and not raw.get("agents"):
+        agents = raw.get("agents")
+        only_servers = isinstance(agents, list) and len(server_ids(raw)) == len(agents)
+        if tests and (not agents or only_servers):
             _report_absent("models", raw, reporter)
         elif judged := _judged(raw):
             reporter.error(

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, model_validator
 
 from kindlm.config.expect import ExpectConfig
-from kindlm.config.simulated_tools import ToolConfig
+from kindlm.config.simulated_tools import McpToolsConfig, ServerToolsConfig, ToolConfig, ToolsEntry
 from kindlm.config.target_schema import (
     AgentConfig,
     ModelConfig,
@@ -98,11 +98,23 @@ class PromptConfig(Section):
         return self
 
 
+class CallConfig(Section):
+    """A call of a tool of an MCP server that is tested (`adapter: mcp`)."""
+
+    tool: Text = Field(examples=["lookup_order"])
+    """Name of the tool."""
+    arguments: dict[str, Any] = Field(default={}, examples=[{"order_id": "{{order_id}}"}])
+    """What it is called with; in texts, {{name}} stands for a variable of the test."""
+
+
 class TurnConfig(Section):
     """A further message of the user, sent after the answer to the one before."""
 
-    user: Text = Field(examples=["And now the other half, please."])
-    """What the user says; {{name}} stands for a variable of the test."""
+    user: Maybe[Text] = Field(default=None, examples=["And now the other half, please."])
+    """What the user says; {{name}} stands for a variable of the test. Required, unless there is a
+    `call`."""
+    call: Maybe[CallConfig] = Field(default=None, json_schema_extra=EXTENSION)
+    """The next call of a test that begins with a `call`."""
     expect: ExpectConfig = Field(
         default=ExpectConfig(), examples=[{"output": {"contains": ["already refunded"]}}]
     )
@@ -110,7 +122,7 @@ class TurnConfig(Section):
 
 
 def _prompt_or_command(schema: dict[str, Any]) -> None:
-    schema["anyOf"] = [{"required": ["prompt"]}, {"required": ["command"]}]
+    schema["anyOf"] = [{"required": [key]} for key in ("prompt", "command", "call")]
 
 
 class TestConfig(Section):
@@ -123,7 +135,10 @@ class TestConfig(Section):
     name: Text = Field(examples=["refunds-a-double-charge"])
     """Name of the test; unique in the suite."""
     prompt: Maybe[Text] = Field(default=None, examples=["support"])
-    """A key of `prompts`. Required, unless there is a `command`: then it is an error."""
+    """A key of `prompts`. Required, unless there is a `command` or a `call`: then it is an
+    error."""
+    call: Maybe[CallConfig] = Field(default=None, json_schema_extra=EXTENSION)
+    """The call of a tool, in place of a prompt, where an MCP server is tested."""
     vars: dict[str, str] = Field(default={}, examples=[{"message": "I was charged twice."}])
     """Variables for the prompt, the conversation and the command."""
     vars_from: Maybe[Text] = Field(
@@ -148,13 +163,13 @@ class TestConfig(Section):
     not made. A line of its output that is a report shows that, too."""
     models: Maybe[list[str]] = Field(default=None, examples=[["gpt"]])
     """Ids of the models and agents it runs on. By default all agents, or all models if there are no
-    agents."""
+    agents. MCP servers (`adapter: mcp`) are agents of tests with a `call`, and of no others."""
     repeat: Maybe[Repeat] = Field(default=None, examples=[5])
     """How often it runs on each of them; `defaults.repeat` by default."""
     conversation: list[TurnConfig] = Field(default=[], json_schema_extra=EXTENSION)
     """What the user says after the first answer, message by message."""
-    tools: list[ToolConfig] = Field(default=[])
-    """Simulated tools that the model can call."""
+    tools: list[ToolsEntry] = Field(default=[])
+    """Simulated tools that the model can call, and tools of MCP servers (`mcp`)."""
     strict_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
     """A call that no answer is meant for, or that breaks its schema, fails the test;
     `defaults.strictTools` by default."""
@@ -171,6 +186,16 @@ class TestConfig(Section):
         default=10, examples=[12], json_schema_extra=EXTENSION
     )
     """Most model calls in one conversation."""
+
+    @property
+    def simulated(self) -> dict[int, ToolConfig]:
+        """The simulated tools, by their positions among all."""
+        return {at: it for at, it in enumerate(self.tools) if isinstance(it, ToolConfig)}
+
+    @property
+    def server_tools(self) -> list[McpToolsConfig]:
+        """The tools of MCP servers."""
+        return [each.mcp for each in self.tools if isinstance(each, ServerToolsConfig)]
 
 
 class GatesConfig(Section):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, dotted, expectations, items, texts, walk
@@ -15,8 +15,16 @@ from kindlm.config.files import ReferencedFiles, report_schema
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.errors import Ok
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
-from kindlm.section import EXTENSION, Count, Maybe, Section, Text
-from kindlm.suite import TOOL_PLACEHOLDER, Cassette, Fault, SimulatedTool, ToolAnswer
+from kindlm.section import EXTENSION, Count, Maybe, Section, Text, Words
+from kindlm.suite import (
+    TOOL_PLACEHOLDER,
+    Cassette,
+    Fault,
+    ServerTools,
+    SimulatedTool,
+    ToolAnswer,
+)
+from kindlm.values import MAPPING, OTHER
 
 
 class ToolReplyConfig(Section):
@@ -89,6 +97,31 @@ class ToolConfig(Section):
     """JSON Schema file that all answers must fit, relative to this file."""
     cassette: Maybe[CassetteConfig] = Field(default=None, json_schema_extra=EXTENSION)
     """Answers that were recorded in an earlier run, in the test of the same name."""
+
+
+class McpToolsConfig(Section):
+    """Tools of an MCP server, as it lists them when the run begins."""
+
+    server: Text = Field(examples=["shop"])
+    """Id of an agent with `adapter: mcp`."""
+    only: Maybe[Words] = Field(default=None, examples=[["lookup_order"]])
+    """Names of those that the model gets; all by default."""
+    simulate: bool = Field(default=False, examples=[True])
+    """Never call the server: calls are answered by the tools of the test with the same names."""
+
+
+class ServerToolsConfig(Section):
+    """Tools that an MCP server has. A tool of the same name in this test is simulated."""
+
+    mcp: McpToolsConfig
+    """Whose tools they are."""
+
+
+ToolsEntry = Annotated[
+    Annotated[ToolConfig, Tag(MAPPING)] | Annotated[ServerToolsConfig, Tag(OTHER)],
+    Discriminator(lambda value: OTHER if isinstance(value, dict) and "mcp" in value else MAPPING),
+]
+"""A simulated tool, or the tools of a server."""
 
 
 _ABSENT = {"$absent": True}
@@ -269,6 +302,12 @@ def _results(tool: Raw) -> Iterator[tuple[Path, Any]]:
                 yield (*path, *place, "then"), reply["then"]
     if "defaultResponse" in tool:
         yield ("defaultResponse",), tool["defaultResponse"]
+
+
+def compile_server_tools(config: McpToolsConfig) -> ServerTools:
+    """Return which tools of which server a test asks for."""
+    only = None if config.only is None else tuple(dict.fromkeys(config.only))
+    return ServerTools(config.server, only, config.simulate)
 
 
 def compile_tool(config: ToolConfig, files: ReferencedFiles) -> SimulatedTool:

@@ -101,21 +101,20 @@ def targets_of(test: TestConfig, config: KindlmConfig) -> tuple[str, ...]:
     """Return the ids of the targets of a test, in order.
 
     These are the `models` that it names, else all agents, else all models that do not only judge.
+    MCP servers are agents of tests with a `call`, and of no others.
     """
     if test.command is not None:
         return (_COMMAND,)
     if test.models is not None:
         return tuple(test.models)
-    if config.agents:
-        return tuple(agent.id for agent in config.agents)
+    is_call = test.call is not None
+    agents = tuple(agent.id for agent in config.agents if (agent.adapter == "mcp") is is_call)
+    if agents or is_call:
+        return agents
     return tuple(model.id for model in config.models if model.role != "judge")
 
 
 def runs_on_models(test: TestConfig, config: KindlmConfig) -> bool:
     """Tell whether a test has a model among its targets, which calls simulated tools."""
-    if test.command is not None:
-        return False
-    if test.models is None:
-        return not config.agents
-    agents = {agent.id for agent in config.agents}
-    return any(target not in agents for target in test.models)
+    models = {model.id for model in config.models}
+    return test.command is None and not models.isdisjoint(targets_of(test, config))

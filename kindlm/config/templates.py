@@ -48,6 +48,8 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
         own = dict(_own_templates(path, test))
         for place, template in own.items():
             check_deferred(place, template, services, reporter, only_deferred=False)
+            if "arguments" in place:
+                _check_no_deferred(place, template, reporter)
         prompt = test.get("prompt")
         templates = prompts.get(prompt, {}) if isinstance(prompt, str) else {}
         used = (*templates.values(), *own.values())
@@ -63,6 +65,19 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
                 "Insert long values less often, or split the suite",
                 reason="limit",
             )
+
+
+def _check_no_deferred(path: Path, text: str, reporter: Reporter) -> None:
+    """Report what is known at run time only, in a text that becomes a part of JSON before."""
+    for name in filter(is_deferred, names_in(text)):
+        reporter.error(
+            path,
+            f"{{{{{name}}}}} has no value here: only variables of the test reach the arguments of a"
+            " call",
+            "Give it to the server, in its `env` or `headers`",
+            reason="unknown_placeholder",
+            value=name,
+        )
 
 
 def _length_filled_in(test: Raw, templates: Sequence[str], files: ReferencedFiles) -> int:
@@ -127,10 +142,13 @@ def _options(raw: Raw) -> Iterator[tuple[Path, str]]:
 
 
 def _own_templates(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:
-    """Yield the templates that stand in a test itself: its command, and its conversation."""
+    """Yield the templates that stand in a test itself: its command, calls, and conversation."""
     yield from texts(test.get("command"), (*path, "command"))
+    yield from texts(section(test, "call", "arguments"), (*path, "call", "arguments"))
     for place, turn in items(test, "conversation"):
         yield from texts(turn.get("user"), (*path, *place, "user"))
+        inner = (*path, *place, "call", "arguments")
+        yield from texts(section(turn, "call", "arguments"), inner)
 
 
 def _service_texts(path: Path, service: Raw) -> Iterator[tuple[Path, str]]:

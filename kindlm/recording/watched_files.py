@@ -147,10 +147,10 @@ def _words(suite: Suite) -> Iterator[tuple[str, str, Path]]:
         (case.command.words, Path(case.command.directory)) for case in suite.cases if case.command
     ]
     for agent in suite.all_agents():
-        if agent.adapter == "subprocess":
-            from kindlm.agents.subprocess_agent import Program
+        if agent.adapter in ("subprocess", "mcp"):
+            from kindlm.agents.program_options import ProgramOptions
 
-            assert isinstance(agent.options, Program)
+            assert isinstance(agent.options, ProgramOptions)
             folder = Path(agent.directory or ".", agent.options.cwd)
             commands.append((tuple(agent.options.words), folder))
     yield from dict.fromkeys(
