@@ -22,6 +22,7 @@ from kindlm.suite import (
     Expectation,
     ModelParams,
     ProviderSettings,
+    RecordedAnswer,
     Suite,
 )
 from kindlm.transcript import (
@@ -579,6 +580,10 @@ class RecordedAnswers(Protocol):
 
     def models(self) -> ReplayedModels | None:
         """Return what answers the real agent's calls of models; None if models themselves do."""
+        ...
+
+    def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]] | None:
+        """Return what tools of MCP servers answered then, by name; None if servers are called."""
         ...
 
 

@@ -7,6 +7,7 @@ session of its own.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Self
 from kindlm.agents.agent_failures import Who, bad_option
 from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
-from kindlm.agents.mcp_connection import Called, ListedTools, McpConnection, StartedServer
+from kindlm.agents.mcp_connection import Called, McpConnection, StartedServer
 from kindlm.agents.program_options import ProgramOptions, program_secrets
 from kindlm.agents.sandbox import LocalSandbox
 from kindlm.agents.served import http_target
@@ -23,10 +24,11 @@ from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.spelling import Spelling
 from kindlm.strict_json import read_json
-from kindlm.suite import AgentTarget
+from kindlm.suite import AgentTarget, ListedTools
 from kindlm.transcript import ToolCall, ToolUse
 from kindlm.values import check_url
 
+_HASH_LENGTH = 12
 _FORM = 'Write it like {"tool": "lookup_order", "arguments": {"order_id": "A1"}}'
 
 
@@ -120,7 +122,13 @@ class McpAgent:
         connection = await self._connected(timeout_s)
         if isinstance(connection, Err):
             return connection
-        return await connection.value.list_tools(timeout_s)
+        listed = await connection.value.list_tools(timeout_s)
+        if isinstance(listed, Err):
+            return listed
+        by_name = sorted(listed.value, key=lambda tool: str(tool["name"]))
+        digest = hashlib.sha256(json.dumps(by_name, sort_keys=True).encode()).hexdigest()
+        identity = connection.value.identity
+        return Ok(ListedTools(self._who.name, identity, digest[:_HASH_LENGTH], listed.value))
 
     async def _connected(self, timeout_s: float) -> Result[McpConnection]:
         if self._connection is None:

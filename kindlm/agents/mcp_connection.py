@@ -53,14 +53,6 @@ class StartedServer:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedTools:
-    """The tools of a server as JSON, as it listed them; `identity` is its name and version."""
-
-    identity: str | None
-    tools: tuple[Mapping[str, Any], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Called:
     """What came back from a call: the result as the protocol has it, or `error`, its refusal."""
 
@@ -114,7 +106,13 @@ class McpConnection:
                 opened.set_exception(_first(raised))
                 opened.exception()
 
-    async def list_tools(self, timeout_s: float) -> Result[ListedTools]:
+    @property
+    def identity(self) -> str | None:
+        """The name and version of the server, as it says itself."""
+        info = self._session.server_info
+        return None if info is None else f"{info.name} {info.version}"
+
+    async def list_tools(self, timeout_s: float) -> Result[list[Mapping[str, Any]]]:
         """Return all tools that the server lists, page by page."""
 
         async def pages() -> list[Mapping[str, Any]]:
@@ -138,9 +136,7 @@ class McpConnection:
             return self._refused(f"lists more than {MAX_TOOLS:,} tools")
         if len({tool["name"] for tool in tools}) < len(tools):
             return self._refused("lists two tools with the same name")
-        info = self._session.server_info
-        identity = None if info is None else f"{info.name} {info.version}"
-        return Ok(ListedTools(identity, tuple(tools)))
+        return Ok(tools)
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any], timeout_s: float

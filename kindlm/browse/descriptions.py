@@ -179,6 +179,7 @@ _COLUMNS = {
     },
     "suites": {
         "unread": "its files that could not be loaded, from the folder of the project",
+        "servers": "its MCP servers, with the tools that they listed; texts by reference",
     },
     "planned_tests": {
         "file": "where it is written; empty: in the file of its suite",

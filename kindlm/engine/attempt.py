@@ -30,12 +30,14 @@ from kindlm.engine.talk import (
     Talk,
     first_messages,
 )
+from kindlm.engine.tool_servers import ToolServers
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution
 from kindlm.ports import (
+    Agent,
     CheckContext,
     Embedding,
     HeldConversation,
@@ -322,7 +324,8 @@ class _Attempt:
         model = self._suite.models.get(target)
         if case.script is not None and case.agent is None and model is not None:
             return Ok(Talk())  # the script of a model only asks questions
-        tools = Tools(SimulatedTools(case.tools, ports.aside), self._said.record, ports.clock)
+        servers = ToolServers(self._server)
+        tools = Tools(self._simulated(servers), self._said.record, ports.clock)
         if case.script is None and case.command is None and model is not None:
             return Ok(
                 ModelTalk(
@@ -333,6 +336,7 @@ class _Attempt:
                     messages=self._messages,
                     target=model,
                     calls_left=case.max_turns,
+                    servers=servers,
                 )
             )
         if case.fault is not None:
@@ -373,6 +377,25 @@ class _Attempt:
                 models=models,
             )
         )
+
+    def _simulated(self, servers: ToolServers) -> SimulatedTools:
+        """Return the tools of the case; in a replay, those of servers answer as they did."""
+        tools = self._case.tools
+        if not any(tool.server for tool in tools):
+            return SimulatedTools(tools, self._ports.aside)
+        then = None if self._answers is None else self._answers.tool_results()
+        if then is None:
+            return SimulatedTools(tools, self._ports.aside, servers.call)
+        tools = tuple(
+            replace(tool, recorded=tuple(then.get(tool.name, ()))) if tool.server else tool
+            for tool in tools
+        )
+        return SimulatedTools(tools, self._ports.aside)
+
+    def _server(self, name: str) -> tuple[Result[Agent], float]:
+        target = self._suite.agents[name]
+        timeout_ms = target.timeout_ms or self._suite.timeout_ms
+        return self._ports.agents(target, {}), timeout_ms / 1000
 
     async def _play(self, script: Script) -> KindlmError | None:
         """Let a script hold the conversation and check it; return what makes it errored."""

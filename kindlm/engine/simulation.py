@@ -13,7 +13,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -35,6 +35,9 @@ _NO_PARAMETERS = {"type": "object", "properties": {}}
 _PATTERNS = {"pattern", "patternProperties"}
 _SMALL = 200
 _MAX_LISTED = 5
+
+_OF_SERVER = "mcp"
+"""The rule of a result that comes from the server of the tool."""
 
 _MALFORMED = '{"status": "ok", "result": {"items": ['
 """The beginning of an answer that was cut off."""
@@ -72,7 +75,8 @@ class SimulatedTools:
     """The simulated tools of one execution.
 
     A call is answered by the first of a tool's answers that matches its arguments and the state,
-    else by what was recorded for equal arguments, else by the default. One that has no answer gets
+    else by what was recorded for equal arguments, else by the default, else by the server of the
+    tool, if it has one and servers are called (`call_server`). One that has no answer gets
     an error object as its result, so that the conversation goes on as it would with a real tool
     that failed, and a problem that says so.
 
@@ -82,7 +86,12 @@ class SimulatedTools:
     a model of them.
     """
 
-    def __init__(self, tools: Sequence[SimulatedTool], aside: Aside = here) -> None:
+    def __init__(
+        self,
+        tools: Sequence[SimulatedTool],
+        aside: Aside = here,
+        call_server: Callable[[str, ToolCall], Awaitable[Any]] | None = None,
+    ) -> None:
         self._tools: dict[str, SimulatedTool] = {}
         told: dict[str, ToolDefinition] = {}
         for tool in tools:
@@ -91,6 +100,7 @@ class SimulatedTools:
             told[tool.name] = ToolDefinition(tool.name, tool.description, parameters)
         self.definitions = tuple(told.values())
         self._aside = aside
+        self._call_server = call_server
         self._state: dict[str, Any] = {}
         self._answered: Counter[Hashable] = Counter()
 
@@ -113,6 +123,9 @@ class SimulatedTools:
                 ToolProblemKind.ARGUMENTS, tool, tool.parameters, call.arguments
             )
         chosen = self._choose(tool, call.arguments)
+        if chosen is None and tool.server is not None and self._call_server is not None:
+            result = await self._call_server(tool.server, call)
+            chosen = _Chosen(ToolAnswer(then=result), _OF_SERVER)
         if chosen is None:
             return _unmatched(call, "no response", _no_response(tool), problems)
         answer, delay_s = chosen.answer, chosen.answer.delay_ms / 1000
@@ -129,7 +142,9 @@ class SimulatedTools:
             # Else the record would not show that the answer was meant to be broken.
             rule = f"{chosen.rule}, fault: {answer.fault.value}"
             return SimulatedAnswer(response, rule, delay_s, text, problems)
-        if tool.result_schema is not None:
+        # A failure of a server's tool is no result that its schema is about.
+        is_failure = chosen.rule == _OF_SERVER and _is_failure(response)
+        if tool.result_schema is not None and not is_failure:
             wrong = await self._checked(ToolProblemKind.RESULT, tool, tool.result_schema, response)
             problems = (*problems, *wrong)
         return SimulatedAnswer(response, chosen.rule, delay_s, problems=problems)
@@ -163,7 +178,8 @@ class SimulatedTools:
         same = [i for i, each in enumerate(tool.recorded) if equal(each.arguments, arguments)]
         if same:
             turn = self._turn((tool.name, "cassette", same[0]), len(same))
-            return _Chosen(ToolAnswer(then=tool.recorded[same[turn]].response), "cassette")
+            rule = "cassette" if tool.server is None else _OF_SERVER
+            return _Chosen(ToolAnswer(then=tool.recorded[same[turn]].response), rule)
         return (
             _Chosen(ToolAnswer(then=tool.default), "defaultResponse") if tool.has_default else None
         )
@@ -233,12 +249,20 @@ def _problems(
         broken = listed(first, len(issues))
     message = f"The arguments of {shown(tool.name)} do not fit its parameters: {broken}."
     if kind is ToolProblemKind.RESULT:
-        message = f"The simulated answer of {shown(tool.name)} breaks its resultSchema: {broken}."
+        what = "simulated answer" if tool.server is None else "result"
+        schema = "resultSchema" if tool.server is None else "outputSchema"
+        message = f"The {what} of {shown(tool.name)} breaks its {schema}: {broken}."
     return (ToolProblem(kind, message),)
+
+
+def _is_failure(response: Any) -> bool:
+    return isinstance(response, dict) and response.keys() == {"error"}
 
 
 def _no_response(tool: SimulatedTool) -> str:
     message = f"{tool.name!r} has no response for these arguments."
+    if tool.server is not None:
+        return f"{message} Its server is not called in a replay, and was not asked this then."
     if tool.cassette is None:
         return message
     return (

@@ -20,6 +20,7 @@ from kindlm.engine.field_log import FieldLog
 from kindlm.engine.observing import ObservedCalls, with_what_was_seen
 from kindlm.engine.pace import Callee
 from kindlm.engine.simulation import Tools
+from kindlm.engine.tool_servers import ToolServerFailed, ToolServers
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import AgentFailed, AgentReplied, AgentSent, Conversation, Payload
 from kindlm.ports import (
@@ -208,6 +209,12 @@ class ModelTalk(_LiveTalk):
 
     target: ModelTarget
     calls_left: int
+    servers: ToolServers
+
+    async def hold(self) -> None:
+        """Hold the conversation to its end, and close the servers whose tools were called."""
+        async with self.servers:
+            await super().hold()
 
     async def _exchange(
         self,
@@ -249,7 +256,12 @@ class ModelTalk(_LiveTalk):
             if not answer.tool_calls:
                 return
             tools.begin(answer.call)
-            for one in await tools.answer_all(answer.tool_calls):
+            try:
+                answered = await tools.answer_all(answer.tool_calls)
+            except ToolServerFailed as failed:
+                self.error = failed.error
+                return
+            for one in answered:
                 call = one.use.call
                 self._add(Message(Role.TOOL, one.text, tool_call_id=call.id, tool_name=call.name))
         self.error = _too_many_turns(self.case, "The model still called tools")

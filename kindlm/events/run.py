@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from kindlm.events.codec import Payload
 from kindlm.stored_form import Authored, Meaning
-from kindlm.suite import Gate, ScoreLimits
+from kindlm.suite import Gate, ListedTools, ScoreLimits
 from kindlm_store import HeadOf, RecordedEvent
 from kindlm_store.erasing import Erasure, Erasures
 
@@ -189,6 +189,9 @@ class SuiteStarted(Payload):
     tests: Sequence[PlannedTest]
     unread: Annotated[
         Sequence[str], Meaning("files of it that could not be loaded: their tests are not known")
+    ] = ()
+    servers: Annotated[
+        Sequence[ListedTools], Meaning("its MCP servers, with the tools that they listed")
     ] = ()
 
 

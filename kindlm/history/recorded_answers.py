@@ -20,6 +20,7 @@ from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
 from kindlm.matching import equal
 from kindlm.plan import Execution
 from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose, ReplayedModels
+from kindlm.suite import RecordedAnswer
 from kindlm_store import REDACTED
 
 # The calls of executions of some runs, those of the first run first; each step by an index. A
@@ -139,6 +140,10 @@ class RecordedAnswers:
 
     def models(self) -> ReplayedModels | None:
         """Return None: the models of agents are asked themselves."""
+        return None
+
+    def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]] | None:
+        """Return None: MCP servers are called."""
         return None
 
     def _calls_like(self, asked: Asked) -> tuple[int, Sequence[RecordedCall]]:

@@ -244,8 +244,8 @@ class RecordedAttempt:
     def _load(self, stored: _Stored) -> Payload:
         seen = {key: value for key, value in stored.data.items() if key not in _UNSEEN}
         # An error is reported even if its text was erased.
-        text_of = partial(_text, self._db, gone=_GONE if stored.type in _ERROR_TYPES else None)
-        return load_event(stored.type, seen, text_of)
+        gone = _GONE if stored.type in _ERROR_TYPES else None
+        return load_event(stored.type, seen, partial(text_of, self._db, gone=gone))
 
     def _text_at(self, stored: Mapping[str, str] | None) -> str | None:
         return None if stored is None else _body(self._db, stored["$ref"])
@@ -352,10 +352,11 @@ def _purged(source: str) -> KindlmError:
 def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
     """Yield the messages of a column that holds them; raise `PurgedError` without their texts."""
     for message in json.loads(column):
-        yield read(Message, message, partial(_text, db))
+        yield read(Message, message, partial(text_of, db))
 
 
-def _text(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str:
+def text_of(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str:
+    """Return the text of a reference, or `gone`; raise `PurgedError` if it is not there."""
     text = _body(db, ref)
     if text is None and gone is None:
         raise PurgedError

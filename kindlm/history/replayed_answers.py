@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile, zip_longest
@@ -26,7 +26,12 @@ from kindlm.history.recorded_answers import (
     not_found,
     read_calls,
 )
-from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt, recorded_executions
+from kindlm.history.recorded_attempts import (
+    PurgedError,
+    RecordedAttempt,
+    recorded_executions,
+    transcript_of,
+)
 from kindlm.plan import Execution
 from kindlm.ports import (
     Agent,
@@ -38,6 +43,7 @@ from kindlm.ports import (
     ReplayedModels,
 )
 from kindlm.stored_form import bounded
+from kindlm.suite import RecordedAnswer
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wording import count, shown
 
@@ -204,6 +210,22 @@ class ReplayedAnswers(RecordedAnswers):
         agent = execution.case.agent or execution.suite.suite.agents.get(execution.target)
         is_behind = find is not None and agent is not None and agent.gateway
         return find(execution) if find is not None and is_behind else None
+
+    def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]]:
+        """Return what tools of MCP servers answered in the repeat that is nearest."""
+        found: dict[str, list[RecordedAnswer]] = {}
+        for row in recorded_executions(self._db, self._run.id, self._execution):
+            attempt = RecordedAttempt(self._db, row["source"], row["source_attempt"])
+            try:
+                uses = transcript_of(attempt.talk()).tool_uses
+            except PurgedError:
+                continue
+            for use in uses:
+                if use.rule == "mcp":
+                    answer = RecordedAnswer(use.call.arguments, use.response)
+                    found.setdefault(use.call.name, []).append(answer)
+            break
+        return found
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return what was answered then; None if a judge is to be asked."""

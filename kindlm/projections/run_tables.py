@@ -116,7 +116,7 @@ _SUITES_TOLD = f"(SELECT suite FROM {_LAST_TOLD})"  # noqa: S608 (constants of t
 
 SUITES = Projection(
     "suites",
-    version=7,
+    version=8,
     columns=COLUMNS,
     # The first index is by both: a history holds as many suites of a name as it holds runs.
     create="""
@@ -125,7 +125,7 @@ SUITES = Projection(
         front_end TEXT, path TEXT, config_hash TEXT, config_ref TEXT REFERENCES contents (ref),
         baseline_run TEXT, tags TEXT, started_at TEXT, skipped_tests INTEGER, error_code TEXT,
         error_number INTEGER, error_ref TEXT, hint_ref TEXT, line INTEGER, unread TEXT,
-        PRIMARY KEY (id));
+        servers TEXT, PRIMARY KEY (id));
     CREATE INDEX suites_run_name ON suites (run, name);
     CREATE INDEX suites_name ON suites (name);
     CREATE TABLE suite_gates (
@@ -152,7 +152,8 @@ SUITES = Projection(
                data ->> 'error_code' AS error_code, data ->> 'error_number' AS error_number,
                data ->> '$.message.$ref' AS error_ref, data ->> '$.hint.$ref' AS hint_ref,
                data ->> 'line' AS line,
-               iif(type = 'suite.started', coalesce(data ->> 'unread', '[]'), NULL) AS unread
+               iif(type = 'suite.started', coalesce(data ->> 'unread', '[]'), NULL) AS unread,
+               data ->> 'servers' AS servers
           FROM {_LAST_TOLD} ORDER BY seq""",  # noqa: S608
         ),
         on(_TOLD, f"DELETE FROM suite_gates WHERE suite IN {_SUITES_TOLD}"),  # noqa: S608

@@ -171,6 +171,7 @@ def _suite_started(planned: PlannedSuite, baselines: RecordedBaselines, root: Pa
         tags=suite.tags,
         tests=list(planned_tests(planned, root)),
         unread=suite.unread,
+        servers=suite.listed,
     )
 
 

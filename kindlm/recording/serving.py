@@ -112,7 +112,7 @@ async def _serve(
     ports = await stack.enter_async_context(starting)
     if isinstance(ports, Err):
         return ports
-    return bind_suite(
+    bound = bind_suite(
         suite,
         environ=request.environ,
         ports=ports.value,
@@ -120,6 +120,11 @@ async def _serve(
         # What is not called needs no address.
         required=derived is None,
     )
+    if isinstance(bound, Err) or all(it.adapter != "mcp" for it in suite.all_agents()):
+        return bound
+    from kindlm.recording.tool_lists import with_listed_tools
+
+    return await with_listed_tools(bound.value, planned, request, reader)
 
 
 def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:

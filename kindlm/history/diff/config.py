@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -15,10 +15,11 @@ from kindlm.history.diff.call_changes import ABSENT, ChangedValue
 from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
 from kindlm.matching import equal
+from kindlm.suite import ListedTools
 
 _SUITES = """
 SELECT id, ordinal, project, name, config_hash, config_ref, error_code IS NOT NULL AS broken,
-       baseline_run, unread
+       baseline_run, servers, unread
   FROM suites WHERE run IN $ids ORDER BY ordinal, started_at
 """
 
@@ -49,7 +50,8 @@ class Suite(NamedTuple):
     """A suite, with its ids in the runs that are read as one; a broken one was not loaded.
 
     Of one of several files, those that are `unread` were not: what they define is not known.
-    `baseline` is the run that its drift was measured against.
+    `baseline` is the run that its drift was measured against, `servers` what its MCP servers
+    listed, as it is stored.
     """
 
     parts: tuple[str, ...]
@@ -59,6 +61,7 @@ class Suite(NamedTuple):
     config: str | None
     broken: bool
     baseline: str | None
+    servers: str | None
     unread: frozenset[str]
 
     @property
@@ -92,17 +95,30 @@ def unread_tests(
 
 
 def compare_configs(
-    suite: str, hashes: tuple[str, str], before: str | None, after: str | None
+    suite: str,
+    hashes: tuple[str, str],
+    before: str | None,
+    after: str | None,
+    servers: tuple[Iterable[ListedTools], Iterable[ListedTools]] = ((), ()),
 ) -> SuiteConfig | None:
     """Compare two configurations as they are recorded; None if they say the same.
 
-    Of one that was erased, or whose suite was of another format, only the hash is compared.
+    Of one that was erased, or whose suite was of another format, only the hash is compared. What
+    the MCP servers of both list belongs to it: `mcp[shop].tools[lookup_order].description`.
     """
-    if hashes[0] == hashes[1]:
+    old, new = ({each.server: each.tools for each in side} for side in servers)
+    found = [
+        change
+        for name in old
+        if name in new
+        for change in _changes(f"mcp[{name}].tools", old[name], new[name], 0)
+    ]
+    if hashes[0] == hashes[1] and not found:
         return None
     if before is None or after is None:
-        return SuiteConfig(suite, *hashes, ())
-    found = list(_changes("", _document(before), _document(after), 0))
+        return SuiteConfig(suite, *hashes, tuple(found[:_MOST_CHANGES]))
+    if hashes[0] != hashes[1]:
+        found += _changes("", _document(before), _document(after), 0)
     left_out = max(len(found) - _MOST_CHANGES, 0)
     return SuiteConfig(suite, *hashes, tuple(found[:_MOST_CHANGES]), left_out)
 

@@ -44,6 +44,7 @@ from kindlm.history.diff.samples import (
     read_samples,
 )
 from kindlm.history.groups import Group
+from kindlm.history.listed_tools import read_servers
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added
 from kindlm.strict_json import read_json
@@ -199,6 +200,7 @@ class RunDiff:
                 (old.config_hash or "", new.config_hash or ""),
                 self._text(old.config),
                 self._text(new.config),
+                (read_servers(self._db, old.servers), read_servers(self._db, new.servers)),
             )
             for old, new in self._suites
             if old and new
