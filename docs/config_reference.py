@@ -94,8 +94,8 @@ def _places(definitions: dict[str, Schema]) -> dict[str, list[str]]:
     todo = [("", "")]
     for name, place in todo:
         for number, (key, field) in enumerate(definitions[name]["properties"].items()):
-            for inner, suffix in _references(field):
-                where = f"{place}.{key}{suffix}".lstrip(".")
+            for inner, suffix in _references(field, definitions):
+                where = f"{place.partition(' with ')[0]}.{key}{suffix}".lstrip(".")
                 places.setdefault(inner, []).append(where)
                 if inner not in order:
                     order[inner] = (*order[name], number)
@@ -103,15 +103,21 @@ def _places(definitions: dict[str, Schema]) -> dict[str, list[str]]:
     return {name: places[name] for name in sorted(places, key=order.__getitem__)}
 
 
-def _references(field: Schema, suffix: str = "") -> Iterator[tuple[str, str]]:
+def _references(
+    field: Schema, definitions: dict[str, Schema], suffix: str = ""
+) -> Iterator[tuple[str, str]]:
     if "$ref" in field:
         yield _name(field), suffix
+    sections = 0
     for branch in field.get("oneOf", ()):
-        yield from _references(branch, suffix)
+        # Another section at the same place is told apart by a key that the first one has not.
+        key = next(iter(definitions[_name(branch)]["properties"])) if "$ref" in branch else ""
+        yield from _references(branch, definitions, f"{suffix} with {key}" if sections else suffix)
+        sections += "$ref" in branch
     if "items" in field:
-        yield from _references(field["items"], f"{suffix}[]")
+        yield from _references(field["items"], definitions, f"{suffix}[]")
     if isinstance(field.get("additionalProperties"), dict):
-        yield from _references(field["additionalProperties"], f"{suffix}.NAME")
+        yield from _references(field["additionalProperties"], definitions, f"{suffix}.NAME")
 
 
 def _name(field: Schema) -> str:
@@ -126,7 +132,7 @@ def _required(section: Schema) -> list[str]:
 
 def _anchor(title: str) -> str:
     """Return the anchor of a heading, as GitHub makes it."""
-    return re.sub(r"[^\w -]", "", title.lower())
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def _code(value: Any) -> str:

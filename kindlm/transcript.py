@@ -161,8 +161,9 @@ class ToolProblem:
 class ToolUse:
     """A tool call and the answer it got; `response` is any JSON value.
 
-    `rule` says who answered: `responses[2]`, `defaultResponse`, `unknown tool`, or `agent` when
-    the agent under test ran the tool itself. `problems` are shown, and fail a test that is strict.
+    `rule` says who answered: `responses[2]`, `defaultResponse`, `unknown tool`, `mcp` for an MCP
+    server, or `agent` when the agent under test ran the tool itself. `problems` are shown, and fail
+    a test that is strict.
     """
 
     call: Annotated[ToolCall, Form.FLAT]

@@ -105,6 +105,7 @@ class McpAgent:
         connection = await self._connected(request.timeout_s)
         if isinstance(connection, Err):
             return connection
+        connection.value.send_along(request.headers)
         called = await connection.value.call(tool, arguments, request.timeout_s)
         if isinstance(called, Err):
             await self._close()

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kindlm.agents import agent_failures
 from kindlm.agents.agent_failures import Who
@@ -30,6 +30,9 @@ from kindlm.agents.sandbox import (
     of_program,
 )
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+
+if TYPE_CHECKING:
+    import httpx2
 
 MAX_TOOLS = 1000
 """Tools that a server may list: providers take far fewer, and all of them are recorded."""
@@ -112,7 +115,7 @@ class McpConnection:
         info = self._session.server_info
         return None if info is None else f"{info.name} {info.version}"
 
-    async def list_tools(self, timeout_s: float) -> Result[list[Mapping[str, Any]]]:
+    async def list_tools(self, timeout_s: float) -> Result[list[dict[str, Any]]]:
         """Return all tools that the server lists, page by page."""
 
         async def pages() -> list[Mapping[str, Any]]:
@@ -137,6 +140,11 @@ class McpConnection:
         if len({tool["name"] for tool in tools}) < len(tools):
             return self._refused("lists two tools with the same name")
         return Ok(tools)
+
+    def send_along(self, headers: Mapping[str, str]) -> None:
+        """Send headers with all requests from now on, where there are requests."""
+        if isinstance(self._link, _HttpLink):
+            self._link.send_along(headers)
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any], timeout_s: float
@@ -273,7 +281,7 @@ class _ProgramLink:
         if program is None or isinstance(raised, TimeoutError):
             known = raised if isinstance(raised, OSError) else ValueError(str(raised))
             return of_exchange(who, words, known, log, timeout_s)
-        return of_program(who, words, f"is no MCP server: {_words(who, raised)}", log)
+        return of_program(who, words, _words(who, raised), log)
 
 
 class _HttpLink:
@@ -282,6 +290,12 @@ class _HttpLink:
     def __init__(self, server: HttpTarget) -> None:
         self._server = server
         self._failed: KindlmError | None = None
+        self._client: httpx2.AsyncClient | None = None
+
+    def send_along(self, headers: Mapping[str, str]) -> None:
+        """Send headers with all requests from now on."""
+        if self._client is not None:
+            self._client.headers.update(headers)
 
     @property
     def is_over(self) -> bool:
@@ -301,9 +315,9 @@ class _HttpLink:
                 headers=headers,
                 timeout=None,  # callers bound the whole exchange
                 event_hooks={"response": [self._look_at]},
-            ) as client,
+            ) as self._client,
             streamable_http_client(
-                self._server.endpoint, http_client=client, max_sse_event_size=MAX_BODY_BYTES
+                self._server.endpoint, http_client=self._client, max_sse_event_size=MAX_BODY_BYTES
             ) as streams,
         ):
             yield streams[0], streams[1]
@@ -346,7 +360,8 @@ class _HttpLink:
             return agent_failures.of_timeout(who, timeout_s)
         if isinstance(raised, httpx2.TransportError):
             return agent_failures.of_network(who, self._server.endpoint, raised)
-        return agent_failures.of_reply(who, _words(who, raised), "", hint=_ADDRESS)
+        message = f"{who.title} {_words(who, raised)}"
+        return agent_failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message, _ADDRESS)
 
 
 def _bounded(stream: Any) -> Any:
@@ -381,5 +396,9 @@ def _first(raised: BaseException) -> BaseException:
 
 
 def _words(who: Who, raised: BaseException) -> str:
-    """Return what an exception says, in one line; one of validation says which type it is of."""
-    return who.quote(str(raised)) or type(raised).__name__
+    """Say what a server did that something was raised by: a sentence goes on with it."""
+    from mcp import MCPError
+
+    said = who.quote(str(raised)) or type(raised).__name__
+    is_refusal = isinstance(raised, MCPError)
+    return f"refused: {said}" if is_refusal else f"sent what is no MCP answer: {said}"

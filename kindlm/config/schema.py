@@ -168,7 +168,7 @@ class TestConfig(Section):
     """How often it runs on each of them; `defaults.repeat` by default."""
     conversation: list[TurnConfig] = Field(default=[], json_schema_extra=EXTENSION)
     """What the user says after the first answer, message by message."""
-    tools: list[ToolsEntry] = Field(default=[])
+    tools: list[ToolsEntry] = Field(default=[], examples=[[{"name": "lookup_order"}]])
     """Simulated tools that the model can call, and tools of MCP servers (`mcp`)."""
     strict_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
     """A call that no answer is meant for, or that breaks its schema, fails the test;

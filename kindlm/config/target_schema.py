@@ -123,19 +123,20 @@ class AgentConfig(Chosen):
         examples=["http"],
     )
     """How it is talked to: `http`, `langgraph`, `crewai`, `openai-assistants`, `tapescope` or
-    `streaming`, each with a wire format of its own; `subprocess` for a program; or `python` for
-    code that is called directly. That code runs in processes of its own, each for one conversation
-    at a time; what a process has imported is kept for the next one. Code and programs have the
-    environment of the run, `.env` included. `openai-assistant` and `jsonl` are other names of
-    `openai-assistants` and `tapescope`."""
+    `streaming`, each with a wire format of its own; `mcp` for an MCP server, whose tools tests call
+    or models get; `subprocess` for a program; or `python` for code that is called directly. That
+    code runs in processes of its own, each for one conversation at a time; what a process has
+    imported is kept for the next one. Code and programs have the environment of the run, `.env`
+    included. `openai-assistant` and `jsonl` are other names of `openai-assistants` and
+    `tapescope`."""
     endpoint: Maybe[Text] = Field(
         default=None,
         validation_alias=AliasChoices("endpoint", "url"),
         serialization_alias="endpoint",
         examples=["http://127.0.0.1:8000/chat"],
     )
-    """Its URL; for `python` its `package.module:name`. Required, except for `openai-assistants`
-    and `subprocess`.
+    """Its URL; for `python` its `package.module:name`. Required, except for `openai-assistants`,
+    `subprocess`, and an MCP server with a `command`.
     Like all texts of an agent, it may hold
     {{env.NAME}} and {{serve.NAME.port}}. A
     password or key in it belongs into the environment: it is refused where it is written out."""

@@ -250,8 +250,8 @@ def _problems(
     message = f"The arguments of {shown(tool.name)} do not fit its parameters: {broken}."
     if kind is ToolProblemKind.RESULT:
         what = "simulated answer" if tool.server is None else "result"
-        schema = "resultSchema" if tool.server is None else "outputSchema"
-        message = f"The {what} of {shown(tool.name)} breaks its {schema}: {broken}."
+        of_what = "resultSchema" if tool.server is None else "outputSchema"
+        message = f"The {what} of {shown(tool.name)} breaks its {of_what}: {broken}."
     return (ToolProblem(kind, message),)
 
 

@@ -382,7 +382,7 @@ class AgentFailed(CallFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(Payload):
-    """The model under test called a simulated tool."""
+    """The model under test called a tool."""
 
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "tool.called"
@@ -395,7 +395,7 @@ class ToolCalled(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSimulated(Payload):
-    """A simulated tool answered."""
+    """A simulated tool answered, or a tool of an MCP server."""
 
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "tool.simulated"
@@ -404,7 +404,8 @@ class ToolSimulated(Payload):
     rule: Annotated[
         str,
         Meaning(
-            "responses[n], with its fault if it has one, cassette, defaultResponse, or unknown tool"
+            "responses[n], with its fault if it has one, cassette, defaultResponse, unknown tool,"
+            " or mcp: the server of the tool"
         ),
     ]
     response: AuthoredJson

@@ -153,7 +153,7 @@ SUITES = Projection(
                data ->> '$.message.$ref' AS error_ref, data ->> '$.hint.$ref' AS hint_ref,
                data ->> 'line' AS line,
                iif(type = 'suite.started', coalesce(data ->> 'unread', '[]'), NULL) AS unread,
-               data ->> 'servers' AS servers
+               iif(type = 'suite.started', coalesce(data ->> 'servers', '[]'), NULL) AS servers
           FROM {_LAST_TOLD} ORDER BY seq""",  # noqa: S608
         ),
         on(_TOLD, f"DELETE FROM suite_gates WHERE suite IN {_SUITES_TOLD}"),  # noqa: S608

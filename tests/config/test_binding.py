@@ -159,7 +159,7 @@ def test_the_published_schema_marks_extensions() -> None:
         for part in ("TestConfig", "ExpectConfig", "ToolAnswerConfig")
     )  # fmt: skip
     assert test == {
-        "varsFrom", "command", "reportsTools", "conversation", "strictTools", "passRate", "maxTurns"
+        "varsFrom", "call", "command", "reportsTools", "conversation", "strictTools", "passRate", "maxTurns"
     }  # fmt: skip
     assert expect == {each.key.name for each in sections() if not each.key.in_format}
     assert expect >= {"trajectory", "latency", "cost"}

@@ -1,4 +1,4 @@
-"""The examples with LangGraph and CrewAI, run with the real packages where these are installed."""
+"""The examples with LangGraph, CrewAI and MCP, run with the real packages where these are installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def copied(workspace):
     return copied
 
 
-@pytest.mark.parametrize("name", ["langgraph-agent", "crewai-agent"])
+@pytest.mark.parametrize("name", ["langgraph-agent", "crewai-agent", "mcp-server"])
 def test_the_suites_are_valid(copied, name):
     done = copied(name).run("validate", name)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,6 +59,14 @@ def test_a_crew_from_both_formats(copied):
     assert report["run"]["status"] == "passed"
     assert _passed(workspace) == [("crew", 2), ("crewai", 1)]
     assert _calls(workspace) == ORDERS * 2
+
+
+def test_an_mcp_server_called_and_given_to_a_model(copied):
+    workspace = copied("mcp-server")
+    assert workspace.report("mcp-server")["run"]["status"] == "passed"
+    assert _passed(workspace) == [("model", 1), ("shop", 2)]
+    rules = "SELECT tool, rule FROM tool_calls WHERE rule <> 'agent' ORDER BY position"
+    assert workspace.query(rules) == [("look_up_order", "mcp"), ("cancel_order", "defaultResponse")]
 
 
 def _passed(workspace):

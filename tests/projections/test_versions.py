@@ -11,7 +11,7 @@ from kindlm_store import Projection
 
 _KNOWN = {
     "runs": (5, "fef275f6263f"),
-    "suites": (7, "efd77311631f"),
+    "suites": (8, "3588febec54e"),
     "executions": (8, "cb091924417b"),
     "provider_calls": (5, "3aa653ed8910"),
     "tool_calls": (2, "50c2051394fa"),

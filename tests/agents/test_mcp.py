@@ -1,0 +1,301 @@
+"""MCP servers under test: real ones of the package `mcp`, and programs and peers that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import textwrap
+from contextlib import asynccontextmanager
+
+import pytest
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+from options import options_of
+from processes import assert_ended, started_pids, time_passes_after
+
+from kindlm.agents import mcp_connection
+from kindlm.errors import ErrorCode
+from kindlm.suite import AgentTarget
+from kindlm.transcript import ToolCall
+
+SHOP = """
+    import os
+    from pathlib import Path
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp_types import ImageContent, TextContent
+    from pydantic import BaseModel
+
+    Path("pids").write_text(str(os.getpid()))
+    server = MCPServer("shop", version="1.2")
+    looked_up = []
+
+    class Order(BaseModel):
+        order_id: str
+        nth: int
+
+    @server.tool()
+    def look_up(order_id: str) -> Order:
+        "Find an order."
+        if order_id == "X":
+            raise ToolError("There is no order X")
+        looked_up.append(order_id)
+        return Order(order_id=order_id, nth=len(looked_up))
+
+    @server.tool(structured_output=False)
+    def label(size: int) -> list:
+        "Print a label."
+        picture = ImageContent(type="image", data="AAAA" * size, mime_type="image/png")
+        return [TextContent(type="text", text=os.environ["PRINTER"]), picture]
+
+    server.run("stdio")
+"""
+
+# A server that speaks just enough of the protocol, without the package: it starts at once.
+BARE = """
+    import json, os, sys
+    from pathlib import Path
+    Path("pids").write_text(str(os.getpid()))
+    def answer(request):
+        method, params = request["method"], request.get("params", {})
+        if method == "initialize":
+            return {"result": {"protocolVersion": params["protocolVersion"], "capabilities": {},
+                               "serverInfo": {"name": "bare", "version": "0"}}}
+        return TOOLS(method, params)
+    O = {"type": "object"}
+    def page(cursor):
+        tools = [{"name": f"{cursor}{n}", "inputSchema": O} for n in range(300)]
+        return {"result": {"tools": tools, "nextCursor": cursor + "+"}}
+    def refused(text):
+        return {"error": {"code": -32602, "message": text}}
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" in request:
+            said = {"jsonrpc": "2.0", "id": request["id"], **answer(request)}
+            print(json.dumps(said), flush=True)
+"""
+
+CALL = '{"tool": "look_up", "arguments": {"order_id": "A1"}}'
+
+
+@pytest.fixture
+def server(tmp_path, make):
+    """Return a function that makes the agent of a server, from the text of its program."""
+
+    def server(program, **options):
+        (tmp_path / "server.py").write_text(textwrap.dedent(program), encoding="utf-8")
+        given = options_of("mcp", {"command": "python server.py", **options})
+        target = AgentTarget("shop", "mcp", "", options=given)
+        return make(target, tmp_path, **os.environ)
+
+    return server
+
+
+def bare(tools: str) -> str:
+    return BARE.replace("TOOLS", f"(lambda method, params: {tools})")
+
+
+def test_a_program_is_called_until_its_conversation_ends(server, ask, success, tmp_path):
+    async def talk():
+        async with server(SHOP, env={"PRINTER": "Printer 7"}) as agent:
+            said = [CALL, '{"tool": "look_up", "arguments": {"order_id": "X"}}', CALL]
+            said += ['{"tool": "gone"}', '{"tool": "label", "arguments": {"size": 2}}']
+            return [success(await agent.send(ask(text))) for text in said]
+
+    first, failed, second, unknown, label = asyncio.run(talk())
+    assert json.loads(first.text) == {"order_id": "A1", "nth": 1}
+    (use,) = first.tool_uses
+    assert use.call == ToolCall("call_1", "look_up", {"order_id": "A1"})
+    assert use.response == {"order_id": "A1", "nth": 1}
+    assert json.loads(first.raw)["isError"] is False
+    assert json.loads(second.text)["nth"] == 2
+    said = "Error executing tool look_up: There is no order X"
+    assert (failed.text, failed.tool_uses[0].response) == (said, {"error": said})
+    assert failed.reports_tools
+    assert unknown.tool_uses[0].response == {"error": "Unknown tool: gone"}
+    assert label.text == label.tool_uses[0].response == "Printer 7\n[image image/png]"
+    assert_ended(started_pids(tmp_path))
+
+
+def test_a_server_lists_its_tools(server, success):
+    async def listed():
+        async with server(SHOP) as agent:
+            return success(await agent.list_tools(20))
+
+    shop = asyncio.run(listed())
+    assert (shop.server, shop.identity, len(shop.hash)) == ("shop", "shop 1.2", 12)
+    look_up, label = shop.tools
+    assert (look_up["name"], look_up["description"]) == ("look_up", "Find an order.")
+    assert look_up["inputSchema"]["required"] == ["order_id"]
+    assert look_up["outputSchema"]["required"] == ["order_id", "nth"]
+    assert "outputSchema" not in label
+
+
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        ("page(params.get('cursor', ''))", "lists more than 1,000 tools"),
+        (
+            '{"result": {"tools": [{"name": "a", "inputSchema": O}] * 2}}',
+            "lists two tools with the same name",
+        ),
+        ('refused("No tools today")', "refused: No tools today"),
+        ('{"result": {"tools": [{"name": 7}]}}', "sent what is no MCP answer"),
+    ],
+)
+def test_a_list_that_cannot_be_used_is_an_error(server, failure, tools, said):
+    async def listed():
+        async with server(bare(tools)) as agent:
+            return failure(await agent.list_tools(20))
+
+    assert said in asyncio.run(listed()).message
+
+
+def test_a_call_that_the_server_refuses_is_answered(server, ask, success):
+    async def talk():
+        async with server(bare('refused("order_id is missing")')) as agent:
+            return success(await agent.send(ask(CALL)))
+
+    reply = asyncio.run(talk())
+    assert (reply.text, reply.tool_uses[0].response) == (
+        "order_id is missing",
+        {"error": "order_id is missing"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ('print("Server ready"); input()', "no MCP message: Server ready"),
+        ("import sys; sys.exit('no port')", "exit code 1 without an answer: no"),
+        (bare("os._exit(3)"), "ended with exit code 3 without an answer"),
+        (bare("os.kill(os.getpid(), 9)"), "ended by SIGKILL without an answer"),
+        (bare('print("debug: X1", flush=True)'), "no MCP message: debug: X1"),
+        (bare('{"result": {"content": 7}}'), "sent what is no MCP answer: "),
+        (
+            bare('{"result": {"content": [{"type": "text", "text": "x" * 10_000_001}]}}'),
+            "printed more than 10 MB",
+        ),
+        ("import os, time; os.close(1); time.sleep(1000)", "closed its output"),
+    ],
+)
+def test_a_program_that_does_not_answer_is_an_error(
+    server, ask, failure, program, said, impatient_to_leave
+):
+    async def talk():
+        async with server(program) as agent:
+            return failure(await agent.send(ask(CALL)))
+
+    error = asyncio.run(talk())
+    assert (error.code, error.details["retryable"]) == (ErrorCode.PROVIDER_API_ERROR, False)
+    assert said in error.message
+
+
+@pytest.mark.parametrize("hangs", ["import time; Path('up').touch(); time.sleep(1000)", None])
+def test_a_program_that_hangs_is_ended(server, ask, failure, tmp_path, hangs, impatient_to_leave):
+    begin = "import os; from pathlib import Path; Path('pids').write_text(str(os.getpid()))\n"
+    program = begin + hangs if hangs else bare("Path('up').touch() or input()")
+
+    async def talk():
+        async with time_passes_after((tmp_path / "up").exists), server(program) as agent:
+            return failure(await agent.send(ask(CALL)))
+
+    error = asyncio.run(talk())
+    assert (error.code, error.details["retryable"]) == (ErrorCode.PROVIDER_TIMEOUT, False)
+    assert_ended(started_pids(tmp_path))
+
+
+def test_a_conversation_that_is_cut_off_leaves_no_program(server, ask, tmp_path, impatient):
+    async def talk():
+        async with server(bare("Path('up').touch() or input()")) as agent:
+            sending = asyncio.create_task(agent.send(ask(CALL)))
+            while not (tmp_path / "up").exists():
+                await asyncio.sleep(0.01)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+
+    asyncio.run(talk())
+    assert_ended(started_pids(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["hello", '{"tool": 7}', '{"tool": "a", "arguments": []}', "[]"])
+def test_a_message_that_is_no_call_is_an_error(server, ask, failure, text):
+    error = failure(asyncio.run(server("").send(ask(text))))
+    assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+    assert "no call of a tool" in error.message
+
+
+def test_without_the_package_the_extra_is_named(server, ask, failure, monkeypatch):
+    monkeypatch.setattr(mcp_connection, "find_spec", lambda name: None)
+    error = failure(asyncio.run(server("").send(ask(CALL))))
+    assert "needs the package mcp" in error.message
+    assert "pip install 'kindlm[mcp]'" in error.hint
+
+
+@asynccontextmanager
+async def served(shop: MCPServer):
+    """Serve by streamable HTTP, on a free port."""
+    http = uvicorn.Server(
+        uvicorn.Config(shop.streamable_http_app(), port=0, log_config=None, lifespan="on")
+    )
+    serving = asyncio.create_task(http.serve())
+    while not http.started:
+        await asyncio.sleep(0.01)
+    port = http.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        http.should_exit = True
+        await serving
+
+
+def test_an_address_is_called_with_its_headers(make, ask, success):
+    shop = MCPServer("shop")
+
+    @shop.tool(structured_output=False)
+    def who(greeting: str, ctx: Context) -> str:
+        """Say who calls."""
+        return f"{greeting}, {ctx.headers['authorization']} {ctx.headers.get('traceparent')}"
+
+    async def talk():
+        async with served(shop) as url:
+            target = AgentTarget(
+                "shop", "mcp", url, {"Authorization": "Bearer T"}, options_of("mcp", {})
+            )
+            request = ask('{"tool": "who", "arguments": {"greeting": "Hello"}}')
+            async with make(target) as agent:
+                first = success(await agent.send(request))
+                listed = success(await agent.list_tools(20))
+            return first, listed
+
+    reply, listed = asyncio.run(talk())
+    assert reply.text.startswith("Hello, Bearer T")
+    assert [tool["name"] for tool in listed.tools] == ["who"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (lambda http: http("denied", status=401), "PROVIDER_AUTH_ERROR", "returned 401: denied"),
+        (lambda http: http("busy", status=503), "PROVIDER_API_ERROR", "returned 503: busy"),
+        (lambda http: http("<html>Log in", kind="text/html"), "PROVIDER_API_ERROR", "an HTML page"),
+        (lambda http: http('{"hello": 1}'), "PROVIDER_API_ERROR", 'no MCP message): {"hello": 1}'),
+        (lambda http: http("x" * 10_000_001), "PROVIDER_API_ERROR", "more than 10 MB"),
+        (lambda http: http("x", headers={"content-encoding": "br"}), "PROVIDER_API_ERROR", "pack"),
+        (lambda http: None, "PROVIDER_NETWORK_ERROR", "No answer from agent 'shop'"),
+    ],
+)  # fmt: skip
+def test_an_address_that_is_no_server_is_an_error(
+    peer, http, make, ask, failure, answer, code, said
+):
+    async def talk():
+        async with peer(answer(http)) as server:
+            target = AgentTarget("shop", "mcp", server.url, options=options_of("mcp", {}))
+            async with make(target) as agent:
+                return failure(await agent.send(ask(CALL)))
+
+    error = asyncio.run(talk())
+    assert error.code is ErrorCode[code]
+    assert said in error.message
