@@ -33,6 +33,15 @@ NOT_SHOWN = {
     ("CassetteConfig", "run"),
     ("CassetteConfig", "match"),
     ("AgentConfig", "snapshot"),
+    # In examples/mcp-server, which needs a package of its own.
+    ("TestConfig", "call"),
+    ("TurnConfig", "call"),
+    ("CallConfig", "tool"),
+    ("CallConfig", "arguments"),
+    ("ServerToolsConfig", "mcp"),
+    ("McpToolsConfig", "server"),
+    ("McpToolsConfig", "only"),
+    ("McpToolsConfig", "simulate"),
 }
 
 
