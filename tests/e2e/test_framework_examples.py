@@ -1,4 +1,4 @@
-"""The examples with LangGraph, CrewAI and MCP, run with the real packages where these are installed."""
+"""The examples with LangGraph, CrewAI and MCP, run with the real packages where they are there."""
 
 from __future__ import annotations
 
