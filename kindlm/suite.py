@@ -117,7 +117,6 @@ class Command:
     directory: str
     env: Mapping[str, str] = field(default_factory=dict)
     reports_tools: bool = False
-    instance: Any = field(default=None, compare=False, repr=False)
 
     @property
     def prints_calls(self) -> bool:

@@ -1,9 +1,23 @@
-"""The W3C trace context that goes along with the messages to an agent under test."""
+"""What goes along with messages to an agent, so that what it does can be assigned to them."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+
+EXECUTION_HEADER = "x-kindlm-execution"
+"""Names the attempt of an execution within its run, such as `17.1`."""
+
+MESSAGE_HEADERS: ContextVar[Mapping[str, str] | None] = ContextVar("message_headers", default=None)
+"""The headers of the message that this task or thread answers, as an agent in this process.
+
+They are empty where kindlm or a test does something itself. Tasks have them that the agent starts,
+and threads that get a copy of its context, as those of `asyncio.to_thread` do. A thread that an
+agent starts by itself does not.
+"""
+
 
 _FORM = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 

@@ -39,7 +39,6 @@ from pydantic import Field
 from kindlm.agents import agent_failures
 from kindlm.agents.frameworks import framework_of
 from kindlm.agents.http_request import all_messages, last_user_text, request_warnings
-from kindlm.agents.in_process import MESSAGE_HEADERS
 from kindlm.agents.python_answers import drained, read_answer
 from kindlm.agents.reply_reading import Reading, ResponsePath, ToolCallsPath
 from kindlm.agents.user_code import ForeignModuleError, importable, in_thread, load
@@ -48,6 +47,7 @@ from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.section import Text
 from kindlm.suite import AgentTarget
+from kindlm.trace_context import MESSAGE_HEADERS
 from kindlm.values import refuse
 
 _log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class PythonAgent:
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Call the agent with one message; see `ports.Agent`."""
-        MESSAGE_HEADERS.set(request.headers)
+        headers = MESSAGE_HEADERS.set(request.headers)
         try:
             async with asyncio.timeout(request.timeout_s) as deadline:
                 if self._call is None:
@@ -158,6 +158,8 @@ class PythonAgent:
             if isinstance(raised, TimeoutError) and deadline.expired():
                 return Err(agent_failures.of_timeout(self._who, request.timeout_s))
             return Err(_crashed(self._who, raised, self._folders))
+        finally:
+            MESSAGE_HEADERS.reset(headers)
         if isinstance(reply, Err):
             return reply
         known = self._framework

@@ -3,7 +3,8 @@
 A program that is started for one conversation alone has an address of its own. Agents that are
 there for all of them share the address of the run. A call is theirs by the header that they pass
 on, `x-kindlm-execution` or `traceparent`. Until an agent has shown that it does that, its messages
-are answered one at a time, and each call belongs to the one that is being answered.
+are answered one at a time, and each call belongs to the one that is being answered. Agents in this
+process need no address: see `in_process.py`.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import Self
+from typing import Literal, Self
 
 from kindlm.gateway.conversation import Conversation
+from kindlm.gateway.in_process import Redirection, instead
 from kindlm.gateway.replayer import Replayer
 from kindlm.gateway.server import GatewayServer
-from kindlm.gateway.upstreams import upstreams
+from kindlm.gateway.upstreams import DEFAULT_BASES, upstreams
 from kindlm.ports import CallDesk, Seen
 from kindlm.suite import AgentTarget, Command, ProviderSettings
-from kindlm.trace_context import trace_of, traceparent
-
-EXECUTION_HEADER = "x-kindlm-execution"
+from kindlm.trace_context import EXECUTION_HEADER, MESSAGE_HEADERS, trace_of, traceparent
 
 _OF_ONE_CONVERSATION = frozenset({"subprocess", "python"})
 """The adapters that start a program for each conversation."""
@@ -30,6 +30,16 @@ _NOT_ASSIGNED = (
     "A call of a model came through the gateway that cannot be assigned to an execution. Let the"
     f" agent pass the header `{EXECUTION_HEADER}` of its request on to its models."
 )
+
+
+_BLOCKS = (
+    "The agent called a model in a way that blocks the event loop, so that the call cannot go"
+    " through the gateway. Await an asynchronous client, or write the agent as a function that is"
+    " not `async`."
+)
+
+_Reached = Literal["alone", "shared", "here"]
+"""Whether an agent has its own address, shares that of the run, or runs in this process."""
 
 
 class Gateway:
@@ -62,9 +72,11 @@ class Gateway:
         self._passes_on: set[str] = set()
         self._has_warned = False
         self._unassigned = 0
+        self._redirection: Redirection | None = None
 
     async def __aenter__(self) -> Self:
         """Listen on a free port."""
+        MESSAGE_HEADERS.set({})
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._server)
             self._stack = stack.pop_all()
@@ -72,6 +84,8 @@ class Gateway:
 
     async def __aexit__(self, *exception: object) -> None:
         """Close all connections, and report the calls that could not be assigned."""
+        if self._redirection is not None:
+            self._redirection.end()
         await self._stack.aclose()
         if self._unassigned:
             self._warn(
@@ -117,8 +131,13 @@ class Gateway:
         """Return what observes one conversation; None for an agent without `gateway: true`."""
         if isinstance(target, Command) or not target.gateway:
             return None
-        has_own = target.adapter in _OF_ONE_CONVERSATION
-        observed = Observed(self, Conversation(target.id, desk), has_own_address=has_own)
+        reached: _Reached = "shared"
+        if target.instance is not None:
+            reached = "here"
+            self._redirection = self._redirection or Redirection(self.key, self._route)
+        elif target.adapter in _OF_ONE_CONVERSATION:
+            reached = "alone"
+        observed = Observed(self, Conversation(target.id, desk), reached)
         self._open[desk.subject] = observed
         if trace := trace_of(observed.headers["traceparent"]):
             self._traces[trace] = observed
@@ -180,9 +199,27 @@ class Gateway:
             return self._answering.conversation
         self._unassigned += 1
         for each in self._open.values():
-            if not each.has_own_address:
+            if each.reached != "alone":
                 each.conversation.lose(_NOT_ASSIGNED)
         return None
+
+    def _route(self, subject: str | None, url: str, *, blocks: bool) -> str | None:
+        """Return where a request of an agent in this process goes; see `in_process.Route`."""
+        observed = self._open.get(subject or "")
+        if subject is not None and observed is None:
+            return None  # an agent that does not use the gateway
+        bases = {
+            provider: dict.fromkeys((upstream.base_url, default))
+            for (provider, upstream), default in zip(
+                self._server.providers.items(), DEFAULT_BASES.values(), strict=True
+            )
+        }
+        found = instead(url, bases, self.address(subject))
+        if found is not None and blocks:
+            if observed is not None:
+                observed.conversation.lose(_BLOCKS)
+            return None
+        return found
 
 
 class Observed:
@@ -191,20 +228,20 @@ class Observed:
     `passes_on` is whether its calls bear the header, None as long as there was none.
     """
 
-    def __init__(
-        self, gateway: Gateway, conversation: Conversation, *, has_own_address: bool
-    ) -> None:
+    def __init__(self, gateway: Gateway, conversation: Conversation, reached: _Reached) -> None:
         self.conversation = conversation
-        self.has_own_address = has_own_address
+        self.reached = reached
         self.passes_on: bool | None = None
         self._gateway = gateway
         subject = conversation.desk.subject
-        self.environ: Mapping[str, str] = gateway.variables(subject) if has_own_address else {}
+        self.environ: Mapping[str, str] = {}
+        if reached == "alone":
+            self.environ = gateway.variables(subject)
         self.headers: Mapping[str, str] = gateway.headers(subject)
 
     async def begin(self, call: int) -> None:  # noqa: ARG002 - calls are counted as they come
         """Begin to observe: a message is about to be sent."""
-        if not self.has_own_address:
+        if self.reached == "shared":
             await self._gateway.take_turn(self)
         self.conversation.begin()
 

@@ -17,6 +17,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, T
 
 from kindlm.gateway.bodies import MAX_RECORDED_BYTES, WithoutUsage, unpacked, with_usage_asked
 from kindlm.gateway.conversation import Answered, Conversation, ModelCall
+from kindlm.gateway.in_process import KEY_HEADER
 from kindlm.gateway.replayer import Miss, Replayer
 from kindlm.gateway.upstreams import Upstream
 from kindlm.http_client import has_proxies
@@ -47,6 +48,7 @@ _NOT_SENT = _OF_CONNECTION | frozenset(
         "cookie",
         "traceparent",
         "x-kindlm-execution",
+        "x-kindlm-key",
     ]
 )
 _NOT_ANSWERED = _OF_CONNECTION | {"set-cookie"}
@@ -126,7 +128,8 @@ class GatewayServer:
         if "upgrade" in request.headers.get("connection", "").lower():
             return _refused(426, "WebSocket is not supported: use HTTP, with or without a stream.")
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        has_key = self.key in (given, request.headers.get("x-api-key"))
+        keys = (given, request.headers.get("x-api-key"), request.headers.get(KEY_HEADER))
+        has_key = self.key in keys
         is_call = request.method == "POST"
         conversation = None
         if has_key or subject is not None:
@@ -250,7 +253,11 @@ class _Forwarding:
         if self._path == "chat/completions":
             asked = with_usage_asked(data, self._body, request.headers.get("content-encoding", ""))
         headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _NOT_SENT]
-        headers += upstream.headers.items()
+        if KEY_HEADER in request.headers:
+            names = ("authorization", "x-api-key")
+            headers += [(n, request.headers[n]) for n in names if n in request.headers]
+        else:
+            headers += upstream.headers.items()
         packs = asked is None and "gzip" in request.headers.get("accept-encoding", "")
         headers.append(("Accept-Encoding", "gzip" if packs else "identity"))
         url = f"{upstream.base_url}/{self._path}"

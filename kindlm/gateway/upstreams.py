@@ -23,6 +23,13 @@ ITEMS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
 """Where the list of messages stands in a request of a format."""
 
 
+DEFAULT_BASES = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com/v1",
+}
+"""What comes before a path of a provider, where nothing else is said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """A provider; `base_url` is what comes before a path such as `chat/completions`."""
@@ -39,13 +46,13 @@ def upstreams(
     openai, anthropic = written.get("openai"), written.get("anthropic")
     key = _key(openai, "OPENAI_API_KEY", environ)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    base = _base(openai, "OPENAI_BASE_URL", environ) or "https://api.openai.com/v1"
+    base = _base(openai, "OPENAI_BASE_URL", environ) or DEFAULT_BASES["openai"]
     found = {"openai": Upstream(base, headers)}
     key, token = _key(anthropic, "ANTHROPIC_API_KEY", environ), environ.get("ANTHROPIC_AUTH_TOKEN")
     headers = {"x-api-key": key} if key else {}
     if not key and token:
         headers = {"Authorization": f"Bearer {token}"}
-    base = _base(anthropic, "ANTHROPIC_BASE_URL", environ) or "https://api.anthropic.com"
+    base = _base(anthropic, "ANTHROPIC_BASE_URL", environ) or DEFAULT_BASES["anthropic"]
     # With and without its version: clients differ.
     found["anthropic"] = Upstream(base.removesuffix("/v1") + "/v1", headers)
     return found

@@ -23,6 +23,7 @@ class ScenarioSpec:
     pass_rate: float = 1.0
     timeout: float | None = None
     agent: Any = None
+    gateway: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -49,6 +50,7 @@ def scenario(
     pass_rate: float = 1.0,
     timeout: float | None = None,
     agent: Any = None,
+    gateway: bool = False,
 ) -> Callable[[F], F]:
     """Make a test function a scenario, and return the function itself.
 
@@ -63,6 +65,7 @@ def scenario(
             object itself (a function, an agent of a framework), a function without parameters or a
             class that makes one for each conversation, its URL, or a mapping with the keys of
             `[agent]`.
+        gateway: whether the agent calls its models through kindlm, which records these calls.
 
     Raises:
         ValueError: for values that cannot be meant.
@@ -72,7 +75,7 @@ def scenario(
         message = 'Write @scenario("name") above the function, with a name'  # type: ignore[unreachable]
         raise TypeError(message)
     words = (tags,) if isinstance(tags, str) else sorted(tags) if isinstance(tags, set) else tags
-    spec = ScenarioSpec(name, tuple(words), repeats, pass_rate, timeout, agent)
+    spec = ScenarioSpec(name, tuple(words), repeats, pass_rate, timeout, agent, gateway)
 
     def decorate(function: F) -> F:
         if not hasattr(function, "__code__"):

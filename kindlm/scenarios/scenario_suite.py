@@ -193,7 +193,7 @@ def choose_agents(
             if not each.is_skipped and each.hint is None:
                 faults[each.name] = found
             found = _in_name_alone(own)
-        agents[each.name] = found
+        agents[each.name] = _seen(found, each)
     return ChosenAgents(agents, faults)
 
 
@@ -251,7 +251,12 @@ def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
         found = _own(value, scenario, LoadedConfiguration(None, None, None), {})
     if isinstance(found, KindlmError):
         return replace(case, fault=found)
-    return replace(case, agent=found)
+    return replace(case, agent=_seen(found, scenario))
+
+
+def _seen(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
+    """Return the agent of a scenario, which may ask for the gateway."""
+    return replace(agent, gateway=agent.gateway or scenario.spec.gateway)
 
 
 def held_agent(instance: Any, folder: Path) -> AgentTarget:

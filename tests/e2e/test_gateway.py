@@ -155,6 +155,13 @@ def test_an_agent_that_calls_no_model_is_undecided(run):
     assert report["summary"]["executions"]["errored"] == 1
 
 
+def test_executions_at_once_have_their_own_calls(run, provider):
+    done, report = run(SERVES, AT_PORT, orders=32, **served("passes-on"))
+    assert done.returncode == 0, done.stdout
+    assert len(provider.requests) == 64
+    assert report["summary"]["executions"]["passed"] == 32
+
+
 def test_an_agent_that_passes_no_header_on_answers_one_at_a_time(run):
     done, _ = run(SERVES, AT_PORT, orders=4, **served())
     assert done.returncode == 0, done.stdout

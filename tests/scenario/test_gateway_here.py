@@ -1,0 +1,123 @@
+"""Agents in the process of the test that call their models through the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from checked_server import LoopbackServer
+from scenario_project import Project
+
+KEY = "sk-example-5d1c92e07b3f4a68"
+SHOP = {
+    "models": ["gpt-4o"],
+    "keys": [KEY],
+    "rules": [
+        {
+            "when": {
+                "user": {"matches": r"order (?P<id>\w+-\d+)"},
+                "notCalledThisTurn": "lookup_order",
+            },
+            "reply": {"toolCalls": [{"name": "lookup_order", "arguments": {"order_id": "{{id}}"}}]},
+        },
+        {"reply": {"text": "It was delivered."}},
+    ],
+}
+AGENTS = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from openai import AsyncOpenAI, OpenAI
+
+client = OpenAI()  # made before any run
+TOOL = {"type": "function", "function": {"name": "lookup_order", "description": "Finds it.",
+    "parameters": {"type": "object", "properties": {"order_id": {"type": "string"}}}}}
+pool = ThreadPoolExecutor(1)
+
+def asked(said):
+    return dict(model="gpt-4o", messages=said, tools=[TOOL])
+
+def results(message):
+    yield message.to_dict()
+    for call in message.tool_calls:
+        yield {"role": "tool", "tool_call_id": call.id, "content": '{"paid": 7}'}
+
+def answer(text):
+    said = [{"role": "user", "content": text}]
+    while True:
+        message = client.chat.completions.create(**asked(said)).choices[0].message
+        if not message.tool_calls:
+            return message.content
+        said += results(message)
+
+async def later(text):
+    said = [{"role": "user", "content": text}]
+    async with AsyncOpenAI() as waiting:
+        while True:
+            got = await waiting.chat.completions.create(**asked(said))
+            message = got.choices[0].message
+            if not message.tool_calls:
+                return message.content
+            said += results(message)
+
+async def blocking(text):
+    return answer(text)
+
+def in_a_thread(text):
+    return pool.submit(answer, text).result()
+"""
+TESTS = """
+import pytest
+from kindlm import *
+import agents
+
+NUMBERS = pytest.mark.parametrize("number", range({number}))
+
+@NUMBERS
+@scenario("orders", agent=agents.{agent}, gateway=True)
+async def test_orders(t: Trial, number):
+    reply = await t.agent.send(f"Where is order A-{{number}}?")
+    t.check(reply).tool_called("lookup_order", {{"order_id": f"A-{{number}}"}})
+    t.check(reply).tool_not_called("refund")
+"""
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
+    with LoopbackServer(SHOP) as provider:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        yield provider
+
+
+@pytest.fixture
+def outcome(project: Project, provider: LoopbackServer, capsys: pytest.CaptureFixture[str]):
+    """Test an agent with some orders; return how they came out, and what was shown."""
+
+    def outcome(agent: str, number: int = 1) -> tuple[set[str], str]:
+        (project.root / "kindlm.toml").unlink()
+        project.write("tests/agents.py", AGENTS)
+        project.write("tests/test_it.py", TESTS.format(agent=agent, number=number))
+        project.test()
+        shown = capsys.readouterr()
+        return set(project.statuses().values()), " ".join(f"{shown.out} {shown.err}".split())
+
+    return outcome
+
+
+@pytest.mark.parametrize("name", ["answer", "later"])
+def test_calls_of_an_agent_here_are_seen_and_assigned(outcome, provider, name):
+    statuses, shown = outcome(name, 8)
+    assert statuses == {"passed"}, shown
+    assert len(provider.requests) == 16
+
+
+def test_calls_in_a_thread_of_its_own_leave_tools_undecided(outcome):
+    statuses, shown = outcome("in_a_thread")
+    assert statuses == {"errored"}
+    assert "cannot be assigned" in shown
+
+
+def test_a_call_that_blocks_the_event_loop_is_made_and_leaves_tools_undecided(outcome):
+    statuses, shown = outcome("blocking")
+    assert statuses == {"errored"}
+    assert "blocks the event loop" in shown
