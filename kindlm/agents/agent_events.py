@@ -18,26 +18,6 @@ In the words of the agents that the `streaming` adapter is for, an event is an o
 
 A result belongs to the call with its id, else to the first unanswered one with its name, else, if
 it names none, to the first unanswered one. A narration that begins with "Step" is no call.
-
-An agent built with Vercel's AI SDK (5 and later) streams UI messages instead:
-
-| event | what it says |
-|---|---|
-| `text-delta` | `delta`: the next piece of the text part with its `id` |
-| `tool-input-start` | `toolCallId`, `toolName`: a tool call begins |
-| `tool-input-delta` | `inputTextDelta`: the next piece of its arguments, as JSON text |
-| `tool-input-available` | `input`: its arguments |
-| `tool-input-error` | `errorText`: its arguments in `input` are not what the tool takes |
-| `tool-output-available` | `output`: its result; the last one counts |
-| `tool-output-error`, `tool-output-denied` | `errorText`: it failed, or was not allowed |
-| `tool-approval-request` | the call waits for a person |
-| `start`, `message-metadata`, `finish` | `messageMetadata`: tokens, cost, model |
-| `error` | `errorText`: the agent failed |
-| `abort` | `reason`: the agent was stopped |
-| any other about a tool | a call without a known name |
-| steps, reasoning, sources, files, `data-…` | nothing about text or tools |
-
-An empty line separates text parts, as the SDK shows them one below the other.
 """
 
 from __future__ import annotations
@@ -48,13 +28,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kindlm.agents.reply_parts import (
-    AGENT_RULE,
-    MAX_CALLS,
     MAX_EVENTS,
     UnreadableReply,
-    calls_tools,
-    end_notes,
-    end_reasons,
     error_text,
     refuse_more,
     tells_failure,
@@ -70,14 +45,13 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.told_calls import Calls, lost_answers
 from kindlm.agents.tool_entries import (
     UNREAD,
-    failed_tool,
     hidden_calls,
     is_of_tool,
     read_tool_use,
     reported_calls,
     tool_answer,
 )
-from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
+from kindlm.transcript import UNNAMED, Usage
 
 Piece: TypeAlias = Mapping[str, Any] | str
 """An event, or a text that is no event."""
@@ -97,10 +71,14 @@ _ARGUMENTS = ("args", "arguments", "parameters", "params", "input")
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a stream says, and what was odd about it."""
+    """What a stream says, and what was odd about it.
+
+    `carried` is what its protocol sends back with the next message.
+    """
 
     told: Told
     warnings: tuple[str, ...] = ()
+    carried: Any = None
 
 
 def hear(pieces: Iterable[Piece]) -> Heard:
@@ -255,121 +233,3 @@ def _sum(before: Any, more: Any) -> Any:
 
 def _finite(cost: float | None) -> float | None:
     return cost if cost is None or math.isfinite(cost) else None
-
-
-_WAITS = "a tool call waits for a person to approve it: this is no complete answer"
-
-
-def hear_ui_messages(pieces: Iterable[Piece]) -> Heard:
-    """Put a stream together.
-
-    Raises:
-        AgentFailed: it says that the agent failed or was stopped.
-        UnreadableReply: an event lacks what it is about, so that a tool call may be missing.
-    """
-    draft = _UiDraft()
-    for number, piece in enumerate(pieces, start=1):
-        refuse_more(number, MAX_EVENTS, "events")
-        if isinstance(piece, str):
-            raise UnreadableReply(f"event {number} is no JSON object")
-        draft.add(piece, number)
-    return draft.finished()
-
-
-@dataclass(slots=True)
-class _UiCall:
-    """A tool call in the making; `written` are its arguments as far as they came in pieces."""
-
-    name: str = UNNAMED
-    written: list[str] = field(default_factory=list)
-    arguments: Any = None
-    response: Any = None
-
-
-@dataclass(slots=True)
-class _UiDraft:
-    """An answer in the making, by the ids of its text parts and tool calls."""
-
-    texts: dict[str, list[str]] = field(default_factory=dict)
-    calls: dict[str, _UiCall] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
-    waits: bool = False
-    reasons: list[str] = field(default_factory=list)
-
-    def add(self, event: Mapping[str, Any], number: int) -> None:
-        """Take one event."""
-        match event.get("type"):
-            case "text-delta":
-                part = self.texts.setdefault(str(event.get("id")), [])
-                part.append(_text_of(event, "delta", number))
-            case "error":
-                raise AgentFailed(_ui_failure(event, "errorText"))
-            case "abort":
-                raise AgentFailed(_ui_failure(event, "reason", "the agent was stopped"))
-            case "start" | "message-metadata" | "finish":
-                self.reasons += end_reasons(event)
-                told = event.get("messageMetadata")
-                self.about.update(told if isinstance(told, dict) else {})
-            case str(kind) if kind.startswith(("tool-input-", "tool-output-", "tool-approval-req")):
-                self._add_to_call(kind, event, number)
-            case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
-                # In words that are not known: it may be the call that a test forbids.
-                self.calls.setdefault(UNREAD, _UiCall())
-
-    def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
-        call = self.calls.setdefault(_text_of(event, "toolCallId", number), _UiCall())
-        refuse_more(len(self.calls), MAX_CALLS, "tool calls")
-        name = event.get("toolName")
-        call.name = name if isinstance(name, str) and name else call.name
-        match kind:
-            case "tool-input-delta":
-                call.written.append(_text_of(event, "inputTextDelta", number))
-            case "tool-input-available" | "tool-input-error":
-                call.arguments = event.get("input")
-            case "tool-output-available":
-                call.response = event.get("output")
-            case "tool-output-denied":
-                call.response = failed_tool("the call was not allowed")
-            case "tool-approval-request":
-                self.waits = True
-        if kind.endswith("-error"):
-            call.response = failed_tool(_ui_failure(event, "errorText"))
-
-    def finished(self) -> Heard:
-        """Return the whole."""
-        if calls_tools(self.reasons) and not self.calls:
-            self.calls[UNREAD] = _UiCall()
-        parts = ("".join(pieces) for pieces in self.texts.values())
-        uses = tuple(_ui_use(call_id, call) for call_id, call in self.calls.items())
-        usage = read_usage({"usage": self.about.get("totalUsage"), **self.about})
-        text = "\n\n".join(filter(None, parts))
-        told = Told(
-            text,
-            uses,
-            usage,
-            read_cost(self.about),
-            read_model(self.about),
-            notes=end_notes(self.reasons),
-            reports_tools=True,
-        )
-        unanswered = self.waits and any(call.response is None for call in self.calls.values())
-        return Heard(told, (_WAITS,) if unanswered else ())
-
-
-def _ui_use(call_id: str, call: _UiCall) -> ToolUse:
-    arguments = call.arguments
-    if arguments is None and call.written:
-        arguments = "".join(call.written)
-    return ToolUse(ToolCall.told(call_id, call.name, arguments), call.response, AGENT_RULE)
-
-
-def _text_of(event: Mapping[str, Any], key: str, number: int) -> str:
-    value = event.get(key)
-    if not isinstance(value, str):
-        raise UnreadableReply(f"`{key}` of event {number} is no text")
-    return value
-
-
-def _ui_failure(event: Mapping[str, Any], key: str, otherwise: str = "no explanation") -> str:
-    said = event.get(key)
-    return said if isinstance(said, str) and said else otherwise

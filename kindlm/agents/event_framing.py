@@ -13,7 +13,8 @@ ends as its format says, whatever the connection does:
 | Anthropic messages | `message_start`, `content_block_…`, `message_delta` | `message_stop` |
 | OpenAI responses | types that begin with `response.` | `response.completed`, `….incomplete` |
 | AI SDK messages | `text-delta`, `tool-input-…`, `start-step` and the like | `finish` |
-| AG-UI | `RUN_STARTED`, `TEXT_MESSAGE_…`, `TOOL_CALL_…` | `RUN_FINISHED` |
+| AG-UI | `RUN_STARTED`, `TEXT_MESSAGE_…`, `TOOL_CALL_…` | `RUN_FINISHED`, `RUN_ERROR` |
+| A2A | answers of JSON-RPC | a message, or a task that is done or waits |
 | Gemini | `candidates` | a `finishReason` |
 | events with `done` | `done: false` | `done: true` |
 
@@ -32,6 +33,7 @@ from enum import StrEnum
 from typing import Any
 
 from kindlm.agents.agent_events import Piece
+from kindlm.agents.protocols.a2a import ends_answer, is_call_answer
 from kindlm.agents.reply_parts import MAX_EVENTS, StreamBrokeOff, UnreadableReply, refuse_more
 from kindlm.agents.tool_entries import names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
@@ -126,6 +128,7 @@ class StreamFormat(StrEnum):
     RESPONSES = "OpenAI responses"
     UI_MESSAGES = "AI SDK messages"
     AG_UI = "AG-UI"
+    A2A = "A2A"
     GEMINI = "Gemini"
     DONE = "events with `done`"
 
@@ -136,6 +139,7 @@ _ENDS = {
     StreamFormat.RESPONSES: "`response.completed`",
     StreamFormat.UI_MESSAGES: "`finish`",
     StreamFormat.AG_UI: "`RUN_FINISHED`",
+    StreamFormat.A2A: "a message, or a task that is done",
     StreamFormat.GEMINI: "a `finishReason`",
     StreamFormat.DONE: "`done: true`",
 }
@@ -147,7 +151,7 @@ _BY_TYPE = {
     ),
     **dict.fromkeys(
         (
-            *("text-start", "text-delta", "text-end", "start-step", "finish-step"),
+            *("text-start", "text-delta", "text-end", "start-step", "finish-step", "reset-step"),
             *("reasoning-start", "reasoning-delta", "reasoning-end", "message-metadata"),
             *("tool-input-start", "tool-input-delta", "tool-input-available", "tool-input-error"),
             *("tool-output-available", "tool-output-error", "tool-output-denied"),
@@ -168,6 +172,7 @@ _END_TYPES = {
     "response.incomplete": StreamFormat.RESPONSES,
     "finish": StreamFormat.UI_MESSAGES,
     "RUN_FINISHED": StreamFormat.AG_UI,
+    "RUN_ERROR": StreamFormat.AG_UI,
 }
 _OWN_ENDS = frozenset(
     {
@@ -248,6 +253,8 @@ class StreamEnd:
                 self._take(StreamFormat.CHAT, ends=ends)
         for candidate in _objects(value.get("candidates")):
             self._take(StreamFormat.GEMINI, ends=bool(candidate.get("finishReason")))
+        if is_call_answer(value):
+            self._take(StreamFormat.A2A, ends=ends_answer(value))
         if isinstance(value.get("done"), bool):
             self._take(StreamFormat.DONE, ends=value["done"])
 

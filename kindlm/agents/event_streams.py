@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kindlm.agents.agent_events import Heard, Piece, hear_ui_messages
+from kindlm.agents.agent_events import Heard, Piece
 from kindlm.agents.event_framing import (
     StreamFormat,
     bare_text,
@@ -21,6 +21,9 @@ from kindlm.agents.event_framing import (
     line_events,
     sse_frames,
 )
+from kindlm.agents.protocols.a2a import hear_task
+from kindlm.agents.protocols.ag_ui import hear_run
+from kindlm.agents.protocols.ai_sdk import hear_ui_messages
 from kindlm.agents.reply_parts import (
     CALLS_MISSING,
     MAX_CALLS,
@@ -33,7 +36,16 @@ from kindlm.agents.reply_parts import (
     lookup,
     refuse_more,
 )
-from kindlm.agents.reply_reading import Reading, Told, read_cost, read_model, read_usage
+from kindlm.agents.reply_reading import (
+    AgentFailed,
+    Reading,
+    Told,
+    failure_of,
+    read_cost,
+    read_model,
+    read_reply,
+    read_usage,
+)
 from kindlm.agents.told_calls import tells_again
 from kindlm.agents.tool_entries import (
     UNREAD,
@@ -50,6 +62,8 @@ from kindlm.agents.tool_entries import (
     single_call,
 )
 from kindlm.transcript import Usage
+from kindlm.wires import responses
+from kindlm.wires.answer import UnreadableReply as UnreadableAnswer
 from kindlm.wires.sse import DONE, Event, parse_events
 
 T = TypeVar("T")
@@ -238,7 +252,11 @@ def _later(known: T | None, told: T | None) -> T | None:
 
 
 _OF_MODELS = frozenset({StreamFormat.CHAT, StreamFormat.ANTHROPIC})
-_UNREAD = (StreamFormat.RESPONSES, StreamFormat.AG_UI, StreamFormat.GEMINI)
+_HEARD: Mapping[str, Callable[[Iterable[Piece]], Heard]] = {
+    StreamFormat.UI_MESSAGES: hear_ui_messages,
+    StreamFormat.AG_UI: hear_run,
+    StreamFormat.A2A: hear_task,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,20 +280,31 @@ class EventStream:
 
 
 def hear_events(
-    stream: EventStream, reading: Reading, otherwise: Callable[[], Heard] | None = None
+    stream: EventStream,
+    reading: Reading,
+    otherwise: Callable[[], Heard] | None = None,
+    speaks: str | None = None,
 ) -> Heard:
     """Read a stream by its format; one that has none is read `otherwise`, or as a model's.
+
+    `speaks` is the format that it has to be in.
 
     Raises:
         AgentFailed: it says that the agent failed.
         UnreadableReply: it broke off, is in a format that is not read, or has no answer.
     """
     end = end_of(stream.events())
-    unread = next((known for known in _UNREAD if known in end.formats), None)
-    if unread is not None:
-        raise UnreadableReply(f"streams of {unread} are not read")
-    if StreamFormat.UI_MESSAGES in end.formats:
-        heard = hear_ui_messages(stream.pieces())
+    if StreamFormat.GEMINI in end.formats:
+        raise UnreadableReply(f"streams of {StreamFormat.GEMINI} are not read")
+    hear = next((hear for known, hear in _HEARD.items() if known in end.formats), None)
+    if speaks is not None and speaks not in end.formats:
+        raise UnreadableReply(f"it is no stream of {speaks}")
+    if hear is not None:
+        heard = hear(stream.pieces())
+    elif StreamFormat.RESPONSES in end.formats:
+        response = _response(stream.pieces())
+        end.check(has_end=stream.has_end)
+        heard = Heard(read_reply(response, reading))
     elif otherwise is not None and _OF_MODELS.isdisjoint(end.formats):
         heard = otherwise()
     else:
@@ -283,3 +312,14 @@ def hear_events(
     # What the agent says of its own failure comes first: it explains why the stream broke off.
     end.check(has_end=stream.has_end)
     return heard
+
+
+def _response(pieces: Iterable[Piece]) -> Mapping[str, Any]:
+    """Return the response that a stream of one ends with."""
+    try:
+        whole, _ = responses.whole_of(piece for piece in pieces if isinstance(piece, dict))
+    except UnreadableAnswer as error:
+        raise AgentFailed(str(error)) from None
+    if whole.get("status") == "failed":
+        raise AgentFailed(failure_of(whole) or "the response failed")
+    return whole

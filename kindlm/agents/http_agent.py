@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import Field, model_validator
 
 from kindlm.agents.agent_events import Heard
 from kindlm.agents.event_framing import begins_as_object, holds_events
 from kindlm.agents.event_streams import EventStream, hear_events
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget, is_page
 from kindlm.agents.http_request import (
-    check_placeholders,
+    BodyTemplate,
     form_warnings,
     make_body,
     placeholders,
+    request_warnings,
 )
+from kindlm.agents.protocols import Protocol, ProtocolName, protocol_named
+from kindlm.agents.protocols.a2a import hear_task, is_call_answer
 from kindlm.agents.reply_parts import NoTextKnown, UnreadableReply
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     TEXT_KEYS,
+    AgentFailed,
     Reading,
     ResponsePath,
     ToolCallsPath,
+    failure_of,
     read_reply,
 )
 from kindlm.agents.served import PageCame, Served, ServedAgent
 from kindlm.agents.tool_entries import reported_calls
 from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.spelling import Spelling
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
+from kindlm.values import refuse
 
 
 class Http(Served):
@@ -45,56 +54,125 @@ class Http(Served):
     )
     """Form of the JSON body (`http`): the new message, which is the default; all messages, which
     is the only form that has the system text; or `query` and `context`."""
-    body: Annotated[Any, AfterValidator(check_placeholders)] = Field(
-        default=None, examples=[{"input": {"text": "{{message}}"}}]
-    )
-    """Template of the JSON body instead (`http`), with {{message}}, {{messages}}, {{system}} and
-    {{conversation_id}}."""
+    body: BodyTemplate = None
+    protocol: ProtocolName = None
     response_path: ResponsePath = None
     tool_calls_path: ToolCallsPath = None
 
+    @model_validator(mode="after")
+    def _body_of_protocol(self) -> Self:
+        check_body(self.body, self.protocol)
+        return self
+
     def agent(self, server: HttpTarget) -> HttpAgent:
         """Return what talks to a server."""
-        return HttpAgent(server, self)
+        if self.protocol is not None:
+            return speaking(self.protocol, server, self.body, stream=False)
+        takes_query = self.request == "query"
+        reading = Reading(
+            QUERY_TEXT_KEYS if takes_query else TEXT_KEYS,
+            self.response_path,
+            self.tool_calls_path,
+            may_lack_text=takes_query,
+        )
+        return HttpAgent(
+            server,
+            lambda request, _: make_body(request, self.request, self.body),
+            partial(_read, reading=reading),
+            partial(form_warnings, form=self.request, template=self.body),
+        )
 
     def sends_system_text(self) -> bool:
         """Tell whether the form of the body has the system text."""
+        if self.protocol is not None and protocol_named(self.protocol).says_system:
+            return True
         if self.body is None:
             return self.request == "messages"
         return not {"messages", "system"}.isdisjoint(placeholders(self.body))
 
+    def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
+        """Yield what the protocol says."""
+        for key in ("request", "responsePath", "toolCallsPath") if self.protocol else ():
+            hint = f"Remove it, or `{spelling.key('protocol')}`"
+            yield key, f"with `{spelling.key('protocol')}`", hint
+
 
 class HttpAgent(ServedAgent):
-    """Implements `ports.Agent`."""
+    """Implements `ports.Agent`.
 
-    def __init__(self, server: HttpTarget, options: Http) -> None:
-        super().__init__(server)
-        self._options = options
-        takes_query = options.request == "query"
-        self._reading = Reading(
-            QUERY_TEXT_KEYS if takes_query else TEXT_KEYS,
-            options.response_path,
-            options.tool_calls_path,
-            may_lack_text=takes_query,
-        )
+    `write` makes the body of a request, of it and of what the last answer carried; `warn` says
+    what of a request that leaves out.
+    """
+
+    def __init__(
+        self,
+        server: HttpTarget,
+        write: Callable[[AgentRequest, Any], Any],
+        read: Callable[[HttpReply], Heard],
+        warn: Callable[[AgentRequest], tuple[str, ...]],
+        accept: str | None = None,
+    ) -> None:
+        super().__init__(server, accept)
+        self._write, self._read, self._warn = write, read, warn
+        self._carried: Any = None
 
     def warnings(self, request: AgentRequest) -> tuple[str, ...]:
-        """Return what of a request the form of the body cannot say."""
-        return form_warnings(request, self._options.request, self._options.body)
+        """Return what of a request is not sent."""
+        return self._warn(request)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""
-        body = make_body(request, self._options.request, self._options.body)
+        body = self._write(request, self._carried)
         answer = await self._exchange.post(body, request)
-        return await self.reply(request, answer, partial(_read, reading=self._reading))
+        return await self.reply(request, answer, self._heard)
+
+    def _heard(self, answer: HttpReply) -> Heard:
+        heard = self._read(answer)
+        self._carried = self._carried if heard.carried is None else heard.carried
+        return heard
 
 
-def _read(answer: HttpReply, reading: Reading) -> Heard:
+def speaking(name: str, server: HttpTarget, template: Any, *, stream: bool) -> HttpAgent:
+    """Return what talks to a server in a protocol.
+
+    The keys of the `template` of a body are added to those of the protocol, or replace them.
+    """
+    protocol = protocol_named(name)
+
+    def write(request: AgentRequest, carried: Any) -> Any:
+        body = protocol.body(request, stream, carried)
+        return body if template is None else body | make_body(request, "", template)
+
+    return HttpAgent(
+        replace(server, headers={**protocol.headers, **server.headers}),
+        write,
+        partial(_read, reading=Reading(may_lack_text=True), protocol=protocol),
+        partial(
+            request_warnings, says_system=protocol.says_system, says_context=protocol.says_context
+        ),
+    )
+
+
+def check_body(template: Any, protocol: str | None) -> None:
+    """Refuse a template that cannot be added to the body of a protocol."""
+    if protocol is not None and template is not None and not isinstance(template, dict):
+        hint = "Its keys are added to the body of the protocol: write `body: {model: shop}`"
+        raise refuse("is no object beside `protocol`", hint, key="body")
+
+
+def _read(answer: HttpReply, reading: Reading, protocol: Protocol | None = None) -> Heard:
     if is_page(answer.text):
         raise PageCame
     if answer.kind == EVENT_STREAM or holds_events(answer.text):
-        return hear_events(EventStream(answer.text, is_sse=True, has_end=answer.has_end), reading)
+        stream = EventStream(answer.text, is_sse=True, has_end=answer.has_end)
+        return hear_events(stream, reading, speaks=protocol.title if protocol else None)
     value, is_text = _value(answer), answer.kind.startswith("text/")
+    if is_call_answer(value):
+        return hear_task([value])
+    if protocol is not None and not protocol.is_answer(value):
+        if failure := failure_of(value):
+            raise AgentFailed(failure)
+        raise UnreadableReply(f"it is no answer in the form of {protocol.title}")
     try:
         return Heard(read_reply(value, Reading() if is_text and value is answer.text else reading))
     except NoTextKnown:

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from kindlm.agents.reply_parts import compact_json
 from kindlm.ports import AgentRequest
@@ -140,3 +142,15 @@ def _fill(template: Any, values: dict[str, Any]) -> Any:
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else compact_json(value)
+
+
+BodyTemplate = Annotated[
+    Any,
+    AfterValidator(check_placeholders),
+    Field(
+        examples=[{"input": {"text": "{{message}}"}}],
+        description="Template of the JSON body instead (`http`, `streaming`), with {{message}}, "
+        "{{messages}}, {{system}} and {{conversation_id}}. Beside `protocol`, an object whose keys "
+        "are added to the body of the protocol.",
+    ),
+]

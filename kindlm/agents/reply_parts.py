@@ -43,8 +43,8 @@ def parent_of(value: Any, path: str) -> Any:
 
 WHERE_THE_TEXT_IS = (
     "Send the text as `text`, or say where it is: `responsePath: data.answer` (`$` takes all of "
-    "the answer as it is), `toolCallsPath` for the tool calls; or choose the adapter that reads "
-    "this format (docs/agents.md)"
+    "the answer as it is), `toolCallsPath` for the tool calls; or name its format, such as "
+    "`protocol: chat` (docs/agents.md#protocols)"
 )
 
 AGENT_RULE = "agent"

@@ -130,6 +130,9 @@ _BESIDE_CALLS = frozenset(
 )
 """What says nothing of the text: an answer of tool calls with these alone has none."""
 
+_OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_choice", "tools"})
+"""What a response of OpenAI repeats of its request."""
+
 
 class AgentFailed(Exception):  # noqa: N818 - it names what the agent says
     """The agent says that it failed, in these words."""
@@ -175,9 +178,12 @@ def read_reply(value: Any, reading: Reading) -> Told:
         NoTextKnown: no text is known in it, and it is not made of tool calls alone.
         UnreadableReply: nothing is where the text should be, or its tool calls cannot be read.
     """
+    if lookup(value, "object") == "response" and isinstance(lookup(value, "output"), list):
+        # It repeats its request, the definitions of tools among it.
+        value = {key: said for key, said in value.items() if key not in _OF_REQUESTS}
     entries = reported_calls(value, reading.tool_calls_path)
     text = _text(value, _of_answers(value, reading))
-    failure = _failure(value)
+    failure = failure_of(value)
     if not text and not entries and failure is not None:
         raise AgentFailed(failure)
     text = text or _text(value, reading)
@@ -311,7 +317,7 @@ def _has_calls_alone(value: Any, reading: Reading) -> bool:
     return isinstance(value, dict) and value.keys() <= known
 
 
-def _failure(value: Any) -> str | None:
+def failure_of(value: Any) -> str | None:
     """Return what a reply says of an error, None if it tells of none."""
     error = value.get("error") if isinstance(value, dict) else None
     return error_text(value) if error else None

@@ -9,17 +9,28 @@ mean. With `streaming: false` it is one JSON value, read like that of the http a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from pydantic import model_validator
 
 from kindlm.agents.agent_events import Heard, hear
 from kindlm.agents.event_streams import EventStream, hear_events
+from kindlm.agents.http_agent import HttpAgent, check_body, speaking
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget, is_page
-from kindlm.agents.http_request import context_with_history, last_user_text
+from kindlm.agents.http_request import (
+    BodyTemplate,
+    context_with_history,
+    form_warnings,
+    last_user_text,
+    make_body,
+    placeholders,
+)
+from kindlm.agents.protocols import ProtocolName, protocol_named
 from kindlm.agents.reply_parts import UnreadableReply
 from kindlm.agents.reply_reading import QUERY_TEXT_KEYS, Reading, read_reply
-from kindlm.agents.served import PageCame, Served, ServedAgent, Streams
-from kindlm.errors import Result
-from kindlm.ports import AgentReply, AgentRequest
+from kindlm.agents.served import PageCame, Served, Streams
+from kindlm.ports import AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.wires.sse import is_sse
 
@@ -32,26 +43,37 @@ class Streaming(Served):
     other_names: ClassVar[Mapping[str, str]] = {"tapescope": "tapescope", "jsonl": "tapescope"}
 
     streaming: Streams = None
+    protocol: ProtocolName = None
+    body: BodyTemplate = None
 
-    def agent(self, server: HttpTarget) -> StreamingAgent:
+    @model_validator(mode="after")
+    def _body_of_protocol(self) -> Self:
+        check_body(self.body, self.protocol)
+        return self
+
+    def agent(self, server: HttpTarget) -> HttpAgent:
         """Return what talks to a server."""
-        return StreamingAgent(server, streams=self.streaming is not False)
+        streams = self.streaming is not False
+        if self.protocol is not None:
+            return speaking(self.protocol, server, self.body, stream=streams)
+        return HttpAgent(
+            server,
+            lambda request, _: _body(request, self.body),
+            _heard if streams else _read,
+            partial(form_warnings, form="query", template=self.body),
+            _ACCEPT if streams else None,
+        )
+
+    def sends_system_text(self) -> bool:
+        """Tell whether the form of the body has the system text."""
+        if self.protocol is not None and protocol_named(self.protocol).says_system:
+            return True
+        return not {"messages", "system"}.isdisjoint(placeholders(self.body))
 
 
-class StreamingAgent(ServedAgent):
-    """Implements `ports.Agent`."""
-
-    def __init__(self, server: HttpTarget, *, streams: bool) -> None:
-        super().__init__(server, _ACCEPT if streams else None)
-        self._read = _heard if streams else _read
-
-    async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Send one message; see `ports.Agent`."""
-        answer = await self._exchange.post(_body(request), request)
-        return await self.reply(request, answer, self._read)
-
-
-def _body(request: AgentRequest) -> dict[str, Any]:
+def _body(request: AgentRequest, template: Any) -> Any:
+    if template is not None:
+        return make_body(request, "", template)
     text = last_user_text(request)
     return {
         "message": text,

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from kindlm.agents.reply_parts import AGENT_RULE, MAX_CALLS, refuse_more
 from kindlm.matching import canonical
-from kindlm.transcript import ToolCall, ToolUse
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 
 _Key: TypeAlias = Callable[[ToolCall], Hashable | None]
 """What calls are compared by; None of a call that is not compared by it."""
@@ -212,6 +212,23 @@ class Calls:
         """Tell whether an id is new, or of a call that is done: some agents use ids again."""
         earlier = self._by_id.get(call_id)
         return earlier is None or earlier.is_answered
+
+
+@dataclass(slots=True)
+class PiecedCall:
+    """A tool call in the making; `written` are its arguments as far as they came in pieces."""
+
+    name: str = UNNAMED
+    written: list[str] = field(default_factory=list)
+    arguments: Any = None
+    response: Any = None
+
+    def use(self, call_id: str) -> ToolUse:
+        """Return the call, whole."""
+        arguments = self.arguments
+        if arguments is None and self.written:
+            arguments = "".join(self.written)
+        return ToolUse(ToolCall.told(call_id, self.name, arguments), self.response, AGENT_RULE)
 
 
 def lost_answers(lost: int) -> tuple[str, ...]:

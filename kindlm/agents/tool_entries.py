@@ -255,7 +255,7 @@ def _listed(part: Any, place: str) -> Iterator[list[Mapping[str, Any]]]:
         yield _entries_with_names(part.get(key)) or []
     for key in _PARTS:
         parts = part.get(key)
-        yield [_of_part(it) for it in parts if _is_call(it)] if isinstance(parts, list) else []
+        yield _of_parts(parts) if isinstance(parts, list) else []
 
 
 def _used(found: Any) -> Any:
@@ -285,6 +285,27 @@ def _is_call(part: Any) -> bool:
     if not _is_part(part) or any(word in part["type"] for word in _BESIDE_CALL):
         return False
     return is_of_tool(part) or part["type"].endswith("_call")
+
+
+def _of_parts(parts: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """Return the calls among some parts, with the results that other parts have."""
+    results = {}
+    for part in parts:
+        if _is_part(part) and not _is_call(part):
+            answered = part.get("tool_use_id") or part.get("call_id")
+            if isinstance(answered, str):
+                results[answered] = part
+    return [_with_result(_of_part(part), results) for part in parts if _is_call(part)]
+
+
+def _with_result(
+    call: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    found = results.get(call["id"]) if isinstance(call["id"], str) else None
+    if found is None:
+        return call
+    result = found.get("output", found.get("content"))
+    return {**call, "result": failed_tool(result) if found.get("is_error") is True else result}
 
 
 def _of_part(part: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -43,7 +43,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     for block in content:
         if not isinstance(block, dict):
             raise UnreadableReply("its `content` holds something that is not a block")
-        kind = block.get("type")
+        kind = str(block.get("type"))
         if kind == "text":
             texts.append(text_or_none(block.get("text")) or "")
         elif kind == "tool_use" or kind in _HOSTED:
@@ -112,7 +112,7 @@ def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
                 text = result if isinstance(result, str) else json.dumps(result)
                 yield Message(Role.TOOL, text, (), block["tool_use_id"])
         calls = tuple(_tool_call(block) for block in blocks if _is_readable_call(block))
-        said = [block for block in blocks if block.get("type") in _SAID]
+        said = [block for block in blocks if str(block.get("type")) in _SAID]
         text = content if isinstance(content, str) else content_text(said)
         if text or calls:
             yield Message(role, text, calls)
@@ -120,7 +120,7 @@ def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
 
 def _is_readable_call(block: Mapping[str, Any]) -> bool:
     is_named = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
-    return is_named and (block.get("type") == "tool_use" or block.get("type") in _HOSTED)
+    return is_named and (block.get("type") == "tool_use" or str(block.get("type")) in _HOSTED)
 
 
 def _tool_call(block: Mapping[str, Any]) -> ToolCall:
@@ -134,7 +134,7 @@ def _result(block: Mapping[str, Any]) -> Any:
     """Return the result of a call: a text where it is made of texts, else as it stands there."""
     content = block.get("content")
     parts = objects(content)
-    if parts and all(part.get("type") in _SAID for part in parts):
+    if parts and all(str(part.get("type")) in _SAID for part in parts):
         content = content_text(parts)
     return {"error": content} if block.get("is_error") is True else content
 

@@ -80,7 +80,7 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
     body: Mapping[str, Any] = {}
     items = list[Mapping[str, Any]]()
     for event in events:
-        kind = event.get("type")
+        kind = str(event.get("type"))
         if kind == DONE:
             break
         if kind == "error" or event.get("error"):
@@ -187,7 +187,7 @@ def _ending(body: Mapping[str, Any], *, refused: bool, calls: bool) -> FinishRea
     if body.get("status") == "incomplete":
         details = body.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
-        return _INCOMPLETE.get(reason, FinishReason.OTHER) if reason else FinishReason.OTHER
+        return _INCOMPLETE.get(str(reason), FinishReason.OTHER)
     if body.get("status") != "completed":
         return None
     if refused:

@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import Wire, WireAnswer, read_answer
 from kindlm.wires.request import read_request
@@ -217,7 +218,7 @@ def test_a_stream_says_what_the_same_answer_says_without(wire: Wire, content_typ
 
 
 @pytest.mark.parametrize("wire", STREAMS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.data())
 def test_what_is_cut_anywhere_is_no_whole_answer(wire: Wire, data: st.DataObject) -> None:
     stream, body = STREAMS[wire], json.dumps(BODIES[wire])
@@ -257,7 +258,7 @@ _KEYS = [
 
 
 @pytest.mark.parametrize("wire", STREAMS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -1,0 +1,267 @@
+"""A2A over JSON-RPC, in the versions 0.3 and 1.0: messages, and tasks with artifacts.
+
+| what a result holds | what is read of it |
+|---|---|
+| a message | its text is the answer |
+| a task, and updates of it | the texts of its artifacts, else of its status, are the answer |
+| a task without these | the last text of the agent is the answer |
+| parts with data | tool calls and results, if they say so; the answer, if there is no text |
+| the state `failed`, `rejected`, `canceled` | the agent failed |
+| the state `input-required` | an answer: the next message continues the task |
+| the state `submitted`, `working` | no answer: it is not there yet |
+
+Nothing in the protocol says that an agent reports its tool calls. The agent's id of the
+conversation (`contextId`) goes along with the next message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kindlm.agents.agent_events import Heard, Piece
+from kindlm.agents.http_request import last_user_text
+from kindlm.agents.protocols import Protocol
+from kindlm.agents.reply_parts import (
+    MAX_EVENTS,
+    UnreadableReply,
+    compact_json,
+    error_text,
+    refuse_more,
+)
+from kindlm.agents.reply_reading import AgentFailed, Told, read_cost, read_model, read_usage
+from kindlm.agents.told_calls import Calls
+from kindlm.agents.tool_entries import (
+    UNREAD,
+    hidden_calls,
+    names_a_tool,
+    read_tool_use,
+    reported_calls,
+)
+from kindlm.ports import AgentRequest
+from kindlm.transcript import UNNAMED
+from kindlm.wires.answer import objects
+
+_NOT_YET = frozenset({"submitted", "working", "unspecified", "unknown"})
+_FAILED = frozenset({"failed", "rejected", "canceled"})
+_WAITS = frozenset({"input-required", "auth-required"})
+_NO_METHOD = -32601
+_KINDS = {
+    "message": "message",
+    "task": "task",
+    "statusUpdate": "status-update",
+    "artifactUpdate": "artifact-update",
+}
+"""The keys of a result in version 1.0, and its kinds in 0.3."""
+
+
+def _latest(request: AgentRequest, stream: bool, carried: Any) -> dict[str, Any]:
+    message = {"role": "ROLE_USER", "parts": [{"text": last_user_text(request)}]}
+    method = "SendStreamingMessage" if stream else "SendMessage"
+    return _call(request, method, message, carried)
+
+
+def _earlier(request: AgentRequest, stream: bool, carried: Any) -> dict[str, Any]:
+    part = {"kind": "text", "text": last_user_text(request)}
+    message = {"kind": "message", "role": "user", "parts": [part]}
+    body = _call(request, "message/stream" if stream else "message/send", message, carried)
+    body["params"]["configuration"] = {"blocking": True}
+    return body
+
+
+def _call(
+    request: AgentRequest, method: str, message: dict[str, Any], carried: Any
+) -> dict[str, Any]:
+    said = f"{request.conversation}-{len(request.messages)}"
+    context = {"metadata": dict(request.context)} if request.context else {}
+    message = {**message, "messageId": said, **(carried or {}), **context}
+    return {"jsonrpc": "2.0", "id": said, "method": method, "params": {"message": message}}
+
+
+def is_call_answer(value: Any) -> bool:
+    """Tell whether a JSON value is an answer of A2A: a result of a known kind, or an error."""
+    if not isinstance(value, dict) or value.get("jsonrpc") != "2.0":
+        return False
+    return isinstance(value.get("error"), dict) or _result(value)[0] is not None
+
+
+def ends_answer(value: Mapping[str, Any]) -> bool:
+    """Tell whether nothing follows an event of a stream, as far as it says."""
+    kind, said = _result(value)
+    if kind in ("message", None):
+        return True
+    return said.get("final") is True or (kind != "artifact-update" and _state(said) not in _NOT_YET)
+
+
+A2A = Protocol(
+    "A2A", _latest, is_call_answer, {"a2a-version": "1.0"}, says_system=False, says_context=True
+)
+A2A_0_3 = Protocol("A2A", _earlier, is_call_answer, says_system=False, says_context=True)
+
+
+def hear_task(pieces: Iterable[Piece]) -> Heard:
+    """Put the results of a call together: one, or those of a stream.
+
+    Raises:
+        AgentFailed: the call or the task failed.
+        UnreadableReply: there is no result, or the task goes on.
+    """
+    draft = _Draft()
+    for number, piece in enumerate(pieces, start=1):
+        refuse_more(number, MAX_EVENTS, "events")
+        if isinstance(piece, str):
+            raise UnreadableReply(f"event {number} is no JSON object")
+        error = piece.get("error")
+        if error:
+            missing = isinstance(error, dict) and error.get("code") == _NO_METHOD
+            versions = " (`a2a` is version 1.0, `a2a-0.3` is 0.3)" if missing else ""
+            raise AgentFailed(f"{error_text(piece)}{versions}")
+        draft.add(*_result(piece))
+    return draft.finished()
+
+
+def _result(value: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+    """Return the kind of a result as version 0.3 names it, and what it holds."""
+    result = value.get("result")
+    if not isinstance(result, dict):
+        return None, {}
+    for key, kind in _KINDS.items():
+        if result.get("kind") == kind:
+            return kind, result
+        if isinstance(result.get(key), dict):
+            return kind, result[key]
+    return None, {}
+
+
+def _state(said: Mapping[str, Any]) -> str:
+    status = said.get("status")
+    state = status.get("state") if isinstance(status, dict) else None
+    return str(state or "unknown").lower().removeprefix("task_state_").replace("_", "-")
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An answer in the making: what the agent said in passing, and its artifacts by their ids."""
+
+    said: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    artifacts: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    direct: Mapping[str, Any] | None = None
+    status: Mapping[str, Any] | None = None
+    state: str = "unknown"
+    carried: dict[str, Any] = field(default_factory=dict)
+    task: Any = None
+    about: dict[str, Any] = field(default_factory=dict)
+    is_task: bool = False
+
+    def add(self, kind: str | None, said: Mapping[str, Any]) -> None:
+        """Take one result."""
+        context, about = said.get("contextId"), said.get("metadata")
+        if isinstance(context, str):
+            self.carried["contextId"] = context
+        self.about |= about if isinstance(about, dict) else {}
+        match kind:
+            case "message":
+                self.direct = said
+            case "task":
+                self.is_task, self.task = True, said.get("id")
+                self._add_history(objects(said.get("history")))
+                for artifact in objects(said.get("artifacts")):
+                    self.artifacts[str(artifact.get("artifactId"))] = objects(artifact.get("parts"))
+                self._add_status(said)
+            case "status-update":
+                self.is_task, self.task = True, said.get("taskId")
+                self._add_status(said)
+            case "artifact-update":
+                self.is_task = True
+                for artifact in objects([said.get("artifact")]):
+                    parts = self.artifacts.setdefault(str(artifact.get("artifactId")), [])
+                    if said.get("append") is not True:
+                        parts.clear()
+                    parts += objects(artifact.get("parts"))
+
+    def _add_history(self, messages: list[Mapping[str, Any]]) -> None:
+        """Take what the agent said since the user's last message."""
+        users = [n for n, it in enumerate(messages) if str(it.get("role")).lower().endswith("user")]
+        for message in messages[users[-1] + 1 :] if users else messages:
+            self.said[str(message.get("messageId", len(self.said)))] = message
+
+    def _add_status(self, said: Mapping[str, Any]) -> None:
+        self.state = _state(said)
+        status = said.get("status")
+        message = status.get("message") if isinstance(status, dict) else None
+        self.status = message if isinstance(message, dict) else None
+        if self.status is not None:
+            self.said[str(self.status.get("messageId", len(self.said)))] = self.status
+
+    def finished(self) -> Heard:
+        """Return the whole."""
+        if self.direct is None and not self.is_task:
+            raise UnreadableReply("it has neither a message nor a task as its `result`")
+        if self.is_task and self.direct is None:
+            if self.state in _FAILED:
+                raise AgentFailed(_text(self.status) or f"the task is `{self.state}`")
+            if self.state in _NOT_YET:
+                raise UnreadableReply(f"its task is still `{self.state}`: it has no answer yet")
+        if self.state in _WAITS and isinstance(self.task, str):
+            self.carried["taskId"] = self.task
+        calls = Calls()
+        for part in self._parts():
+            _add_calls(calls, part)
+        told = Told(
+            self._answer(has_calls=bool(calls.made)),
+            calls.uses,
+            read_usage(self.about),
+            read_cost(self.about),
+            read_model(self.about),
+        )
+        waits = "the task waits for credentials" if self.state == "auth-required" else None
+        return Heard(told, (waits,) if waits else (), self.carried or None)
+
+    def _parts(self) -> Iterator[Mapping[str, Any]]:
+        for message in (*self.said.values(), self.direct or {}):
+            yield from objects(message.get("parts"))
+        for parts in self.artifacts.values():
+            yield from parts
+
+    def _answer(self, *, has_calls: bool) -> str:
+        artifacts = [_text({"parts": parts}) for parts in self.artifacts.values()]
+        messages = [_text(message) for message in reversed(self.said.values())]
+        texts = ["\n\n".join(filter(None, artifacts)), _text(self.direct), _text(self.status)]
+        text = next(filter(None, (*texts, *messages)), "")
+        data = [part["data"] for part in self._parts() if part.get("data") is not None]
+        if text or has_calls:
+            return text
+        if not data:
+            raise UnreadableReply("it has no part with a text")
+        return compact_json(data[0] if len(data) == 1 else data)
+
+
+def _text(message: Mapping[str, Any] | None) -> str:
+    parts = objects(message.get("parts")) if message is not None else []
+    return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+
+
+def _add_calls(calls: Calls, part: Mapping[str, Any]) -> None:
+    """Take the tool calls and results that the data of a part are."""
+    data, about = part.get("data"), part.get("metadata")
+    if not isinstance(data, dict):
+        return
+    # As Google's ADK and those who follow it write them.
+    kinds = [about.get(key) for key in ("adk_type", "type")] if isinstance(about, dict) else []
+    kind = next((it for it in (*kinds, data.get("type")) if names_a_tool(it)), None)
+    if kind is None:
+        entries = reported_calls(data, None)
+        is_unread = not entries and hidden_calls(data) is not None
+        if is_unread and calls.by_id(UNREAD) is None:
+            calls.add(UNNAMED, UNREAD, None)
+    else:
+        entries = [data]
+    for use in map(read_tool_use, entries):
+        is_answer = kind is not None and any(word in kind for word in ("response", "result"))
+        made = calls.find(use.call.id, use.call.name) if is_answer else calls.by_id(use.call.id)
+        if made is None:
+            arguments = use.call.malformed or use.call.arguments
+            made = calls.add(use.call.name, use.call.id or None, arguments)
+        if use.response is not None:
+            made.answer(use.response)

@@ -1,0 +1,192 @@
+"""AG-UI: what a run of an agent says, as a stream of events.
+
+| event | what it says |
+|---|---|
+| `TEXT_MESSAGE_START`, `…_CONTENT`, `…_CHUNK` | `delta`: the next piece of a message |
+| `TOOL_CALL_START` | `toolCallId`, `toolCallName`: a tool call begins |
+| `TOOL_CALL_ARGS` | `delta`: the next piece of its arguments, as JSON text |
+| `TOOL_CALL_CHUNK` | any of both |
+| `TOOL_CALL_RESULT` | `content`: its result |
+| `MESSAGES_SNAPSHOT` | `messages`: all that was said; calls and results count that are new |
+| `STATE_SNAPSHOT` | `snapshot`: the state, which goes along with the next message |
+| `RUN_FINISHED` | `usage`: tokens; `outcome`: the run waits for a person |
+| `RUN_ERROR` | `message`: the agent failed |
+| any other about a tool | a call without a known name |
+| steps, reasoning, activities, `CUSTOM`, `RAW` | nothing about text or tools |
+
+An empty line separates messages. What a sub-agent says to its agent is no answer; the tools that it
+calls are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kindlm.agents.agent_events import Heard, Piece
+from kindlm.agents.http_request import all_messages
+from kindlm.agents.protocols import Protocol
+from kindlm.agents.reply_parts import (
+    MAX_CALLS,
+    MAX_EVENTS,
+    UnreadableReply,
+    compact_json,
+    refuse_more,
+)
+from kindlm.agents.reply_reading import AgentFailed, Told, bounded, read_model, read_usage
+from kindlm.agents.told_calls import PiecedCall
+from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
+from kindlm.ports import AgentRequest
+from kindlm.strict_json import read_json
+from kindlm.transcript import Usage
+from kindlm.wires.answer import objects
+from kindlm.wires.request import content_text
+
+_WAITS = "the run waits for a person: this is no complete answer"
+
+
+def _body(request: AgentRequest, _stream: bool, carried: Any) -> dict[str, Any]:
+    messages = [
+        {"id": f"{request.conversation}-{number}", **said}
+        for number, said in enumerate(all_messages(request))
+    ]
+    context = [
+        {"description": key, "value": value if isinstance(value, str) else compact_json(value)}
+        for key, value in (request.context or {}).items()
+    ]
+    return {
+        "threadId": request.conversation,
+        "runId": f"{request.conversation}-{len(messages)}",
+        "state": {} if carried is None else carried,
+        "messages": messages,
+        "tools": [],
+        "context": context,
+        "forwardedProps": {},
+    }
+
+
+AG_UI = Protocol("AG-UI", _body, says_context=True)
+
+
+def hear_run(pieces: Iterable[Piece]) -> Heard:
+    """Put the events of a run together; the state is what the next message carries.
+
+    Raises:
+        AgentFailed: it says that the run failed.
+        UnreadableReply: an event lacks what it is about, so that a tool call may be missing.
+    """
+    draft = _Draft()
+    for number, piece in enumerate(pieces, start=1):
+        refuse_more(number, MAX_EVENTS, "events")
+        if isinstance(piece, str):
+            raise UnreadableReply(f"event {number} is no JSON object")
+        draft.add(piece, number)
+    return draft.finished()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """An answer in the making, by the ids of its messages and tool calls."""
+
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    foreign: set[str] = field(default_factory=set)
+    message: str = ""
+    calls: dict[str, PiecedCall] = field(default_factory=dict)
+    call: str = ""
+    ended: Mapping[str, Any] = field(default_factory=dict)
+    snapshot: list[Mapping[str, Any]] = field(default_factory=list)
+    state: Any = None
+
+    def add(self, event: Mapping[str, Any], number: int) -> None:
+        """Take one event."""
+        match event.get("type"):
+            case "TEXT_MESSAGE_START" | "TEXT_MESSAGE_CONTENT" | "TEXT_MESSAGE_CHUNK":
+                self._add_text(event)
+            case "TOOL_CALL_START" | "TOOL_CALL_ARGS" | "TOOL_CALL_CHUNK" | "TOOL_CALL_END":
+                self._add_to_call(event, number)
+            case "TOOL_CALL_RESULT":
+                call = self._call_of(event, number)
+                call.response = _result(event)
+            case "MESSAGES_SNAPSHOT":
+                self.snapshot = objects(event.get("messages"))
+            case "STATE_SNAPSHOT":
+                self.state = event.get("snapshot")
+            case "RUN_FINISHED":
+                self.ended = event
+            case "RUN_ERROR":
+                said = event.get("message")
+                raise AgentFailed(said if isinstance(said, str) and said else "no explanation")
+            case str(kind) if is_of_tool(event) and kind not in ("CUSTOM", "RAW"):
+                # In words that are not known: it may be the call that a test forbids.
+                self.calls.setdefault(UNREAD, PiecedCall())
+
+    def _add_text(self, event: Mapping[str, Any]) -> None:
+        # A chunk without an id goes on with the message of the last one.
+        self.message = str(event.get("messageId", self.message))
+        if event.get("role", "assistant") != "assistant" or event.get("subagentRunId") is not None:
+            self.foreign.add(self.message)
+        delta = event.get("delta")
+        if isinstance(delta, str) and self.message not in self.foreign:
+            self.texts.setdefault(self.message, []).append(delta)
+
+    def _add_to_call(self, event: Mapping[str, Any], number: int) -> None:
+        call = self._call_of(event, number)
+        name, delta = event.get("toolCallName"), event.get("delta")
+        call.name = name if isinstance(name, str) and name else call.name
+        if isinstance(delta, str):
+            call.written.append(delta)
+
+    def _call_of(self, event: Mapping[str, Any], number: int) -> PiecedCall:
+        call_id = event.get("toolCallId", self.call)
+        if not isinstance(call_id, str) or not call_id:
+            raise UnreadableReply(f"`toolCallId` of event {number} is no text")
+        self.call = call_id
+        refuse_more(len(self.calls) + 1, MAX_CALLS + 1, "tool calls")
+        return self.calls.setdefault(self.call, PiecedCall())
+
+    def finished(self) -> Heard:
+        """Return the whole."""
+        last = self._read_snapshot()
+        outcome, result = self.ended.get("outcome"), self.ended.get("result")
+        parts = ["".join(pieces) for pieces in self.texts.values()]
+        text = "\n\n".join(filter(None, parts)) or last
+        told = Told(
+            text or (result if isinstance(result, str) else ""),
+            tuple(call.use(call_id) for call_id, call in self.calls.items()),
+            *_usage(self.ended),
+            reports_tools=True,
+        )
+        waits = isinstance(outcome, dict) and outcome.get("type") == "interrupt"
+        return Heard(told, (_WAITS,) if waits else (), self.state)
+
+    def _read_snapshot(self) -> str:
+        """Take the calls and results since the user's message; return the last text since then."""
+        users = [n for n, said in enumerate(self.snapshot) if said.get("role") == "user"]
+        text = ""
+        for said in self.snapshot[users[-1] + 1 :] if users else self.snapshot:
+            if said.get("role") == "assistant":
+                text = content_text(said.get("content")) or text
+            for number, call in enumerate(objects(said.get("toolCalls")), start=1):
+                function = call.get("function")
+                if isinstance(function, dict) and str(call.get("id")) not in self.calls:
+                    named = {"toolCallId": call.get("id"), "toolCallName": function.get("name")}
+                    self._add_to_call({**named, "delta": function.get("arguments")}, number)
+            made = self.calls.get(str(said.get("toolCallId")))
+            if said.get("role") == "tool" and made is not None and made.response is None:
+                made.response = _result(said)
+        return text
+
+
+def _result(said: Mapping[str, Any]) -> Any:
+    result = read_json(content_text(said.get("content")))
+    return failed_tool(said["error"], result) if said.get("error") else result
+
+
+def _usage(ended: Mapping[str, Any]) -> tuple[Usage, None, str | None]:
+    """Return the tokens of a run, which stand there for each of its models, and its model."""
+    entries = objects(ended.get("usage"))
+    counts = [read_usage({"usage": entry}) for entry in entries]
+    models = {read_model(entry) for entry in entries}
+    usage = bounded(sum(counts[1:], counts[0])) if counts else Usage()
+    return usage, None, models.pop() if len(models) == 1 else None

@@ -1,0 +1,181 @@
+"""The UI message stream of Vercel's AI SDK, 5 and later.
+
+| event | what it says |
+|---|---|
+| `text-delta` | `delta`: the next piece of the text part with its `id` |
+| `tool-input-start` | `toolCallId`, `toolName`: a tool call begins |
+| `tool-input-delta` | `inputTextDelta`: the next piece of its arguments, as JSON text |
+| `tool-input-available` | `input`: its arguments |
+| `tool-input-error` | `errorText`: its arguments in `input` are not what the tool takes |
+| `tool-output-available` | `output`: its result; the last one counts |
+| `tool-output-error`, `tool-output-denied` | `errorText`: it failed, or was not allowed |
+| `tool-approval-request` | the call waits for a person |
+| `start`, `message-metadata`, `finish` | `messageMetadata`: tokens, cost, model |
+| `error` | `errorText`: the agent failed |
+| `abort` | `reason`: the agent was stopped |
+| any other about a tool | a call without a known name |
+| steps, reasoning, sources, files, `data-…` | nothing about text or tools |
+
+An empty line separates text parts, as the SDK shows them one below the other.
+
+A step that begins anew (`reset-step`) takes its text back; its tool calls were made all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kindlm.agents.agent_events import Heard, Piece
+from kindlm.agents.http_request import all_messages
+from kindlm.agents.protocols import Protocol
+from kindlm.agents.reply_parts import (
+    MAX_CALLS,
+    MAX_EVENTS,
+    UnreadableReply,
+    calls_tools,
+    end_notes,
+    end_reasons,
+    refuse_more,
+)
+from kindlm.agents.reply_reading import AgentFailed, Told, read_cost, read_model, read_usage
+from kindlm.agents.told_calls import PiecedCall
+from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
+from kindlm.ports import AgentRequest
+
+
+def _body(request: AgentRequest, _stream: bool, _carried: Any) -> dict[str, Any]:
+    messages = [
+        {
+            "id": f"{request.conversation}-{number}",
+            "role": said["role"],
+            "parts": [{"type": "text", "text": said["content"]}],
+        }
+        for number, said in enumerate(all_messages(request))
+    ]
+    # What a page sends along stands beside the messages.
+    context = dict(request.context or {})
+    return context | {
+        "id": request.conversation,
+        "messages": messages,
+        "trigger": "submit-message",
+    }
+
+
+AI_SDK = Protocol("AI SDK messages", _body, says_context=True)
+
+_WAITS = "a tool call waits for a person to approve it: this is no complete answer"
+
+
+def hear_ui_messages(pieces: Iterable[Piece]) -> Heard:
+    """Put a stream together.
+
+    Raises:
+        AgentFailed: it says that the agent failed or was stopped.
+        UnreadableReply: an event lacks what it is about, so that a tool call may be missing.
+    """
+    draft = _UiDraft()
+    for number, piece in enumerate(pieces, start=1):
+        refuse_more(number, MAX_EVENTS, "events")
+        if isinstance(piece, str):
+            raise UnreadableReply(f"event {number} is no JSON object")
+        draft.add(piece, number)
+    return draft.finished()
+
+
+@dataclass(slots=True)
+class _UiDraft:
+    """An answer in the making: the texts of its parts, and tool calls by their ids.
+
+    `open` are the parts that texts may be added to, by their ids, which later steps use again.
+    """
+
+    texts: list[list[str]] = field(default_factory=list)
+    open: dict[str, list[str]] = field(default_factory=dict)
+    before_step: int = 0
+    calls: dict[str, PiecedCall] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+    waits: bool = False
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, event: Mapping[str, Any], number: int) -> None:
+        """Take one event."""
+        match event.get("type"):
+            case "text-start":
+                self.open.pop(str(event.get("id")), None)
+            case "text-delta":
+                part = self.open.get(str(event.get("id")))
+                if part is None:
+                    part = self.open[str(event.get("id"))] = []
+                    self.texts.append(part)
+                part.append(_text_of(event, "delta", number))
+            case "start-step":
+                self.before_step = len(self.texts)
+            case "reset-step":
+                del self.texts[self.before_step :]
+                self.open.clear()
+            case "error":
+                raise AgentFailed(_ui_failure(event, "errorText"))
+            case "abort":
+                raise AgentFailed(_ui_failure(event, "reason", "the agent was stopped"))
+            case "start" | "message-metadata" | "finish":
+                self.reasons += end_reasons(event)
+                told = event.get("messageMetadata")
+                self.about.update(told if isinstance(told, dict) else {})
+            case str(kind) if kind.startswith(("tool-input-", "tool-output-", "tool-approval-req")):
+                self._add_to_call(kind, event, number)
+            case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
+                # In words that are not known: it may be the call that a test forbids.
+                self.calls.setdefault(UNREAD, PiecedCall())
+
+    def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
+        call = self.calls.setdefault(_text_of(event, "toolCallId", number), PiecedCall())
+        refuse_more(len(self.calls), MAX_CALLS, "tool calls")
+        name = event.get("toolName")
+        call.name = name if isinstance(name, str) and name else call.name
+        match kind:
+            case "tool-input-delta":
+                call.written.append(_text_of(event, "inputTextDelta", number))
+            case "tool-input-available" | "tool-input-error":
+                call.arguments = event.get("input")
+            case "tool-output-available":
+                call.response = event.get("output")
+            case "tool-output-denied":
+                call.response = failed_tool("the call was not allowed")
+            case "tool-approval-request":
+                self.waits = True
+        if kind.endswith("-error"):
+            call.response = failed_tool(_ui_failure(event, "errorText"))
+
+    def finished(self) -> Heard:
+        """Return the whole."""
+        if calls_tools(self.reasons) and not self.calls:
+            self.calls[UNREAD] = PiecedCall()
+        parts = ("".join(pieces) for pieces in self.texts)
+        uses = tuple(call.use(call_id) for call_id, call in self.calls.items())
+        usage = read_usage({"usage": self.about.get("totalUsage"), **self.about})
+        text = "\n\n".join(filter(None, parts))
+        told = Told(
+            text,
+            uses,
+            usage,
+            read_cost(self.about),
+            read_model(self.about),
+            notes=end_notes(self.reasons),
+            reports_tools=True,
+        )
+        unanswered = self.waits and any(call.response is None for call in self.calls.values())
+        return Heard(told, (_WAITS,) if unanswered else ())
+
+
+def _text_of(event: Mapping[str, Any], key: str, number: int) -> str:
+    value = event.get(key)
+    if not isinstance(value, str):
+        raise UnreadableReply(f"`{key}` of event {number} is no text")
+    return value
+
+
+def _ui_failure(event: Mapping[str, Any], key: str, otherwise: str = "no explanation") -> str:
+    said = event.get(key)
+    return said if isinstance(said, str) and said else otherwise

@@ -1,0 +1,530 @@
+"""Agents that speak a protocol: what they are sent, and what is read of their answers.
+
+Bodies are as the protocols document them. Each is read alike with `protocol` and by what it looks
+like, whatever pieces it comes in, and one that breaks off is never an answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from options import options_of
+from pydantic import ValidationError
+
+from examples import examples
+from kindlm.agents.event_streams import EventStream, hear_events
+from kindlm.agents.reply_parts import UnreadableReply
+from kindlm.agents.reply_reading import AgentFailed, Reading
+from kindlm.transcript import Message, Role, Usage
+
+STREAM = "text/event-stream"
+ITEMS = [
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "c1",
+        "name": "refund",
+        "arguments": '{"id": 7}',
+    },
+    {"type": "function_call_output", "call_id": "c1", "output": "done"},
+    {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "Refunded."}],
+    },
+]
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "status": "completed",
+    "model": "m",
+    "output": ITEMS,
+    "instructions": "Use tools.",
+    "text": {"format": {"type": "text"}},
+    "tool_choice": {"type": "function", "name": "refund"},
+    "tools": [{"type": "function", "name": "refund", "parameters": {}}],
+    "usage": {"input_tokens": 5, "output_tokens": 6},
+}
+RESPONSES = [
+    {"type": "response.created", "response": {**RESPONSE, "status": "in_progress", "output": []}},
+    *({"type": "response.output_item.done", "item": item} for item in ITEMS),
+    {"type": "response.completed", "response": RESPONSE},
+]
+MESSAGE = {
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [
+        {"type": "mcp_tool_use", "id": "c1", "name": "refund", "input": {"id": 7}},
+        {"type": "mcp_tool_result", "tool_use_id": "c1", "content": "done"},
+        {"type": "text", "text": "Refunded."},
+    ],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 5, "output_tokens": 6},
+}
+CHAT = {
+    "object": "chat.completion",
+    "model": "m",
+    "choices": [{"index": 0, "message": {"content": "Refunded."}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 5, "completion_tokens": 6},
+}
+AG_UI = [
+    {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+    {"type": "STEP_STARTED", "stepName": "tools"},
+    {"type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "refund"},
+    {"type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": '{"id"'},
+    {"type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": ": 7}"},
+    {"type": "TOOL_CALL_END", "toolCallId": "c1"},
+    {"type": "TOOL_CALL_RESULT", "messageId": "m1", "toolCallId": "c1", "content": '"done"'},
+    {"type": "STATE_SNAPSHOT", "snapshot": {"open": 1}},
+    {"type": "REASONING_MESSAGE_CONTENT", "messageId": "m0", "delta": "Hm."},
+    {"type": "TEXT_MESSAGE_START", "messageId": "m2", "role": "assistant"},
+    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m2", "delta": "Refun"},
+    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m2", "delta": "ded."},
+    {"type": "TEXT_MESSAGE_END", "messageId": "m2"},
+    {
+        "type": "RUN_FINISHED",
+        "threadId": "t",
+        "runId": "r",
+        "usage": [{"model": "m", "inputTokens": 5, "outputTokens": 6}],
+    },
+]
+UI_MESSAGES = [
+    {"type": "start", "messageMetadata": {"model": "m"}},
+    {"type": "tool-input-available", "toolCallId": "c1", "toolName": "refund", "input": {"id": 7}},
+    {"type": "tool-output-available", "toolCallId": "c1", "output": "done"},
+    {"type": "text-delta", "id": "t", "delta": "Refunded."},
+    {
+        "type": "finish",
+        "messageMetadata": {"totalUsage": {"inputTokens": 5, "outputTokens": 6}},
+    },
+]
+
+
+def rpc(result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": "1", "result": result}
+
+
+USED = {"model": "m", "usage": {"input_tokens": 5, "output_tokens": 6}}
+CALLED = {
+    "data": {"id": "c1", "name": "refund", "args": {"id": 7}},
+    "metadata": {"adk_type": "function_call"},
+}
+ANSWERED = {
+    "data": {"id": "c1", "name": "refund", "response": "done"},
+    "metadata": {"adk_type": "function_response"},
+}
+TASK = {
+    "id": "task-1",
+    "contextId": "context-1",
+    "metadata": USED,
+    "history": [
+        {"messageId": "u1", "role": "ROLE_USER", "parts": [{"text": "Hello"}]},
+        {"messageId": "a1", "role": "ROLE_AGENT", "parts": [{"text": "Wait."}, CALLED, ANSWERED]},
+    ],
+    "status": {"state": "TASK_STATE_COMPLETED"},
+    "artifacts": [{"artifactId": "x", "parts": [{"text": "Refun"}, {"text": "ded."}]}],
+}
+
+
+def earlier(value: Any) -> Any:
+    """What version 1.0 writes, as version 0.3 does."""
+    written = json.dumps(value).replace("ROLE_USER", "user").replace("ROLE_AGENT", "agent")
+    written = written.replace("TASK_STATE_COMPLETED", "completed")
+    return json.loads(written.replace('{"text"', '{"kind": "text", "text"'))
+
+
+STATUS = {"taskId": "task-1", "contextId": "context-1"}
+STREAMED = [
+    rpc({"task": {**TASK, "status": {"state": "TASK_STATE_SUBMITTED"}, "artifacts": []}}),
+    rpc({"statusUpdate": {**STATUS, "status": {"state": "TASK_STATE_WORKING"}}}),
+    rpc(
+        {
+            "artifactUpdate": {
+                **STATUS,
+                "artifact": {"artifactId": "x", "parts": [{"text": "Refun"}]},
+            }
+        }
+    ),
+    rpc(
+        {
+            "artifactUpdate": {
+                **STATUS,
+                "append": True,
+                "artifact": {"artifactId": "x", "parts": [{"text": "ded."}]},
+            }
+        }
+    ),
+    rpc({"statusUpdate": {**STATUS, "status": {"state": "TASK_STATE_COMPLETED"}}}),
+]
+EARLIER = [
+    earlier(rpc({"kind": "task", **STREAMED[0]["result"]["task"]})),
+    earlier(rpc({"kind": "artifact-update", **STREAMED[2]["result"]["artifactUpdate"]})),
+    earlier(rpc({"kind": "artifact-update", **STREAMED[3]["result"]["artifactUpdate"]})),
+    earlier(rpc({"kind": "status-update", "final": True, **STREAMED[4]["result"]["statusUpdate"]})),
+]
+WHOLE = [
+    ("chat", CHAT),
+    ("responses", RESPONSE),
+    ("anthropic", MESSAGE),
+    ("a2a", rpc({"task": TASK})),
+    ("a2a-0.3", earlier(rpc({"kind": "task", **TASK}))),
+]
+STREAMS = [
+    ("responses", RESPONSES),
+    ("ag-ui", AG_UI),
+    ("ai-sdk", UI_MESSAGES),
+    ("a2a", STREAMED),
+    ("a2a-0.3", EARLIER),
+]
+
+
+def sse(events: list[Any]) -> str:
+    return "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+
+
+def said(reply: Any) -> Any:
+    """What every body here says, apart from the id of the call."""
+    calls = [(use.call.name, use.call.arguments, use.response) for use in reply.tool_uses]
+    return reply.text, calls, reply.usage, reply.model
+
+
+REFUNDED = ("Refunded.", [("refund", {"id": 7}, "done")], Usage(5, 6), "m")
+
+
+@pytest.mark.parametrize(("protocol", "body"), WHOLE, ids=[name for name, _ in WHOLE])
+def test_a_whole_answer_is_read(reply, protocol, body):
+    expected = ("Refunded.", [], *REFUNDED[2:]) if protocol == "chat" else REFUNDED
+
+    assert said(reply(body)) == expected
+    assert said(reply(body, protocol=protocol)) == expected
+    assert said(reply(body, protocol=protocol, adapter="streaming")) == expected
+
+
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+@pytest.mark.parametrize(("protocol", "events"), STREAMS, ids=[name for name, _ in STREAMS])
+def test_a_stream_is_read(reply, adapter, protocol, events):
+    body = sse(events)
+
+    assert said(reply(body, kind=STREAM, adapter=adapter)) == REFUNDED
+    assert said(reply(body, kind=STREAM, adapter=adapter, protocol=protocol)) == REFUNDED
+
+
+@pytest.mark.parametrize(("protocol", "events"), STREAMS, ids=[name for name, _ in STREAMS])
+@examples(100)
+@given(data=st.data())
+def test_a_stream_that_breaks_off_is_no_answer(protocol, events, data):
+    body = sse(events)
+    # Up to the last event, with nothing of what ends it.
+    end = data.draw(st.integers(0, len(sse(events[:-1]))))
+    try:
+        heard = hear_events(EventStream(body[:end], is_sse=True, has_end=True), Reading())
+    except (UnreadableReply, AgentFailed):
+        return
+    assert (heard.told.text, heard.told.tool_uses) == ("", ())
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=3,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path] if path else []
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            found += places(inner, (*path, key))
+    return found
+
+
+@examples(600)
+@given(data=st.data(), streams=st.sampled_from(STREAMS), value=ANYTHING)
+def test_anything_in_any_place_is_read_or_refused(data, streams, value):
+    events = copy.deepcopy(streams[1])
+    *outer, last = data.draw(st.sampled_from(places(events)))
+    owner: Any = events
+    for key in outer:
+        owner = owner[key]
+    owner[last] = value
+    with contextlib.suppress(UnreadableReply, AgentFailed):
+        hear_events(EventStream(sse(events), is_sse=True, has_end=True), Reading())
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message"),
+    [
+        (STREAM, sse([{"type": "response.failed", "response": {"status": "failed"}}]), "failed"),
+        (STREAM, sse([RESPONSES[0], {"type": "error", "message": "too busy"}]), "too busy"),
+        (STREAM, sse([AG_UI[0], {"type": "RUN_ERROR", "message": "too busy"}]), "too busy"),
+        ("application/json", {**rpc(None), "error": {"code": -3, "message": "too busy"}}, "busy"),
+        (
+            "application/json",
+            rpc({"task": {"id": "t", "status": {"state": "TASK_STATE_FAILED"}}}),
+            "the task is `failed`",
+        ),
+        (
+            "application/json",
+            rpc({"kind": "task", "id": "t", "status": {"state": "working"}}),
+            "its task is still `working`",
+        ),
+        ("application/json", rpc({"kind": "message", "parts": []}), "no part with a text"),
+        (STREAM, sse([{"candidates": [{"content": {}, "finishReason": "STOP"}]}]), "Gemini"),
+    ],
+)
+def test_a_failure_says_why(talk, http, failure, kind, body, message):
+    (result,), _ = talk(http(body, kind=kind))
+
+    assert message in failure(result).message
+
+
+@pytest.mark.parametrize(
+    ("protocol", "body", "message"),
+    [
+        ("chat", {"text": "Hello"}, "no answer in the form of chat completions"),
+        ("responses", CHAT, "no answer in the form of OpenAI responses"),
+        ("a2a", {"message": "Hello"}, "no answer in the form of A2A"),
+        ("ag-ui", {"text": "Hello"}, "no answer in the form of AG-UI"),
+        ("anthropic", {"error": {"message": "too busy"}}, "too busy"),
+        ("a2a", {**rpc(None), "error": {"code": -32601, "message": "what?"}}, "`a2a-0.3` is 0.3"),
+    ],
+)
+def test_an_answer_in_another_form_is_an_error(talk, http, failure, protocol, body, message):
+    (result,), _ = talk(http(body), protocol=protocol)
+
+    assert message in failure(result).message
+
+
+def test_a_stream_in_another_form_is_an_error(talk, http, failure):
+    (result,), _ = talk(http(sse(AG_UI), kind=STREAM), protocol="ai-sdk")
+
+    assert "no stream of AI SDK messages" in failure(result).message
+
+
+TALK = (
+    Message(Role.SYSTEM, "Be kind."),
+    Message(Role.USER, "one"),
+    Message(Role.ASSISTANT, "ok"),
+    Message(Role.USER, "two"),
+)
+ROLES = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "ok"}]
+ROLES += [{"role": "user", "content": "two"}]
+
+
+def parts(number: int, role: str, text: str) -> dict[str, Any]:
+    part = {"type": "text", "text": text}
+    return {"id": f"conv-1-{number}", "role": role, "parts": [part]}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "body", "sent"),
+    [
+        ("chat", CHAT, {"messages": [{"role": "system", "content": "Be kind."}, *ROLES]}),
+        ("responses", RESPONSE, {"instructions": "Be kind.", "input": ROLES}),
+        ("anthropic", MESSAGE, {"max_tokens": 4096, "system": "Be kind.", "messages": ROLES}),
+        (
+            "ai-sdk",
+            sse(UI_MESSAGES),
+            {
+                "id": "conv-1",
+                "trigger": "submit-message",
+                "messages": [parts(n, it.role.value, it.text) for n, it in enumerate(TALK)],
+                "user": "Ada",
+            },
+        ),
+        (
+            "ag-ui",
+            sse(AG_UI),
+            {
+                "threadId": "conv-1",
+                "runId": "conv-1-4",
+                "state": {"open": 1},
+                "messages": [
+                    {"id": f"conv-1-{n}", "role": it.role.value, "content": it.text}
+                    for n, it in enumerate(TALK)
+                ],
+                "tools": [],
+                "context": [{"description": "user", "value": "Ada"}],
+                "forwardedProps": {},
+            },
+        ),
+        (
+            "a2a",
+            rpc({"task": TASK}),
+            {
+                "jsonrpc": "2.0",
+                "id": "conv-1-4",
+                "method": "SendMessage",
+                "params": {
+                    "message": {
+                        "role": "ROLE_USER",
+                        "parts": [{"text": "two"}],
+                        "messageId": "conv-1-4",
+                        "contextId": "context-1",
+                        "metadata": {"user": "Ada"},
+                    }
+                },
+            },
+        ),
+    ],
+)
+def test_a_request_has_the_form_of_its_protocol(talk, http, ask, success, protocol, body, sent):
+    second = replace(ask(*TALK), context={"user": "Ada"})
+    answer = http(body, kind=STREAM if isinstance(body, str) else "application/json")
+
+    results, server = talk(answer, requests=[ask(*TALK[:2]), second], protocol=protocol)
+
+    assert server.received[1].body == sent
+    warnings = success(results[1]).warnings
+    assert [it for it in warnings if "context was not sent" in it] == (
+        ["the context was not sent: only agents with `request: query` get one"]
+        if protocol in ("chat", "responses", "anthropic")
+        else []
+    )
+    assert any("system prompt was not sent" in it for it in warnings) == (protocol == "a2a")
+
+
+def test_version_0_3_of_a2a_has_names_of_its_own(talk, http, ask):
+    task = {**TASK, "kind": "task", "status": {"state": "input-required"}}
+    requests = [ask("one"), ask("one", "two")]
+
+    _, server = talk(http(earlier(rpc(task))), requests=requests, protocol="a2a-0.3")
+
+    assert "a2a-version" not in server.received[0].headers
+    assert server.received[1].body["method"] == "message/send"
+    assert server.received[1].body["params"] == {
+        "message": {
+            "kind": "message",
+            "role": "user",
+            "parts": [{"kind": "text", "text": "two"}],
+            "messageId": "conv-1-2",
+            # It goes on with the task that waits for this.
+            "contextId": "context-1",
+            "taskId": "task-1",
+        },
+        "configuration": {"blocking": True},
+    }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "events", "streams"),
+    [
+        ("chat", [{**CHAT, "choices": [{"delta": {}, "finish_reason": "stop"}]}], True),
+        ("responses", RESPONSES, True),
+        ("a2a", STREAMED, "SendStreamingMessage"),
+        ("ag-ui", AG_UI, None),
+    ],
+)
+def test_the_streaming_adapter_asks_for_a_stream(talk, http, protocol, events, streams):
+    _, server = talk(http(sse(events), kind=STREAM), adapter="streaming", protocol=protocol)
+
+    (request,) = server.received
+    assert request.body.get("stream", request.body.get("method")) == streams
+    assert request.headers.get("a2a-version") == ("1.0" if protocol == "a2a" else None)
+
+
+def test_a_template_adds_to_the_body_of_a_protocol(talk, http):
+    body = {"model": "shop", "max_tokens": 10, "user": "{{conversation_id}}"}
+
+    _, server = talk(http(MESSAGE), protocol="anthropic", body=body)
+
+    assert server.received[0].body == {
+        "model": "shop",
+        "max_tokens": 10,
+        "user": "conv-1",
+        "messages": [{"role": "user", "content": "Hello"}],
+    }
+
+
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+def test_a_template_beside_a_protocol_is_an_object(adapter):
+    with pytest.raises(ValidationError) as refused:
+        options_of(adapter, {"protocol": "chat", "body": "{{message}}"})
+
+    assert refused.value.errors()[0]["ctx"]["message"] == "is no object beside `protocol`"
+
+
+class TestAgUi:
+    """Runs that are told in other ways than the usual one."""
+
+    @pytest.fixture
+    def hear(self):
+        def hear(*events, **outcome):
+            run = [AG_UI[0], *events, {"type": "RUN_FINISHED", **outcome}]
+            return hear_events(EventStream(sse(run), is_sse=True, has_end=True), Reading())
+
+        return hear
+
+    def test_chunks_go_on_with_what_the_last_one_named(self, hear):
+        told = hear(
+            {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "a"},
+            {"type": "TEXT_MESSAGE_CHUNK", "delta": "b"},
+            {"type": "TOOL_CALL_CHUNK", "toolCallId": "c", "toolCallName": "x", "delta": "{"},
+            {"type": "TOOL_CALL_CHUNK", "delta": "}"},
+        ).told
+
+        assert (told.text, [use.call.name for use in told.tool_uses]) == ("ab", ["x"])
+
+    def test_a_snapshot_tells_what_no_event_did_since_the_users_message(self, hear):
+        call = {"id": "c1", "function": {"name": "refund", "arguments": '{"id": 7}'}}
+        old = {"id": "c0", "function": {"name": "old", "arguments": "{}"}}
+        told = hear(
+            {
+                "type": "MESSAGES_SNAPSHOT",
+                "messages": [
+                    {"role": "assistant", "toolCalls": [old]},
+                    {"role": "user", "content": "Hello"},
+                    {"role": "assistant", "content": "", "toolCalls": [call]},
+                    {"role": "tool", "toolCallId": "c1", "content": "done"},
+                    {"role": "assistant", "content": "Refunded."},
+                ],
+            }
+        ).told
+
+        (use,) = told.tool_uses
+        assert (told.text, use.call.name, use.response) == ("Refunded.", "refund", "done")
+
+    def test_what_others_say_is_no_answer(self, hear):
+        told = hear(
+            {"type": "TEXT_MESSAGE_CONTENT", "messageId": "a", "delta": "b", "subagentRunId": "s"},
+            {"type": "TEXT_MESSAGE_START", "messageId": "u", "role": "user"},
+            {"type": "TEXT_MESSAGE_CONTENT", "messageId": "u", "delta": "Hello"},
+            *AG_UI[9:13],
+        ).told
+
+        assert told.text == "Refunded."
+
+    def test_a_run_that_waits_has_a_warning(self, hear):
+        (warning,) = hear(outcome={"type": "interrupt", "interrupts": [{"id": "i"}]}).warnings
+
+        assert "waits for a person" in warning
+
+    def test_an_unknown_event_of_a_tool_may_be_a_call(self, hear):
+        assert hear({"type": "TOOL_CALL_STARTED_LATER"}).told.tool_uses[0].call.name == "unknown"
+
+
+def test_a_step_that_begins_anew_takes_its_text_back(reply):
+    events = [
+        {"type": "start-step"},
+        {"type": "text-start", "id": "0"},
+        {"type": "text-delta", "id": "0", "delta": "One."},
+        {"type": "start-step"},
+        {"type": "text-start", "id": "0"},
+        {"type": "text-delta", "id": "0", "delta": "Tw"},
+        {"type": "reset-step"},
+        {"type": "text-start", "id": "0"},
+        {"type": "text-delta", "id": "0", "delta": "Two."},
+        {"type": "finish"},
+    ]
+
+    assert reply(sse(events), kind=STREAM).text == "One.\n\nTwo."
