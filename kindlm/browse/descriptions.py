@@ -129,6 +129,7 @@ _TABLE_DESCRIPTIONS = {
     "provider_calls": "Calls of models, agents, judges and embedders; texts by reference. Of an"
     " agent, `provider` is the adapter and `model` its id.",
     "tool_calls": "Calls of tools, simulated or reported by an agent; texts by reference.",
+    "agent_spans": "OpenTelemetry spans that agents exported; texts by reference.",
     "assertions": "Assertions that were evaluated; texts by reference.",
     "gates": "What each gate said when the run finished.",
     "baselines": "Baselines by suite and label, as they were set or removed last.",
@@ -161,6 +162,12 @@ _COLUMNS = {
     "tool_calls": {
         "position": "among the tool calls of the execution, from 0",
         "rule": "which rule of the simulated tool answered",
+    },
+    "agent_spans": {
+        "call": "the call of the agent that they are about",
+        "position": "in the tree: each before those below it",
+        "kind": "chat, tool, agent or other",
+        "start_ms": "after the start of the first span",
     },
     "assertions": {
         "outcome": "passed, failed, inconclusive or skipped",
@@ -215,6 +222,7 @@ _TABLE_SETTINGS: dict[str, dict[str, Any]] = {
     "provider_call_log": {"facets": ["purpose", "model", "status", "error_code"]},
     "provider_calls": {"facets": ["purpose", "model", "status"]},
     "tool_calls": {"facets": ["tool", "rule"]},
+    "agent_spans": {"facets": ["kind", "name", "failed"]},
     "assertions": {"facets": ["outcome", "kind", "failure_code"]},
     "tests": {"facets": ["suite_name", "test", "target"]},
     "review_log": {"sort_desc": "at", "facets": ["passed", "status", "by", "test", "target"]},

@@ -217,6 +217,26 @@ class ToolCallView:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanView:
+    """A span of an agent's trace, about the call of the agent `call`; times are in ms."""
+
+    attempt: int
+    call: int
+    span: str
+    parent: str | None
+    kind: str
+    name: str
+    start_ms: float
+    duration_ms: float
+    failed: bool
+    message: str | None
+    input: str | None
+    output: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class CallView:
     """A call of a model, with what was sent anew and what came back.
 

@@ -27,6 +27,7 @@ from kindlm.history.rows import (
     Repeat,
     Reviewed,
     ReviewView,
+    SpanView,
     SuiteView,
     Summary,
     TestView,
@@ -316,6 +317,13 @@ class RunView:
                 parameters=json.loads(row["parameters"] or "{}"),
             )
             for row in self.db.execute(queries.CALLS, (execution.id,))
+        ]
+
+    def spans(self, execution: ExecutionView) -> list[SpanView]:
+        """Return the spans that the agent exported, of every attempt, in the order of the tree."""
+        return [
+            value_of(SpanView, row, failed=bool(row["failed"]))
+            for row in self.db.execute(queries.SPANS, (execution.id,))
         ]
 
     def first_messages(self, execution: ExecutionView) -> tuple[dict[str, Any], ...]:

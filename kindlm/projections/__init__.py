@@ -7,7 +7,13 @@ them. A name with dots is quoted: `$."gen_ai.usage.input_tokens"`.
 
 from __future__ import annotations
 
-from kindlm.projections.execution_tables import ASSERTIONS, EXECUTIONS, PROVIDER_CALLS, TOOL_CALLS
+from kindlm.projections.execution_tables import (
+    AGENT_SPANS,
+    ASSERTIONS,
+    EXECUTIONS,
+    PROVIDER_CALLS,
+    TOOL_CALLS,
+)
 from kindlm.projections.run_tables import BASELINES, GATES, REVIEWS, RUNS, SUITES
 from kindlm.projections.views import VIEWS
 
@@ -19,6 +25,7 @@ PROJECTIONS = (
     EXECUTIONS,
     PROVIDER_CALLS,
     TOOL_CALLS,
+    AGENT_SPANS,
     ASSERTIONS,
     GATES,
     BASELINES,

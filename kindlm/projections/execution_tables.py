@@ -219,6 +219,42 @@ TOOL_CALLS = Projection(
     ),
 )
 
+# Each span that an agent exported, in the order of the tree.
+AGENT_SPANS = Projection(
+    "agent_spans",
+    version=1,
+    columns=COLUMNS,
+    create="""
+    CREATE TABLE agent_spans (
+        execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, call INTEGER,
+        position INTEGER, run TEXT REFERENCES runs (id), span TEXT, parent TEXT, kind TEXT,
+        name TEXT, start_ms REAL, duration_ms REAL, failed INTEGER,
+        message_ref TEXT REFERENCES contents (ref), input_ref TEXT REFERENCES contents (ref),
+        output_ref TEXT REFERENCES contents (ref), input_tokens INTEGER, output_tokens INTEGER,
+        PRIMARY KEY (execution, attempt, call, position)) WITHOUT ROWID;
+    """,
+    folds=(
+        on(
+            "agent.traced",
+            """
+        INSERT INTO agent_spans BY NAME
+        SELECT execution, attempt, data ->> 'call' AS call, s.key AS position, run,
+               s.value ->> 'id' AS span, s.value ->> 'parent' AS parent,
+               s.value ->> 'kind' AS kind, s.value ->> 'name' AS name,
+               real(s.value ->> 'start_ms') AS start_ms,
+               real(s.value ->> 'duration_ms') AS duration_ms,
+               coalesce(s.value ->> 'failed', 0) AS failed,
+               s.value ->> '$.message.$ref' AS message_ref,
+               s.value ->> '$.input.$ref' AS input_ref,
+               s.value ->> '$.output.$ref' AS output_ref,
+               s.value ->> '$."gen_ai.usage.input_tokens"' AS input_tokens,
+               s.value ->> '$."gen_ai.usage.output_tokens"' AS output_tokens
+          FROM new_events, json_each(data, '$.spans') s
+         ORDER BY seq, s.key""",
+        ),
+    ),
+)
+
 ASSERTIONS = Projection(
     "assertions",
     version=4,

@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kindlm.history.masking import Mask, masked, source_text
-from kindlm.history.rows import AssertionView, AttemptView, CallView, ExecutionView, ToolCallView
+from kindlm.history.rows import (
+    AssertionView,
+    AttemptView,
+    CallView,
+    ExecutionView,
+    SpanView,
+    ToolCallView,
+)
 
 EXCERPTS = 10
 _CONTEXT = 60
@@ -114,7 +121,8 @@ class Called:
     """A call of the target or of a judge: what was sent anew, what came back, or why nothing did.
 
     `view` is the row itself, whose texts are not masked: only `text`, `error` and `raw` are shown.
-    `made` are the calls of models that the agent made before it answered this one.
+    `made` are the calls of models that the agent made before it answered this one, `spans` those
+    of its trace, each with how deep it is in the tree.
     """
 
     view: CallView
@@ -124,6 +132,7 @@ class Called:
     raw: str | None
     tools: tuple[ToolUse, ...]
     made: tuple[Called, ...] = ()
+    spans: tuple[tuple[int, SpanView], ...] = ()
 
     @property
     def judging(self) -> bool:
@@ -161,6 +170,7 @@ def attempts_of(
     tools: Sequence[ToolCallView],
     ended: Iterable[int],
     mask: Mask,
+    spans: Sequence[SpanView] = (),
 ) -> tuple[Attempt, ...]:
     """Return the attempts of an execution, masked; one without calls has at least its messages.
 
@@ -177,19 +187,22 @@ def attempts_of(
         Attempt(
             number,
             said,
-            _of_attempt([call for call in calls if call.attempt == number], tools, mask),
+            _of_attempt([call for call in calls if call.attempt == number], tools, mask, spans),
         )
         for number in numbers
     )
 
 
 def _of_attempt(
-    calls: Sequence[CallView], tools: Sequence[ToolCallView], mask: Mask
+    calls: Sequence[CallView],
+    tools: Sequence[ToolCallView],
+    mask: Mask,
+    spans: Sequence[SpanView],
 ) -> tuple[Called, ...]:
     """Return the calls of an attempt, those that an agent made with the one it was answering."""
     found: list[Called] = []
     for view in calls:
-        call, asked = _called(view, tools, mask), None
+        call, asked = replace(_called(view, tools, mask), spans=_spans(view, spans, mask)), None
         if view.purpose == "agent":
             places = range(len(found) - 1, -1, -1)
             asked = next((place for place in places if not found[place].judging), None)
@@ -245,6 +258,20 @@ def _called(call: CallView, tools: Sequence[ToolCallView], mask: Mask) -> Called
             if call.purpose == "test" and (used.attempt, used.call) == (call.attempt, call.call)
         ),
     )
+
+
+def _spans(
+    call: CallView, spans: Sequence[SpanView], mask: Mask
+) -> tuple[tuple[int, SpanView], ...]:
+    found, depths = list[tuple[int, SpanView]](), dict[str | None, int]()
+    for span in spans:
+        if (span.attempt, span.call) == (call.attempt, call.call):
+            depths[span.span] = depths.get(span.parent, -1) + 1
+            texts = map(mask.text, (span.message, span.input, span.output))
+            message, given, got = texts
+            shown = replace(span, message=message, input=given, output=got)
+            found.append((depths[span.span], shown))
+    return tuple(found)
 
 
 def _tool_use(used: ToolCallView, mask: Mask) -> ToolUse:

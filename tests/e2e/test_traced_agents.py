@@ -70,6 +70,15 @@ def test_of_32_executions_at_once_each_has_its_own_spans(workspace, run):
     # What the agent did unasked is of no execution.
     assert "1 span arrived in 1 trace that kindlm did not start" in done.stderr
 
+    shown = workspace.run("show", "latest", "1").stdout
+    assert "span       answer" in shown
+    assert "span         tool lookup" in shown
+    execution = json.loads(done.stdout)["run"]["id"] + "-1"
+    with closing(sqlite3.connect(workspace.database)) as db:
+        page = execution_page(queryable(db), execution)
+        assert page is not None
+        assert "2 spans of its trace" in str(page.fragment("content"))
+
     again = workspace.run("rescore", "--reporter", "json")
     assert (again.returncode, json.loads(again.stdout)["tests"][0]["status"]) == (0, "passed")
 

@@ -30,6 +30,9 @@ from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
 _SPANS = 200
+_INDENT = "\u00a0\u00a0"
+_DEEPEST = 6
+_LONGEST_NAME = 40
 
 
 def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
@@ -65,7 +68,9 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
                 view.tool_calls(execution, all_attempts=True),
                 [attempt.number for attempt in attempts],
                 mask,
+                view.spans(execution),
             ),
+            "traced": _traced,
             "earlier": earlier_attempts(attempts, mask),
             "output": execution.output,
             "waterfall": _waterfall(calls),
@@ -78,6 +83,21 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
         },
         styles=("charts", "execution"),
     )
+
+
+def _traced(call: Called) -> Markup:
+    """Return a bar for each span of an agent's trace, those below another one indented."""
+    bars = [
+        Bar(
+            f"{_INDENT * min(depth, _DEEPEST)}{span.kind if span.kind != 'other' else ''} "
+            f"{one_line(span.name)[:_LONGEST_NAME]}{', failed' if span.failed else ''}",
+            "failed" if span.failed else span.kind,
+            span.start_ms,
+            span.duration_ms,
+        )
+        for depth, span in call.spans[:_SPANS]
+    ]
+    return waterfall(bars, "What the agent did, and when")
 
 
 def _request(call: Called) -> str:

@@ -11,6 +11,7 @@ from kindlm.history.rows import (
     AttemptView,
     ExecutionView,
     ReviewView,
+    SpanView,
     SuiteView,
 )
 from kindlm.history.run_view import RunView
@@ -27,6 +28,7 @@ _TEXT = 20_000
 _VALUE = 2_000
 _RAW = 50_000
 _CONTEXT = 40
+_DEEPEST = 6
 
 
 def render_execution(
@@ -47,6 +49,7 @@ def render_execution(
         view.tool_calls(execution, all_attempts=True),
         ended,
         mask,
+        view.spans(execution),
     )
     for attempt in talked:
         of = f" of attempt {attempt.number}" if len(talked) > 1 else ""
@@ -129,6 +132,8 @@ def _write_call(call: Called, page: Page, *, verbose: bool) -> None:
             _write_tool(used, page)
         for made in call.made:
             _write_made(made, page, verbose=verbose)
+        for depth, span in call.spans:
+            _write_span(depth, span, page, verbose=verbose)
     else:
         _write_outcome(call, call.view.purpose, page)
         for message in call.sent if verbose else ():
@@ -163,6 +168,22 @@ def _write_made(call: Called, page: Page, *, verbose: bool) -> None:
     if call.raw is not None:
         body = visible(bounded(call.raw, _RAW))
         page.line(("body  ", "dim"), (body, "dim"), indent=6, hang=2)
+
+
+def _write_span(depth: int, span: SpanView, page: Page, *, verbose: bool) -> None:
+    """Write a span of an agent's trace; what went in and came out is for `verbose` alone."""
+    kind = "" if span.kind == "other" else f"{span.kind} "
+    facts = [f"{duration(span.duration_ms)}, after {duration(span.start_ms)}"]
+    if span.input_tokens is not None:
+        facts.append(f"{span.input_tokens:,} → {span.output_tokens or 0:,} tokens")
+    name = f"{'  ' * min(depth, _DEEPEST)}{kind}{one_line(span.name)}"
+    page.line(("span       ", "cyan"), name, (f"  {', '.join(facts)}", "dim"), indent=4, hang=2)
+    if span.failed:
+        error = visible(bounded(span.message or "failed", _VALUE, lines=20))
+        page.line((error, "magenta"), indent=6, hang=2)
+    for text in (span.input, span.output) if verbose else ():
+        if text is not None:
+            page.line((visible(bounded(text, _VALUE)), "dim"), indent=6, hang=2)
 
 
 def _write_outcome(call: Called, who: str, page: Page) -> None:
