@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pages import text_of
+
+from kindlm.reports.pages.execution_page import execution_page
+from kindlm.reports.pages.html_document import Links, render_part
 
 AGENT = Path(__file__).parents[1] / "telemetry" / "traced_agent.py"
 USES = {
@@ -75,9 +81,10 @@ def test_of_32_executions_at_once_each_has_its_own_spans(workspace, run):
     assert "span         tool lookup" in shown
     execution = json.loads(done.stdout)["run"]["id"] + "-1"
     with closing(sqlite3.connect(workspace.database)) as db:
-        page = execution_page(queryable(db), execution)
+        db.row_factory = sqlite3.Row
+        page = execution_page(db, execution)
         assert page is not None
-        assert "2 spans of its trace" in str(page.fragment("content"))
+        assert "2 spans of its trace" in text_of(render_part(page, Links()))
 
     again = workspace.run("rescore", "--reporter", "json")
     assert (again.returncode, json.loads(again.stdout)["tests"][0]["status"]) == (0, "passed")
