@@ -96,6 +96,7 @@ _ROWS_OF = {
     "retried_attempts": _EXECUTIONS,
     "provider_calls": _EXECUTIONS,
     "tool_calls": _EXECUTIONS,
+    "agent_spans": _EXECUTIONS,
     "assertions": _EXECUTIONS,
     "gates": "run = :run",
     "baselines": ":run IS NOT NULL",
