@@ -83,11 +83,13 @@ class Conversation:
     Args:
         agent: what the agent is called.
         desk: takes the events, and what calls cost.
+        hint: what to do where no call comes.
     """
 
-    def __init__(self, agent: str, desk: CallDesk) -> None:
+    def __init__(self, agent: str, desk: CallDesk, hint: str = "") -> None:
         self.agent = agent
         self.desk = desk
+        self._hint = hint
         self.open: dict[asyncio.Task[Any], ModelCall | None] = {}
         self._calls: list[ModelCall] = []
         self._count = 0
@@ -289,9 +291,8 @@ class Conversation:
         if not self._count:
             return (
                 f"No call of a model came through the gateway from the agent {self.agent}, so that"
-                " its tool calls cannot be seen. Let its clients take their address and key from"
-                " the environment (OPENAI_BASE_URL, ANTHROPIC_BASE_URL), and make them after it is"
-                " set; or let the agent report its tool calls."
+                f" its tool calls cannot be seen. {self._hint} Or let the agent report its tool"
+                " calls."
             )
         if not self._offers_tools:
             return (

@@ -22,6 +22,7 @@ from kindlm.gateway.upstreams import DEFAULT_BASES, upstreams
 from kindlm.ports import CallDesk, Seen
 from kindlm.suite import AgentTarget, Command, ProviderSettings
 from kindlm.trace_context import EXECUTION_HEADER, MESSAGE_HEADERS, trace_of, traceparent
+from kindlm.wording import count
 
 _OF_ONE_CONVERSATION = frozenset({"subprocess", "python"})
 """The adapters that start a program for each conversation."""
@@ -40,6 +41,17 @@ _BLOCKS = (
 
 _Reached = Literal["alone", "shared", "here"]
 """Whether an agent has its own address, shares that of the run, or runs in this process."""
+
+
+_HINTS: Mapping[_Reached, str] = {
+    "alone": "Let its clients take address and key from the environment (OPENAI_BASE_URL,"
+    " OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY).",
+    "shared": "Let `serve` start its program, and its clients take address and key from the"
+    " environment (OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY).",
+    "here": "Of agents in the process of the test, clients are seen that are built on httpx, such"
+    " as those of OpenAI and Anthropic.",
+}
+"""What to do where no call of a model comes."""
 
 
 class Gateway:
@@ -89,8 +101,8 @@ class Gateway:
         await self._stack.aclose()
         if self._unassigned:
             self._warn(
-                f"{self._unassigned} calls of models came through the gateway that cannot be"
-                " assigned to an execution; they are not recorded.",
+                f"{count(self._unassigned, 'call')} of models could not be assigned to an"
+                " execution, and stand in no record.",
                 f"Let the agent pass the header `{EXECUTION_HEADER}` on to its models.",
             )
 
@@ -137,7 +149,7 @@ class Gateway:
             self._redirection = self._redirection or Redirection(self.key, self._route)
         elif target.adapter in _OF_ONE_CONVERSATION:
             reached = "alone"
-        observed = Observed(self, Conversation(target.id, desk), reached)
+        observed = Observed(self, Conversation(target.id, desk, _HINTS[reached]), reached)
         self._open[desk.subject] = observed
         if trace := trace_of(observed.headers["traceparent"]):
             self._traces[trace] = observed

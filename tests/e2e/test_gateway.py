@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 from checked_server import LoopbackServer
 from workspace import KEY
+
+from kindlm.reports.pages.execution_page import execution_page
+from kindlm.reports.pages.html_document import Links, render_part
 
 SHOP = {
     "models": ["gpt-4o"],
@@ -145,6 +150,10 @@ def test_tools_and_costs_of_an_opaque_program_are_seen(run, workspace, provider,
     assert '{"paid": 7}' in shown
     # Once in the answer, and not in the calls beside.
     assert execution["costUsd"] == pytest.approx(report["summary"]["costUsd"])
+    with closing(sqlite3.connect(workspace.database)) as db:
+        db.row_factory = sqlite3.Row
+        page = execution_page(db, execution["id"])
+        assert "2 calls of its models" in render_part(page, Links())
     assert key.encode() not in (workspace.root / ".kindlm/kindlm.db").read_bytes()
 
 

@@ -113,9 +113,21 @@ class Bench:
         return openai.AsyncOpenAI(base_url=self.openai, api_key=self.gateway.key, **options)
 
 
+@pytest.fixture
+def desk_of() -> type[Desk]:
+    """Make the desk of an attempt."""
+    return Desk
+
+
+@pytest.fixture
+def warnings() -> list[str]:
+    """Return what the gateway shows to the user."""
+    return []
+
+
 @asynccontextmanager
 async def _open(
-    url: str, replayer: Replayer | None, adapter: str = "subprocess"
+    url: str, warnings: list[str], replayer: Replayer | None = None, adapter: str = "subprocess"
 ) -> AsyncIterator[Bench]:
     environ = {
         "OPENAI_BASE_URL": f"{url}/v1",
@@ -123,7 +135,11 @@ async def _open(
         "OPENAI_API_KEY": REAL_KEY,
         "ANTHROPIC_API_KEY": REAL_KEY,
     }
-    async with Gateway("k3f9x2ab", environ, (), lambda *_: None, replayer) as gateway:
+
+    def warn(message: str, hint: str) -> None:
+        warnings.append(message)
+
+    async with Gateway("k3f9x2ab", environ, (), warn, replayer) as gateway:
         desk = Desk()
         observed = gateway.observe(AgentTarget("shop", adapter, "", gateway=True), desk)
         assert observed is not None
@@ -132,13 +148,11 @@ async def _open(
 
 
 @pytest.fixture
-def behind() -> Callable[..., AbstractAsyncContextManager[Bench]]:
+def behind(warnings: list[str]) -> Callable[..., AbstractAsyncContextManager[Bench]]:
     """Open a gateway in front of a server."""
 
-    def behind(
-        url: str, replayer: Replayer | None = None, **options: Any
-    ) -> AbstractAsyncContextManager[Bench]:
-        return _open(url, replayer, **options)
+    def behind(url: str, *more: Any, **options: Any) -> AbstractAsyncContextManager[Bench]:
+        return _open(url, warnings, *more, **options)
 
     return behind
 

@@ -1,0 +1,89 @@
+"""Which conversation a call belongs to, where agents share the address of the run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+from gateway_agents import CHAT_TOOL
+from raw_peer import http_answer, open_peer
+
+from kindlm.suite import AgentTarget
+from kindlm.trace_context import trace_id
+
+SAID = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}], "tools": [CHAT_TOOL]}
+ANSWER = {
+    "id": "chatcmpl-1",
+    "model": "gpt-4o",
+    "choices": [{"index": 0, "message": {"content": "Hi there!"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+}
+
+
+async def call(gateway, **headers):
+    """Call a model at the address of the run, as a served agent does."""
+    sent = {"authorization": f"Bearer {gateway.key}"}
+    sent |= {name.replace("_", "-"): text for name, text in headers.items()}
+    url = f"{gateway.address()}/openai/v1/chat/completions"
+    async with aiohttp.ClientSession() as session, session.post(url, json=SAID, headers=sent) as it:
+        return it.status
+
+
+def test_a_header_or_a_trace_says_whose_call_it_is(behind, desk_of):
+    async def run():
+        async with (
+            open_peer(http_answer(200, ANSWER)) as peer,
+            behind(peer.url, adapter="http") as first,
+        ):
+            gateway = first.gateway
+            # The first one has passed its header on: another need not wait for its end.
+            assert await call(gateway, x_kindlm_execution="1.1") == 200
+            assert (await first.observed.seen()).missing is None
+            await first.observed.begin(9)
+            desk = desk_of("2.1")
+            second = gateway.observe(AgentTarget("shop", "http", "", gateway=True), desk)
+            await second.begin(1)
+            assert second.headers["traceparent"].split("-")[1] == trace_id("k3f9x2ab", "2.1")
+            span = f"00-{trace_id('k3f9x2ab', '2.1')}-00f067aa0ba902b7-01"
+            await call(gateway, traceparent=span)
+            await call(gateway, x_kindlm_execution="1.1")
+            await call(gateway, x_kindlm_execution="1.1", traceparent=span)
+            assert (len(desk.answers), len(first.desk.answers)) == (1, 3)
+            assert (await second.seen()).missing is None
+
+    asyncio.run(run())
+
+
+def test_a_call_of_nobody_is_counted_and_leaves_open_conversations_undecided(behind, warnings):
+    async def run():
+        async with (
+            open_peer(http_answer(200, ANSWER)) as peer,
+            behind(peer.url, adapter="http") as bench,
+        ):
+            assert await call(bench.gateway, x_kindlm_execution="7.1") == 200
+            assert not bench.desk.recorded
+            assert "cannot be assigned" in (await bench.observed.seen()).missing
+
+    asyncio.run(run())
+    assert warnings[0].startswith("1 call of models")
+
+
+def test_without_a_header_agents_answer_one_at_a_time(behind, desk_of, warnings):
+    async def run():
+        async with (
+            open_peer(http_answer(200, ANSWER)) as peer,
+            behind(peer.url, adapter="http") as first,
+        ):
+            gateway, desk = first.gateway, desk_of("2.1")
+            second = gateway.observe(AgentTarget("shop", "http", "", gateway=True), desk)
+            waiting = asyncio.create_task(second.begin(1))
+            await call(gateway)
+            assert not waiting.done()
+            assert (await first.observed.seen()).missing is None
+            await waiting
+            await call(gateway)
+            assert (len(desk.answers), len(first.desk.answers)) == (1, 1)
+
+    asyncio.run(run())
+    assert len(warnings) == 1
+    assert "one message at a time" in warnings[0]
