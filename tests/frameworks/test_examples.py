@@ -35,3 +35,33 @@ def test_an_agent_that_skips_its_tool_is_red(name: str, tmp_path: Path) -> None:
     found = workspace.query("SELECT substr(test, 1, 5), status FROM executions ORDER BY 1")
     assert found == [("obeys", "passed"), ("skips", "failed")], done.stdout + done.stderr
     assert "no tool was called" in " ".join(done.stdout.split())
+
+
+SUITE = """
+kindlm: 1
+project: shop
+suite: { name: shop }
+prompts: { ask: { user: "Where is order A1?" } }
+agents: [{ id: shop, adapter: python, endpoint: "agent:agent" }]
+tests:
+  - name: looks it up
+    prompt: ask
+    expect: { toolCalls: [{ tool: lookup_order, argsMatch: { order_id: A1 } }] }
+"""
+
+
+def test_an_object_is_named_in_yaml_and_has_a_process_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("pydantic_ai")
+    workspace = new_workspace(tmp_path)
+    shutil.copy(EXAMPLES / "pydantic-ai" / "agent.py", workspace.root)
+    (workspace.root / "kindlm.yaml").write_text(SUITE)
+    with LoopbackServer(str(EXAMPLES / "pydantic-ai" / "model.yaml")) as model:
+        provider = {"OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_API_KEY": "none"}
+        done = workspace.run("test", **provider)
+    assert done.returncode == 0, done.stdout + done.stderr
+    calls = workspace.query("SELECT tool, arguments, response FROM tool_call_log")
+    assert calls == [
+        ("lookup_order", '{"order_id": "A1"}', '{"order_id": "A1", "status": "shipped"}')
+    ]
+    tokens = workspace.query("SELECT input_tokens > 0, output_tokens > 0 FROM provider_calls")
+    assert tokens == [(1, 1)]
