@@ -148,7 +148,10 @@ def speaking(name: str, server: HttpTarget, template: Any, *, stream: bool) -> H
         write,
         partial(_read, reading=Reading(may_lack_text=True), protocol=protocol),
         partial(
-            request_warnings, says_system=protocol.says_system, says_context=protocol.says_context
+            request_warnings,
+            says_system=protocol.says_system,
+            says_context=protocol.says_context,
+            protocol=protocol.title,
         ),
     )
 

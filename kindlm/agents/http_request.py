@@ -59,18 +59,22 @@ def form_warnings(request: AgentRequest, form: str, template: Any = None) -> tup
 
 
 def request_warnings(
-    request: AgentRequest, *, says_system: bool, says_context: bool = True
+    request: AgentRequest, *, says_system: bool, says_context: bool = True, protocol: str = ""
 ) -> tuple[str, ...]:
-    """Return what of the request is not sent, where not all of it is."""
+    """Return what of the request is not sent, where not all of it is.
+
+    `protocol` is what the agent speaks, which has no place for the rest.
+    """
     warnings = []
+    nowhere = f"there is no place for it in {protocol}" if protocol else ""
     if _system(request) and not says_system:
-        warnings.append(
-            "the system prompt was not sent: only agents with `request: messages` get one"
-        )
+        why = nowhere or "only agents with `request: messages` get one"
+        warnings.append(f"the system prompt was not sent: {why}")
     if any(message.prefill for message in request.messages):
         warnings.append("prefill was not sent: an agent writes its own answer")
     if request.context and not says_context:
-        warnings.append("the context was not sent: only agents with `request: query` get one")
+        why = nowhere or "only agents with `request: query` get one"
+        warnings.append(f"the context was not sent: {why}")
     return tuple(warnings)
 
 

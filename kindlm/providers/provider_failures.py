@@ -19,7 +19,6 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.providers.quota import quotas
 from kindlm.strict_json import parse_json
 from kindlm.unreachable import retry_after, unreachable_reason
-from kindlm.wires.answer import error_message
 from kindlm_store import Redactor
 
 _QUOTED_CHARACTERS = 200
@@ -253,6 +252,8 @@ def _error(
 
 def _said(endpoint: Endpoint, body: str) -> str:
     """Return what the provider said: its own sentence if there is one, else the body."""
+    from kindlm.wires.answer import error_message  # runs without failures do not need it
+
     try:
         sentence = error_message(parse_json(body))
     except ValueError:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from examples import examples
 from kindlm.agents.event_streams import EventStream, hear_events
+from kindlm.agents.protocols import protocol_named
 from kindlm.agents.reply_parts import UnreadableReply
 from kindlm.agents.reply_reading import AgentFailed, Reading
 from kindlm.transcript import Message, Role, Usage
@@ -220,6 +221,19 @@ def test_a_stream_is_read(reply, adapter, protocol, events):
 
 
 @pytest.mark.parametrize(("protocol", "events"), STREAMS, ids=[name for name, _ in STREAMS])
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_a_stream_reads_the_same_in_any_pieces(talk, success, protocol, events, size):
+    body = sse(events).replace("Refun", "R\u00e9fun").replace("\n\n", "\r\n\r\n").encode()
+    chunks = (body[at : at + size] for at in range(0, len(body), size))
+    packed = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked"
+
+    (result,), _ = talk(head + b"\r\n\r\n" + packed + b"0\r\n\r\n", protocol=protocol)
+
+    assert said(success(result)) == ("R\u00e9funded.", *REFUNDED[1:])
+
+
+@pytest.mark.parametrize(("protocol", "events"), STREAMS, ids=[name for name, _ in STREAMS])
 @examples(100)
 @given(data=st.data())
 def test_a_stream_that_breaks_off_is_no_answer(protocol, events, data):
@@ -387,7 +401,7 @@ def test_a_request_has_the_form_of_its_protocol(talk, http, ask, success, protoc
     assert server.received[1].body == sent
     warnings = success(results[1]).warnings
     assert [it for it in warnings if "context was not sent" in it] == (
-        ["the context was not sent: only agents with `request: query` get one"]
+        [f"the context was not sent: there is no place for it in {protocol_named(protocol).title}"]
         if protocol in ("chat", "responses", "anthropic")
         else []
     )
