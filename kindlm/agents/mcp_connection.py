@@ -9,6 +9,8 @@ with an error that says what it did instead.
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 MAX_TOOLS = 1000
 """Tools that a server may list: providers take far fewer, and all of them are recorded."""
+
+# What the package logs of answers holds what they hold: errors say it, without secrets.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 _CLOSE_S = 5.0
 _KEPT = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -340,13 +345,14 @@ class _HttpLink:
         except TooMuchOutput:
             self._failed = agent_failures.of_reply(who, _TOO_LONG, "", status, _ADDRESS)
             raise
-        if kind == "application/json" and '"jsonrpc"' in body:
+        if kind == "application/json" and _is_message(body):
             return
         if not response.is_success:
             self._failed = agent_failures.of_status(who, status, headers, body)
         elif is_page(body):
             self._failed = agent_failures.of_page(who, body, status)
-        elif body:
+        elif body or "id" in json.loads(response.request.content):
+            # What is no request, and has no id, is answered with nothing.
             self._failed = agent_failures.of_reply(who, "no MCP message", body, status, _ADDRESS)
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
@@ -362,6 +368,16 @@ class _HttpLink:
             return agent_failures.of_network(who, self._server.endpoint, raised)
         message = f"{who.title} {_words(who, raised)}"
         return agent_failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message, _ADDRESS)
+
+
+def _is_message(body: str) -> bool:
+    from mcp_types import jsonrpc_message_adapter
+
+    try:
+        jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _bounded(stream: Any) -> Any:
@@ -398,7 +414,9 @@ def _first(raised: BaseException) -> BaseException:
 def _words(who: Who, raised: BaseException) -> str:
     """Say what a server did that something was raised by: a sentence goes on with it."""
     from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
 
     said = who.quote(str(raised)) or type(raised).__name__
-    is_refusal = isinstance(raised, MCPError)
-    return f"refused: {said}" if is_refusal else f"sent what is no MCP answer: {said}"
+    if not isinstance(raised, MCPError):
+        return f"sent what is no MCP answer: {said}"
+    return f"{'sent no answer' if raised.code == CONNECTION_CLOSED else 'refused'}: {said}"

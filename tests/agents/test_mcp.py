@@ -7,6 +7,7 @@ import json
 import os
 import textwrap
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import uvicorn
@@ -265,13 +266,14 @@ def test_an_address_is_called_with_its_headers(make, ask, success):
                 "shop", "mcp", url, {"Authorization": "Bearer T"}, options_of("mcp", {})
             )
             request = ask('{"tool": "who", "arguments": {"greeting": "Hello"}}')
+            request = replace(request, headers={"traceparent": "00-7"})
             async with make(target) as agent:
                 first = success(await agent.send(request))
                 listed = success(await agent.list_tools(20))
             return first, listed
 
     reply, listed = asyncio.run(talk())
-    assert reply.text.startswith("Hello, Bearer T")
+    assert reply.text == "Hello, Bearer T 00-7"
     assert [tool["name"] for tool in listed.tools] == ["who"]
 
 
@@ -282,6 +284,9 @@ def test_an_address_is_called_with_its_headers(make, ask, success):
         (lambda http: http("busy", status=503), "PROVIDER_API_ERROR", "returned 503: busy"),
         (lambda http: http("<html>Log in", kind="text/html"), "PROVIDER_API_ERROR", "an HTML page"),
         (lambda http: http('{"hello": 1}'), "PROVIDER_API_ERROR", 'no MCP message): {"hello": 1}'),
+        (lambda http: http('{"jsonrpc": "2'), "PROVIDER_API_ERROR", "no MCP message"),
+        (lambda http: http("", status=202), "PROVIDER_API_ERROR", "no MCP message"),
+        (lambda http: http(":\n", kind="text/event-stream"), "PROVIDER_API_ERROR", "sent no"),
         (lambda http: http("x" * 10_000_001), "PROVIDER_API_ERROR", "more than 10 MB"),
         (lambda http: http("x", headers={"content-encoding": "br"}), "PROVIDER_API_ERROR", "pack"),
         (lambda http: None, "PROVIDER_NETWORK_ERROR", "No answer from agent 'shop'"),
