@@ -144,7 +144,10 @@ _CAPTURE: tuple[tuple[str, str], ...] = (
     ("ai.", "leave recordInputs and recordOutputs of experimental_telemetry on"),
     (
         "",
-        "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true (SPAN_ONLY in newer ones)",
+        (
+            "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true (in newer ones SPAN_ONLY, "
+            "with OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental)"
+        ),
     ),
 )
 """How content gets into spans, by how an attribute of the span begins."""
@@ -204,8 +207,9 @@ def arguments(span: Span) -> Any:
     if isinstance(value, str):
         value = _literal(value)
     if isinstance(value, dict):
-        # Decorated Python functions; tools of LangChain.
-        if value.keys() == {"args", "kwargs"} and isinstance(value["kwargs"], dict):
+        # Decorated Python functions, and tools of smolagents; tools of LangChain.
+        called = value.keys() - {"sanitize_inputs_outputs"}
+        if called == {"args", "kwargs"} and isinstance(value["kwargs"], dict):
             return value["kwargs"] | ({"args": value["args"]} if value["args"] else {})
         if "input_str" in value and isinstance(value.get("inputs"), dict):
             return value["inputs"]
@@ -217,7 +221,22 @@ def result(span: Span) -> Any:
     value = _json(fact(span, "result"))
     if value is None and span.is_error:
         return {"error": span.status_message or str(span.attributes.get("error.type", "failed"))}
-    return value
+    message = _message_of_langchain(value)
+    return value if message is None else _json(message.get("content"))
+
+
+def call_id(span: Span) -> Any:
+    """Return the id of a tool call, None if it is unknown."""
+    message = _message_of_langchain(_json(fact(span, "result"))) or {}
+    return fact(span, "call id") or message.get("tool_call_id")
+
+
+def _message_of_langchain(value: Any) -> dict[str, Any] | None:
+    """Return a message of a tool, as which LangChain reports results; None of anything else."""
+    if not isinstance(value, dict) or value.get("type") != "tool":
+        return None
+    message = value.get("data")
+    return message if isinstance(message, dict) and "tool_call_id" in message else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ def _may_be_same_chat(one: Span, other: Span) -> bool:
 def _may_be_same_tool(one: Span, other: Span) -> bool:
     return (
         dialects.fact(one, "tool") == dialects.fact(other, "tool")
-        and _agree(dialects.fact(one, "call id"), dialects.fact(other, "call id"))
+        and _agree(dialects.call_id(one), dialects.call_id(other))
         and _agree(dialects.arguments(one), dialects.arguments(other))
     )
 
@@ -195,7 +195,7 @@ class _Slot:
 
     @property
     def id(self) -> str:
-        told = _first(self.group, _call_id)
+        told = _first(self.group, dialects.call_id)
         return str(told or (self.asked.id if self.asked else ""))
 
     @property
@@ -206,7 +206,8 @@ class _Slot:
     @property
     def arguments(self) -> Any:
         told = _first(self.group, dialects.arguments)
-        return self.asked.arguments if told is None and self.asked else told
+        # A tool of LangChain with one argument has that alone.
+        return self.asked.arguments if self.asked and not isinstance(told, dict) else told
 
     def use(self, results: Mapping[str, Any]) -> ToolUse:
         response = _first(self.group, dialects.result)
@@ -214,10 +215,6 @@ class _Slot:
             response = results.get(self.id)
         call = ToolCall.told(self.id, self.name, self.arguments)
         return ToolUse(call.storable(), storable_json(response))
-
-
-def _call_id(span: Span) -> Any:
-    return dialects.fact(span, "call id")
 
 
 def _tool(span: Span) -> Any:

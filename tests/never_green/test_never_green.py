@@ -23,7 +23,7 @@ A row has:
 - `steps`: several of these, one after the other; `exit` is 0 by default for all but the last.
 
 `PEER` in a file stands for the address of a server on loopback, `CLOSED` for one where nothing
-listens, `SCRIPT` for the Python that runs the tests.
+listens, `SCRIPT` for the Python that runs the tests, `SHARED` for the folder `tests/shared`.
 """
 
 from __future__ import annotations
@@ -161,6 +161,7 @@ def _write(folder: Path, files: Mapping[str, Any], address: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
         text = text.replace("PEER", address).replace("SCRIPT", sys.executable)
+        text = text.replace("SHARED", str(Path(__file__).parents[1] / "shared"))
         if "CLOSED" in text:
             text = text.replace("CLOSED", f"http://127.0.0.1:{free_ports(1)[0]}")
         path.write_text(text, encoding="utf-8")

@@ -47,6 +47,14 @@ TOOLS = {
         "input.value": "{'order_id': 'A1'}",
         "output.value": SENT,
     },
+    "openinference of smolagents": {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "lookup",
+        "input.value": json.dumps(
+            {"args": [], "sanitize_inputs_outputs": True, "kwargs": ARGUMENTS}
+        ),
+        "output.value": SENT,
+    },
     "openllmetry": {
         "traceloop.span.kind": "tool",
         "traceloop.entity.name": "lookup",
@@ -219,6 +227,35 @@ def test_a_call_in_a_message_and_in_a_span_is_one_call(spans_of):
         other = TOOLS["genai"] | {"gen_ai.tool.name": "refund"}
         reading = read_trace(spans_of(otlp_span(1, asks), otlp_span(2, tool), otlp_span(3, other)))
         assert uses_of(reading) == [CALL, ("refund", ARGUMENTS, RESULT)]
+
+
+def test_a_tool_of_langchain_with_one_argument_is_the_call_that_the_model_asked_for(spans_of):
+    prefix = "llm.output_messages.0.message.tool_calls"
+    asks = {"openinference.span.kind": "LLM"}
+    for at, order in enumerate(("A1", "B2")):
+        asks |= {
+            f"{prefix}.{at}.tool_call.id": f"c{at}",
+            f"{prefix}.{at}.tool_call.function.name": "lookup",
+            f"{prefix}.{at}.tool_call.function.arguments": json.dumps({"order_id": order}),
+        }
+    tools = [
+        {
+            "openinference.span.kind": "TOOL",
+            "tool.name": "lookup",
+            "input.value": order,
+            "output.value": json.dumps(
+                {"type": "tool", "data": {"content": json.dumps(order), "tool_call_id": call}}
+            ),
+        }
+        for order, call in (("B2", "c1"), ("A1", "c0"))
+    ]
+    reading = read_trace(
+        spans_of(otlp_span(1, asks), otlp_span(2, tools[0]), otlp_span(3, tools[1]))
+    )
+    assert uses_of(reading) == [
+        ("lookup", {"order_id": "A1"}, "A1"),
+        ("lookup", {"order_id": "B2"}, "B2"),
+    ]
 
 
 def test_two_instrumentations_tell_a_call_once(spans_of):
