@@ -37,6 +37,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field
 
 from kindlm.agents import agent_failures
+from kindlm.agents.answer_span import answer_span
 from kindlm.agents.frameworks import framework_of
 from kindlm.agents.http_request import all_messages, last_user_text, request_warnings
 from kindlm.agents.python_answers import drained, read_answer
@@ -147,7 +148,8 @@ class PythonAgent:
                 if self._call is None:
                     self._call = await self._make()
                 begun = time.perf_counter()  # making the agent is no part of its answer
-                said = await self._answer(self._call, request)
+                with answer_span(request.headers):
+                    said = await self._answer(self._call, request)
                 latency_ms = (time.perf_counter() - begun) * 1000
                 reply = await read_answer(
                     self._who, said, last_user_text(request), self._reading, self._framework

@@ -28,6 +28,7 @@ def provider(processor: BatchSpanProcessor | None) -> TracerProvider:
 NOWHERE = OTLPSpanExporter("http://127.0.0.1:9/v1/traces", timeout=0.1)
 LATE = BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=600_000)
 GOOD = provider(BatchSpanProcessor(OTLPSpanExporter()))
+trace.set_tracer_provider(GOOD)
 PROVIDERS = {
     "good": GOOD,
     "torn": GOOD,
@@ -55,7 +56,7 @@ def answer(request: dict[str, str], parent: context.Context, way: str = "good") 
         use_tool(tracer, "lookup", arguments)
         context.detach(token)
     else:
-        with tracer.start_as_current_span("answer", context=parent):
+        with tracer.start_as_current_span(f"answer {os.environ['OPENAI_API_KEY']}", context=parent):
             if way == "torn":  # the thread does not know of the trace
                 thread = threading.Thread(target=use_tool, args=(tracer, "refund", arguments))
                 thread.start()
@@ -99,4 +100,11 @@ def main() -> None:
         server.serve_forever()
 
 
-main()
+def called(message: str) -> str:
+    """Answer as an agent in Python: it opens no span around its answer."""
+    use_tool(GOOD.get_tracer("shop"), "lookup", {"message": message})
+    return "Sent."
+
+
+if __name__ == "__main__":
+    main()

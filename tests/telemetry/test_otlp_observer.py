@@ -1,0 +1,219 @@
+"""Which spans belong to an answer, and when all of them are there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from otlp import otlp_request, otlp_span
+
+from kindlm.events import AgentTraced
+from kindlm.ports import Seen
+from kindlm.suite import AgentTarget
+from kindlm.telemetry import otlp_observer
+from kindlm.telemetry.otlp_observer import OtlpObserver, TracedConversation
+from kindlm.telemetry.spans import read_json
+from kindlm.transcript import Cost, CostSource, Usage
+
+TOOL = {
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "lookup",
+    "gen_ai.tool.call.arguments": "{}",
+}
+CHAT = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.response.model": "m-1",
+    "gen_ai.usage.input_tokens": 10,
+    "gen_ai.usage.output_tokens": 2,
+    "gen_ai.response.finish_reasons": ["stop"],
+}
+
+
+@dataclass
+class Desk:
+    """Implements `ports.CallDesk`, as far as it is used."""
+
+    subject: str = "1.1"
+    recorded: list[Any] = field(default_factory=list)
+
+    def record(self, event: Any) -> None:
+        self.recorded.append(event)
+
+    def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
+        return Cost(0.5, CostSource.COMPUTED)
+
+    def next_call(self) -> int:
+        raise AssertionError
+
+    def spend(self, model: str, cost: Cost) -> None:
+        raise AssertionError
+
+    def is_over(self) -> bool:
+        raise AssertionError
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@dataclass
+class Bench:
+    """A conversation and what arrives for it."""
+
+    runner: asyncio.Runner
+    observer: OtlpObserver = field(default_factory=lambda: OtlpObserver("run1", "http://x"))
+    wait_ms: int = 20
+
+    def open(self, subject: str = "1.1") -> TracedConversation:
+        target = AgentTarget("shop", "http", "", telemetry="otlp", telemetry_wait_ms=self.wait_ms)
+        found = self.observer.observe(target, Desk(subject))
+        assert isinstance(found, TracedConversation)
+        return found
+
+    def begin(self, conversation: TracedConversation, call: int = 1) -> str:
+        """Begin a message; return kindlm's span of it."""
+        self.runner.run(conversation.begin(call))
+        return sent_with(conversation)
+
+    def seen(self, conversation: TracedConversation) -> Seen:
+        return self.runner.run(conversation.seen())
+
+    def arrive(self, trace: str, *spans: dict[str, Any], place: str = "") -> None:
+        named = ({**span, "traceId": trace} for span in spans)
+        self.observer.take(read_json(otlp_request(*named)), place)
+
+
+def sent_with(conversation: TracedConversation) -> str:
+    """Return kindlm's span in the header of the message."""
+    version, trace, span, flags = conversation.headers["traceparent"].split("-")
+    assert (version, trace, flags) == ("00", conversation.trace, "01")
+    return span
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with asyncio.Runner() as runner:
+        yield Bench(runner)
+
+
+def test_it_waits_for_the_span_around_the_answer_and_for_missing_parents(bench):
+    bench.wait_ms = 60_000
+    conversation = bench.open()
+
+    async def run() -> None:
+        await conversation.begin(1)
+        sent, trace = sent_with(conversation), conversation.trace
+        waiting = asyncio.create_task(conversation.seen())
+        for span in (
+            otlp_span(3, TOOL, parent=2),
+            otlp_span(1, parent=sent, times=(0, 900)),
+            otlp_span(2, parent=1),
+        ):
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            bench.arrive(trace, span)
+        found = await waiting
+        assert [use.call.name for use in found.tool_uses] == ["lookup"]
+        assert (found.shows_tools, found.missing) == (True, None)
+
+    bench.runner.run(run())
+    (event,) = conversation.desk.recorded
+    assert isinstance(event, AgentTraced)
+    assert [(span.name, span.parent) for span in event.spans] == [
+        ("span 1", None),
+        ("span 2", f"{1:016x}"),
+        ("lookup", f"{2:016x}"),
+    ]
+
+
+def test_each_message_has_its_own_spans_and_late_ones_are_no_other_messages(bench):
+    conversation = bench.open()
+    first = bench.begin(conversation)
+    assert "No span of the agent arrived within 20 ms" in (bench.seen(conversation).missing or "")
+    second = bench.begin(conversation, 2)
+    assert second != first
+    bench.arrive(
+        conversation.trace,
+        otlp_span(1, parent=first),
+        otlp_span(2, TOOL, parent=1),
+    )
+    # What encloses the first answer does not enclose this one.
+    assert bench.seen(conversation).tool_uses == ()
+    begun = bench.begin(conversation, 3)
+    bench.arrive(conversation.trace, otlp_span(3, parent=begun), otlp_span(4, CHAT, parent=3))
+    found = bench.seen(conversation)
+    assert (found.missing, found.usage, found.model) == (None, Usage(10, 2), "m-1")
+    assert (found.cost, found.shows_tools) == (Cost(0.5, CostSource.COMPUTED), True)
+    conversation.close()
+    bench.arrive(conversation.trace, otlp_span(5, TOOL, parent=3))
+    notes = [message for message, _ in bench.observer.notes()]
+    assert notes == ["3 spans arrived after the end of their execution."]
+
+
+def test_a_span_comes_once_and_its_ids_are_no_way_into_another_conversation(bench):
+    one, other = bench.open("1.1"), bench.open("2.1")
+    bench.begin(one)
+    bench.begin(other)
+    spans = [otlp_span(1, parent=sent_with(one)), otlp_span(2, TOOL, parent=1)]
+    bench.arrive(one.trace, *spans)
+    bench.arrive(one.trace, *spans)  # an exporter that got no answer
+    # The span of one message in the trace of another conversation, and in a trace of its own.
+    bench.arrive(other.trace, otlp_span(3, parent=sent_with(one)))
+    assert len(bench.seen(one).tool_uses) == 1
+    missing = bench.seen(other).missing or ""
+    assert "not 1 span that they are below" in missing
+
+
+def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
+    conversation = bench.open()
+    bench.arrive("f" * 32, otlp_span(9, TOOL))  # before: of no conversation that is open
+    sent = bench.begin(conversation)
+    bench.arrive("e" * 32, otlp_span(8))  # no call
+    complete = (otlp_span(1, parent=sent), otlp_span(2, TOOL, parent=1))
+    bench.arrive(conversation.trace, *complete)
+    assert bench.seen(conversation).missing is None
+    sent = bench.begin(conversation, 2)
+    bench.arrive("d" * 32, otlp_span(7, TOOL))
+    bench.arrive(conversation.trace, otlp_span(3, parent=sent), otlp_span(4, TOOL, parent=3))
+    found = bench.seen(conversation)
+    assert "1 span of models or tools arrived in traces" in (found.missing or "")
+    assert not found.shows_tools
+    (note,) = [message for message, _ in bench.observer.notes()]
+    assert note.startswith("3 spans arrived in 3 traces that kindlm did not start.")
+
+
+def test_what_comes_to_the_address_of_a_program_is_of_its_conversation(bench):
+    conversation = bench.open()
+    bench.begin(conversation)
+    root = conversation.environ["TRACEPARENT"].split("-")[2]
+    place = conversation.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].rpartition("/")[2]
+    bench.arrive("c" * 32, otlp_span(1, TOOL), place=place)
+    bench.arrive(conversation.trace, otlp_span(2, parent=root), place=place)
+    found = bench.seen(conversation)
+    assert (len(found.tool_uses), found.missing) == (1, None)
+
+
+def test_traces_are_bounded(bench, monkeypatch):
+    monkeypatch.setattr(otlp_observer, "MAX_SPANS", 3)
+    conversation = bench.open()
+    sent = bench.begin(conversation)
+    many = [otlp_span(number, parent=1) for number in range(2, 6)]
+    bench.arrive(conversation.trace, otlp_span(1, parent=sent), *many)
+    assert "more than 3 spans" in (bench.seen(conversation).missing or "")
+    monkeypatch.setattr(otlp_observer, "MAX_TRACE_BYTES", 2_000)
+    bounded = bench.open("2.1")
+    sent = bench.begin(bounded)
+    bench.arrive(bounded.trace, otlp_span(1, {"a": "x" * 2_000}, parent=sent))
+    assert "2,000 bytes" in (bench.seen(bounded).missing or "")
+
+
+def test_a_long_chain_and_a_circle_of_parents_end(bench):
+    conversation = bench.open()
+    sent = bench.begin(conversation)
+    chain = [otlp_span(number + 1, parent=number) for number in range(1, 5_000)]
+    circle = [otlp_span(9_000, parent=9_001), otlp_span(9_001, TOOL, parent=9_000)]
+    bench.arrive(conversation.trace, *chain, *circle, otlp_span(1, TOOL | CHAT, parent=sent))
+    assert bench.seen(conversation).missing is not None
