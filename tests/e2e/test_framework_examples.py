@@ -1,4 +1,4 @@
-"""The examples with LangGraph, CrewAI and MCP, run with the real packages where they are there."""
+"""The examples with LangGraph and MCP, run with the real packages where they are there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CREW_PYTHON = os.environ.get("KINDLM_CREWAI_PYTHON")
 ORDERS = [("A1", "shipped"), ("B2", "delivered")]
 
 
@@ -30,7 +29,7 @@ def copied(workspace):
     return copied
 
 
-@pytest.mark.parametrize("name", ["langgraph-agent", "crewai-agent", "mcp-server"])
+@pytest.mark.parametrize("name", ["langgraph-agent", "mcp-server"])
 def test_the_suites_are_valid(copied, name):
     done = copied(name).run("validate", name)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -47,18 +46,6 @@ def test_a_graph_in_both_forms_and_from_both_formats(copied):
     assert _calls(workspace) == ORDERS * 3
     tokens = "SELECT DISTINCT input_tokens, output_tokens FROM provider_calls ORDER BY 1"
     assert workspace.query(tokens) == [(40, 10), (80, 20)]
-
-
-@pytest.mark.skipif(
-    CREW_PYTHON is None,
-    reason="KINDLM_CREWAI_PYTHON does not name a Python that CrewAI is installed for",
-)
-def test_a_crew_from_both_formats(copied):
-    workspace = copied("crewai-agent")
-    report = workspace.report("crewai-agent", CREW_PYTHON=CREW_PYTHON)
-    assert report["run"]["status"] == "passed"
-    assert _passed(workspace) == [("crew", 2), ("crewai", 1)]
-    assert _calls(workspace) == ORDERS * 2
 
 
 def test_an_mcp_server_called_and_given_to_a_model(copied):

@@ -10,11 +10,22 @@ from checked_server import LoopbackServer
 from workspace import new_workspace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SILENT = {
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+}
+"""What keeps frameworks from reporting to their makers."""
 NEEDS = {
     "langgraph": ("langchain", "langchain_openai"),
     "pydantic-ai": ("pydantic_ai",),
     "openai-agents": ("agents",),
     "python-function": (),
+    "autogen": ("autogen_agentchat", "autogen_ext.models.openai"),
+    "google-adk": ("google.adk",),
+    "smolagents": ("smolagents",),
+    "llama-index": ("llama_index.llms.openai",),
+    "crewai": ("crewai",),
 }
 
 
@@ -28,10 +39,10 @@ def test_an_agent_that_skips_its_tool_is_red(name: str, tmp_path: Path) -> None:
     agent = workspace.root / "skips" / "agent.py"
     agent.write_text(agent.read_text().replace(" Look every order up before you answer.", ""))
     with LoopbackServer(str(EXAMPLES / name / "model.yaml")) as model:
-        provider = {"OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_API_KEY": "none"}
-        done = workspace.run(
-            "test", "obeys", "skips", OPENAI_AGENTS_DISABLE_TRACING="1", **provider
-        )
+        openai = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), f"{model.url}/v1")
+        keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "none")
+        provider = {**openai, **keys, "ANTHROPIC_BASE_URL": model.url}
+        done = workspace.run("test", "obeys", "skips", **provider, **SILENT)
     found = workspace.query("SELECT substr(test, 1, 5), status FROM executions ORDER BY 1")
     assert found == [("obeys", "passed"), ("skips", "failed")], done.stdout + done.stderr
     assert "no tool was called" in " ".join(done.stdout.split())

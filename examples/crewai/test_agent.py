@@ -1,0 +1,11 @@
+"""The agent has to look an order up before it answers."""
+
+from agent import crew
+
+from kindlm import Trial, scenario
+
+
+@scenario("looks the order up", agent=crew)
+async def test_order(t: Trial) -> None:
+    reply = await t.agent.send("Where is order A1?")
+    t.check(reply).tool_called("lookup_order", {"order_id": "A1"}).contains("shipped")
