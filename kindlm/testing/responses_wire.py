@@ -39,6 +39,9 @@ _MOVED = {
 }
 """Parameters of Chat Completions, and where they are here."""
 
+_NOT_SPOKEN = ("background", "conversation", "prompt")
+"""Parameters that would make a difference."""
+
 _TEXTS = ("input_text", "output_text", "refusal", "text", "summary_text")
 _ECHOED: dict[str, Any] = {
     "instructions": None,
@@ -92,6 +95,8 @@ class ResponsesWire:
         for name in filter(body.__contains__, _MOVED):
             message = f"Unsupported parameter: '{name}'. In the Responses API, it is "
             return refusal_of(f"{message}'{_MOVED[name]}'.", name, "unsupported_parameter")
+        for name in filter(body.get, _NOT_SPOKEN):
+            return refusal_of(f"This server does not know '{name}'.", name)
         previous = body.get("previous_response_id")
         if previous is not None and (not isinstance(previous, str) or previous not in self._said):
             message = f"Previous response with id '{previous}' not found."

@@ -73,6 +73,7 @@ def test_what_is_not_stored_is_not_remembered(serve, responses_agent):
         (body(response_format={"type": "json_object"}), "response_format"),
         (body(tools=[{"type": "function", "function": {"name": "look"}}]), "tools[0]"),
         (body(tool_choice="sometimes"), "tool_choice"),
+        (body(conversation="conv_1"), "conversation"),
         (body(text={"format": {"type": "json_schema", "schema": {}}}), "text.format"),
     ],
 )
