@@ -18,7 +18,7 @@ def suite_in(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["fastapi", "node", "http"])
+@pytest.mark.parametrize("kind", ["fastapi", "node", "http", "program"])
 def test_a_service_has_a_suite_that_is_valid(kindlm: Any, here: Path, kind: str) -> None:
     outcome = kindlm("init", "--agent", kind)
     assert outcome.code == 0
@@ -27,7 +27,7 @@ def test_a_service_has_a_suite_that_is_valid(kindlm: Any, here: Path, kind: str)
     assert suite_in(here)["agents"][0]["gateway"] is True
 
 
-@pytest.mark.parametrize("kind", ["langgraph", "pydantic-ai", "openai-agents", "python"])
+@pytest.mark.parametrize("kind", ["langgraph", "google-adk", "python"])
 def test_an_object_has_a_scenario(kindlm: Any, here: Path, kind: str) -> None:
     outcome = kindlm("init", "shop", "--agent", kind)
     assert outcome.code == 0

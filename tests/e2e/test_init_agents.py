@@ -63,6 +63,30 @@ def answer(text):
 }
 
 
+PROGRAM = f"""\
+#!{sys.executable}
+import json
+import sys
+
+from openai import OpenAI
+
+client = OpenAI()
+schema = {{"type": "object", "properties": {{"order_id": {{"type": "string"}}}}}}
+tool = {{"type": "function", "function": {{"name": "lookup_order", "parameters": schema}}}}
+system = {{"role": "system", "content": "You help.{LOOK_UP}"}}
+said = [system, {{"role": "user", "content": sys.argv[1]}}]
+while True:
+    asked = client.chat.completions.create(model="gpt-4o", messages=said, tools=[tool])
+    reply = asked.choices[0].message
+    said.append(reply.model_dump(exclude_none=True))
+    if not reply.tool_calls:
+        break
+    for call in reply.tool_calls:
+        said.append({{"role": "tool", "tool_call_id": call.id, "content": "{{}}"}})
+print(reply.content)
+"""
+
+
 def agent(kind: str, file: str, source: str, *, is_there: bool) -> pytest.ParameterSet:
     mark = pytest.mark.skipif(not is_there, reason=f"{kind} is not installed")
     return pytest.param(kind, file, source, marks=mark, id=kind)
@@ -77,9 +101,13 @@ SERVICES = [
     service("node", "server.mjs", is_there=shutil.which("node") is not None),
     service("fastapi", "main.py", is_there=find_spec("fastapi") is not None),
 ]
-AGENTS = SERVICES + [
-    agent(kind, "agent.py", TOOL + source, is_there=all(map(find_spec, needed)))
-    for kind, (needed, source) in OBJECTS.items()
+AGENTS = [
+    *SERVICES,
+    agent("program", "agent", PROGRAM, is_there=True),
+    *(
+        agent(kind, "agent.py", TOOL + source, is_there=all(map(find_spec, needed)))
+        for kind, (needed, source) in OBJECTS.items()
+    ),
 ]
 
 
@@ -108,6 +136,7 @@ def test_the_example_of_a_service(shop: Workspace, kind: str, file: str, source:
 @pytest.mark.parametrize(("kind", "file", "source"), AGENTS)
 def test_what_init_writes(shop: Workspace, kind: str, file: str, source: str) -> None:
     (shop.root / file).write_text(source)
+    (shop.root / file).chmod(0o755)
     written = shop.run("init", "--agent", kind)
     _, _, command = written.stderr.strip().rpartition("Next: kindlm ")
     with LoopbackServer(str(EXAMPLES / "node-agent" / "model.yaml")) as model:

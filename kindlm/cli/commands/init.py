@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.commands.init_agent import write_first_test
+from kindlm.cli.commands.init_agent import KINDS, write_first_test
 from kindlm.cli.console import ask, is_asked, note, or_fail
 from kindlm.cli.options import VerboseOption
 from kindlm.cli.scaffold import create_project, quoted
@@ -73,9 +73,8 @@ def init_command(
         typer.Option(
             "--agent",
             metavar="KIND|MODULE:NAME|URL",
-            help="Write the first test of your own agent: langgraph, pydantic-ai, openai-agents,"
-            " python, fastapi, node, http; an object such as shop.agent:graph; or a URL, with"
-            " scenarios and a judge. Alone, it asks which.",
+            help=f"Write the first test of your own agent: {', '.join(KINDS)}; an object such as"
+            " shop.agent:graph; or a URL, with scenarios and a judge. Alone, it asks which.",
             show_default=False,
         ),
     ] = None,

@@ -17,6 +17,11 @@ _OBJECTS = {
     "langgraph": "agent:graph",
     "pydantic-ai": "agent:agent",
     "openai-agents": "agent:agent",
+    "crewai": "agent:crew",
+    "llamaindex": "agent:agent",
+    "smolagents": "agent:agent",
+    "google-adk": "agent:root_agent",
+    "autogen": "agent:agent",
     "python": "agent:answer",
 }
 """Kinds of agents that are objects in Python, and where each may be."""
@@ -28,7 +33,9 @@ _SERVICES = {
 }
 """Kinds of agents that are services: how each may be started, what it prints when it is ready."""
 
-KINDS = (*_OBJECTS, *_SERVICES)
+_PROGRAM = "program"
+
+KINDS = (*_OBJECTS, *_SERVICES, _PROGRAM)
 
 ASK = "ask"
 """The kind that stands for the question which one it is."""
@@ -58,6 +65,8 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
         kind = ask(f"What is your agent: {', '.join(KINDS)}", "python", _one_of(KINDS))
     if kind in _SERVICES:
         test = _of_service(*_SERVICES[kind])
+    elif kind == _PROGRAM:
+        test = _of_program()
     elif kind in _OBJECTS:
         test = _of_object(_asked("Where is it, as module:name", _OBJECTS[kind], _place))
     elif _PLACE.fullmatch(kind):
@@ -89,6 +98,13 @@ def _of_service(command: str, line: str) -> _FirstTest:
         **_expected(),
     }
     return _FirstTest("agent-service", values, "kindlm test")
+
+
+def _of_program() -> _FirstTest:
+    command = _asked("Which command answers a message", "./agent {{message}}", _command)
+    return _FirstTest(
+        "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}, "kindlm test"
+    )
 
 
 def _expected() -> dict[str, str]:
