@@ -33,6 +33,11 @@ NOT_SHOWN = {
     ("CassetteConfig", "run"),
     ("CassetteConfig", "match"),
     ("AgentConfig", "snapshot"),
+    # The agents of the example call no models, and answer in one format.
+    ("AgentConfig", "gateway"),
+    ("AgentConfig", "telemetry"),
+    ("AgentConfig", "telemetryWaitMs"),
+    ("AgentConfig", "protocol"),
     # In examples/mcp-server, which needs a package of its own.
     ("TestConfig", "call"),
     ("TurnConfig", "call"),
