@@ -22,7 +22,7 @@ from kindlm.agents.http_request import (
 )
 from kindlm.agents.protocols import Protocol, ProtocolName, protocol_named
 from kindlm.agents.protocols.a2a import hear_task, is_call_answer
-from kindlm.agents.reply_parts import NoTextKnown, UnreadableReply
+from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, UnreadableReply
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     TEXT_KEYS,
@@ -93,8 +93,7 @@ class Http(Served):
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
         """Yield what the protocol says."""
         for key in ("request", "responsePath", "toolCallsPath") if self.protocol else ():
-            hint = f"Remove it, or `{spelling.key('protocol')}`"
-            yield key, f"with `{spelling.key('protocol')}`", hint
+            yield key, f"with `{spelling.key('protocol')}`", "Remove it: the protocol says this"
 
 
 class HttpAgent(ServedAgent):
@@ -175,7 +174,7 @@ def _read(answer: HttpReply, reading: Reading, protocol: Protocol | None = None)
     if protocol is not None and not protocol.is_answer(value):
         if failure := failure_of(value):
             raise AgentFailed(failure)
-        raise UnreadableReply(f"it is no answer in the form of {protocol.title}")
+        raise AnotherProtocol(f"it is no answer in the form of {protocol.title}")
     try:
         return Heard(read_reply(value, Reading() if is_text and value is answer.text else reading))
     except NoTextKnown:

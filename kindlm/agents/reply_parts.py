@@ -75,6 +75,15 @@ class NoTextKnown(UnreadableReply):
     hint = WHERE_THE_TEXT_IS
 
 
+class AnotherProtocol(UnreadableReply):
+    """An answer that is not in the protocol that the agent is said to speak."""
+
+    hint = (
+        "Give the `protocol` that the agent speaks, or leave it out: answers are then read by what "
+        "they look like (docs/agents.md#protocols)"
+    )
+
+
 class StreamBrokeOff(UnreadableReply):
     """A stream that ended before its end."""
 

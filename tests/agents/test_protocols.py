@@ -322,7 +322,9 @@ def test_an_answer_in_another_form_is_an_error(talk, http, failure, protocol, bo
 def test_a_stream_in_another_form_is_an_error(talk, http, failure):
     (result,), _ = talk(http(sse(AG_UI), kind=STREAM), protocol="ai-sdk")
 
-    assert "no stream of AI SDK messages" in failure(result).message
+    error = failure(result)
+    assert "no stream of AI SDK messages" in error.message
+    assert error.hint.startswith("Give the `protocol` that the agent speaks")
 
 
 TALK = (
