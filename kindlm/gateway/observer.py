@@ -76,6 +76,7 @@ class Gateway:
         self._run = run
         self._environ = environ
         self._warn = warn
+        self._replays = replayer is not None
         self._server = GatewayServer(upstreams(environ, providers), self._addressed, replayer)
         self._open: dict[str, Observed] = {}
         self._traces: dict[str, Observed] = {}
@@ -228,6 +229,8 @@ class Gateway:
         }
         found = instead(url, bases, self.address(subject))
         if found is not None and blocks:
+            if self._replays:
+                raise RuntimeError(_BLOCKS)  # no provider is called
             if observed is not None:
                 observed.conversation.lose(_BLOCKS)
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, Self
@@ -173,6 +174,7 @@ class GatewayServer:
             provider, _, rest = path.partition("/")
             forwarding = _Forwarding(self, request, provider, rest, body)
             async with conversation.desk.paced(provider):
+                call.begun = time.perf_counter()
                 try:
                     return await forwarding.forward(data)
                 finally:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from gateway_agents import ANTHROPIC_TOOL, CHAT_TOOL, RESPONSES_TOOL, RESULT, chat_loop
+from raw_peer import http_answer, open_peer
 
 from kindlm.transcript import Role
 
@@ -145,3 +147,34 @@ def test_tokens_of_a_stream_are_asked_for_and_taken_out_again(shop):
     assert seen.usage.input_tokens
     assert "stream_options" not in desk.asked[0].body
     assert '"usage"' in desk.answers[0].raw
+
+
+def test_an_answer_that_the_provider_remembers_is_continued(behind):
+    call = {"type": "function_call", "call_id": "c1", "name": "lookup_order", "arguments": "{}"}
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    text = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "Yes"}],
+    }
+
+    def answer(number, *output):
+        body = {"id": f"resp_{number}", "object": "response", "model": "gpt-4o", "output": output}
+        return http_answer(200, {**body, "status": "completed"})
+
+    async def run():
+        answers = answer(1, search, call), answer(2, text)
+        async with open_peer(*answers) as peer, behind(peer.url) as bench, bench.client() as client:
+            asked = {"model": "gpt-4o", "tools": [RESPONSES_TOOL]}
+            first = await client.responses.create(**asked, input="Where is it?")
+            result = {"type": "function_call_output", "call_id": "c1", "output": RESULT}
+            await client.responses.create(**asked, input=[result], previous_response_id=first.id)
+            seen = await bench.observed.seen()
+            assert seen.missing is None
+            # What the provider runs itself is a call, too; its result need not come back.
+            found = {use.call.name: use.response for use in seen.tool_uses}
+            assert found["lookup_order"] == {"paid": 7}
+            assert len(found) == 2
+            assert [(each.after, each.base) for each in bench.desk.asked] == [(0, None), (2, None)]
+
+    asyncio.run(run())

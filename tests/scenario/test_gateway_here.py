@@ -8,6 +8,8 @@ import pytest
 from checked_server import LoopbackServer
 from scenario_project import Project
 
+from kindlm.cli.app import run
+
 KEY = "sk-example-5d1c92e07b3f4a68"
 SHOP = {
     "models": ["gpt-4o"],
@@ -109,6 +111,8 @@ def test_calls_of_an_agent_here_are_seen_and_assigned(outcome, provider, name):
     statuses, shown = outcome(name, 8)
     assert statuses == {"passed"}, shown
     assert len(provider.requests) == 16
+    assert run(["replay", "tests"]) == 0
+    assert len(provider.requests) == 16
 
 
 def test_calls_in_a_thread_of_its_own_leave_tools_undecided(outcome):
@@ -117,7 +121,11 @@ def test_calls_in_a_thread_of_its_own_leave_tools_undecided(outcome):
     assert "cannot be assigned" in shown
 
 
-def test_a_call_that_blocks_the_event_loop_is_made_and_leaves_tools_undecided(outcome):
+def test_a_call_that_blocks_the_event_loop_is_made_and_leaves_tools_undecided(outcome, provider):
     statuses, shown = outcome("blocking")
     assert statuses == {"errored"}
     assert "blocks the event loop" in shown
+    asked = len(provider.requests)
+    assert asked == 2
+    assert run(["replay", "tests"]) == 1
+    assert len(provider.requests) == asked
