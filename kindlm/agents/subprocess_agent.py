@@ -122,7 +122,7 @@ class Program(ProgramOptions):
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> LineAgent | OneShotAgent:
         """Return the agent for one conversation."""
-        gateway = environ.get("KINDLM_GATEWAY", "")
+        gateway = environ.get("KINDLM_GATEWAY", "{{gateway}}")
         settings = ProgramSettings(
             Who(target.id, program_secrets(self.env)),
             tuple(self.words),

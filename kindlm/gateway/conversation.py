@@ -18,8 +18,9 @@ from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.gateway.upstreams import ITEMS, WIRES
 from kindlm.ports import CallDesk, Purpose, Seen
 from kindlm.stored_form import bounded
+from kindlm.strict_json import read_json
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage
-from kindlm.wires.answer import WireAnswer, error_message, read_answer
+from kindlm.wires.answer import WireAnswer, error_message, read_answer, token_count
 from kindlm.wires.request import WireRequest, read_request
 from kindlm_store.new_event import scrub
 
@@ -31,6 +32,12 @@ _CODES = {
     429: ErrorCode.PROVIDER_RATE_LIMIT,
     0: ErrorCode.PROVIDER_NETWORK_ERROR,
 }
+_EMBEDDINGS = "openai/embeddings"
+_FREE = frozenset(
+    {"anthropic/messages/count_tokens", "openai/responses/input_tokens", "openai/moderations"}
+)
+"""What is not charged for, and reports no tokens."""
+
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -122,6 +129,7 @@ class Conversation:
         call = ModelCall(number, path, _model_of(body), items, base, None, len(items))
         if base is not None:
             call.new = len(items) - len(base.items)
+            call.items = [*base.items, *items[len(base.items) :]]  # what is equal is kept once
         if twin is not None and twin.answer is None:
             call.tries = twin.tries + 1
         said = WireRequest()
@@ -131,7 +139,7 @@ class Conversation:
             )
             self._take_results(said.tool_results)
             self._offers_tools = self._offers_tools or bool(said.tools)
-        elif body is None:
+        elif wire is not None:
             self.lose("A request of the agent to its model could not be read.")
         previous = next(
             (c for c in self._calls if said.continues and _id(c) == said.continues), base
@@ -186,20 +194,8 @@ class Conversation:
         if call.is_over:
             return
         call.is_over = True
-        wire, latency_ms = WIRES.get(call.path), (time.perf_counter() - call.begun) * 1000
-        answer, problem = WireAnswer(""), got.problem
-        if got.status >= 400:
-            problem = _refusal(got)
-        elif got.body is None:
-            problem = problem or "The answer cannot be read."
-        elif wire is not None:
-            answer = read_answer(wire, got.content_type, got.body)
-            if answer.error is not None:
-                problem = f"The answer cannot be read: {answer.error}."
-            elif not answer.complete:
-                problem = problem or "The answer ended before it was whole."
-            elif problem is not None and answer.finish_reason is not None:
-                problem = None  # the agent left when all was said
+        latency_ms = (time.perf_counter() - call.begun) * 1000
+        answer, problem = _read(call.path, got)
         raw = None if got.body is None else scrub(got.body)
         if problem is not None:
             if got.status < 400 and got.status:
@@ -219,7 +215,9 @@ class Conversation:
         call.answer = answer
         model = bounded(scrub(answer.model)) if answer.model else None
         provider = call.path.partition("/")[0]
-        cost = now = self.desk.price(provider, model or call.model, answer.usage)
+        cost = now = Cost(0.0, CostSource.COMPUTED)
+        if call.path not in _FREE:
+            cost = now = self.desk.price(provider, model or call.model, answer.usage)
         if got.recorded_in is not None:
             # It was paid for then: that is what the agent costs, and nothing is spent now.
             cost, now = replace(cost, usd=got.cost_then_usd), Cost(0.0, CostSource.COMPUTED)
@@ -334,6 +332,34 @@ def _shown(messages: Sequence[Message], previous: ModelCall | None) -> tuple[Mes
         )
         for each in messages
     )
+
+
+def _read(path: str, got: Answered) -> tuple[WireAnswer, str | None]:
+    """Return what came back, and why it is no whole answer, if it is none."""
+    wire, problem = WIRES.get(path), got.problem
+    if got.status >= 400:
+        return WireAnswer(""), _refusal(got)
+    if got.body is None:
+        return WireAnswer(""), problem or "The answer cannot be read."
+    if path == _EMBEDDINGS:
+        return WireAnswer("", usage=_tokens_of_vectors(got.body)), problem
+    if path in _FREE or wire is None:
+        return WireAnswer("", usage=Usage(0, 0) if path in _FREE else Usage()), problem
+    answer = read_answer(wire, got.content_type, got.body)
+    if answer.error is not None:
+        return answer, f"The answer cannot be read: {answer.error}."
+    if not answer.complete:
+        return answer, problem or "The answer ended before it was whole."
+    # An agent may leave when all was said.
+    return answer, None if answer.finish_reason is not None else problem
+
+
+def _tokens_of_vectors(body: str) -> Usage:
+    """Return what was read to make vectors of texts; nothing is written."""
+    answer = read_json(body)
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    tokens = token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
+    return Usage() if tokens is None else Usage(tokens, 0)
 
 
 def _refusal(got: Answered) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+import aiohttp
 import pytest
 from gateway_agents import ANTHROPIC_TOOL, CHAT_TOOL, RESPONSES_TOOL, RESULT, chat_loop
 from raw_peer import http_answer, open_peer
@@ -176,5 +177,29 @@ def test_an_answer_that_the_provider_remembers_is_continued(behind):
             assert found["lookup_order"] == {"paid": 7}
             assert len(found) == 2
             assert [(each.after, each.base) for each in bench.desk.asked] == [(0, None), (2, None)]
+
+    asyncio.run(run())
+
+
+def test_calls_that_are_no_talk_are_recorded_and_paid_for(behind):
+    vectors = {"data": [{"embedding": [0.1]}], "usage": {"prompt_tokens": 7}}
+    answers = http_answer(200, vectors), http_answer(200, {"input_tokens": 3})
+
+    async def run():
+        async with open_peer(*answers) as peer, behind(peer.url) as bench:
+            headers = {"authorization": f"Bearer {bench.gateway.key}"}
+            async with aiohttp.ClientSession(headers=headers) as session:
+                texts = {"model": "text-embedding-3-small", "input": ["a", "b"]}
+                await session.post(f"{bench.openai}/embeddings", json=texts)
+                counted = {"model": "claude-opus-4-8", "messages": []}
+                await session.post(f"{bench.anthropic}/v1/messages/count_tokens", json=counted)
+            seen = await bench.observed.seen()
+            assert [each.path for each in bench.desk.asked] == [
+                "openai/embeddings",
+                "anthropic/messages/count_tokens",
+            ]
+            assert json.loads(bench.desk.asked[0].body) == texts
+            assert (seen.usage.total, seen.cost.usd) == (7, 0.07)
+            assert "offered its models no tools" in seen.missing
 
     asyncio.run(run())
