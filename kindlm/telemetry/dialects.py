@@ -219,6 +219,10 @@ def arguments(span: Span) -> Any:
 def result(span: Span) -> Any:
     """Return the result of a tool call, None if it is unknown; `{"error": …}` if it failed."""
     value = _json(fact(span, "result"))
+    if isinstance(value, dict) and value.keys() == {"output", "kwargs"}:
+        value = value["output"]  # tools of LangChain
+    if isinstance(value, dict) and "lc" in value and isinstance(value.get("kwargs"), dict):
+        value = _json(value["kwargs"].get("content"))
     if value is None and span.is_error:
         return {"error": span.status_message or str(span.attributes.get("error.type", "failed"))}
     message = _message_of_langchain(value)

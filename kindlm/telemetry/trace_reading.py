@@ -85,8 +85,9 @@ def _grouped(
 ) -> list[Group]:
     """Return the spans of a kind, those together that tell of the same call.
 
-    That is so if one is below the other with nothing of an agent or tool in between, or if spans
-    of two instrumentations stand side by side, and one lies within the time of the other.
+    That is so if one is below the other with nothing of an agent or tool in between, or if they
+    are of two instrumentations, say the same, and one lies within the time of the other: callbacks
+    of a framework do not become the parents of what its SDKs do.
     """
     groups, of_span = list[Group](), dict[str, Group]()
     for span in ordered:
@@ -129,7 +130,6 @@ def _enclosing(span: Span, kind: Kind, known: Mapping[str, Span]) -> Span | None
 def _is_twin(group: Group, span: Span, may_be_same: Callable[[Span, Span], bool]) -> bool:
     return all(
         each.scope != span.scope
-        and each.parent == span.parent
         and (
             (each.start_ns <= span.start_ns and span.end_ns <= each.end_ns)
             or (span.start_ns <= each.start_ns and each.end_ns <= span.end_ns)
@@ -140,7 +140,8 @@ def _is_twin(group: Group, span: Span, may_be_same: Callable[[Span, Span], bool]
 
 
 def _may_be_same_chat(one: Span, other: Span) -> bool:
-    return all(
+    calls = [{call.id for call in dialects.calls_said(each)[0]} for each in (one, other)]
+    return (not all(calls) or calls[0] == calls[1]) and all(
         _agree(dialects.tokens(one, name), dialects.tokens(other, name))
         for name in ("input tokens", "output tokens")
     )

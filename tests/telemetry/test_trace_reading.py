@@ -65,7 +65,9 @@ TOOLS = {
         "traceloop.span.kind": "tool",
         "traceloop.entity.name": "lookup",
         "traceloop.entity.input": json.dumps({"input_str": "…", "inputs": ARGUMENTS}),
-        "traceloop.entity.output": SENT,
+        "traceloop.entity.output": json.dumps(
+            {"output": {"lc": 1, "kwargs": {"content": SENT}}, "kwargs": {"color": "green"}}
+        ),
     },
     "ai sdk": {
         "ai.operationId": "ai.toolCall",
@@ -281,6 +283,27 @@ def test_two_instrumentations_tell_a_call_once(spans_of):
     assert uses_of(reading) == [CALL]
     (call,) = reading.model_calls
     assert (call.usage.input_tokens, call.model) == (40, "m-2")
+
+
+def test_spans_that_do_not_know_each_other_tell_a_call_once(spans_of):
+    chat = CHATS["genai"][0]
+    spans = [
+        *spans_of(
+            otlp_span(9, times=(0, 1000)),
+            otlp_span(8, parent=9, times=(90, 600)),
+            otlp_span(1, CHATS["openinference"][0], parent=8, times=(100, 200)),
+            scope="framework",
+        ),
+        *spans_of(otlp_span(2, chat, parent=9, times=(110, 190)), scope="sdk"),
+    ]
+    assert len(read_trace(spans).model_calls) == 1
+    # Not so if they say anything else, or at another time.
+    other_call = chat["gen_ai.output.messages"].replace("c1", "c2")
+    for other in ({"gen_ai.usage.input_tokens": 41}, {"gen_ai.output.messages": other_call}):
+        changed = spans_of(otlp_span(2, chat | other, parent=9, times=(110, 190)), scope="sdk")
+        assert len(read_trace([*spans[:-1], *changed]).model_calls) == 2
+    later = spans_of(otlp_span(2, chat, parent=9, times=(150, 290)), scope="sdk")
+    assert len(read_trace([*spans[:-1], *later]).model_calls) == 2
 
 
 def test_a_span_around_several_calls_of_a_model_counts_for_none(spans_of):
