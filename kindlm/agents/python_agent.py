@@ -150,10 +150,11 @@ class PythonAgent:
                 begun = time.perf_counter()  # making the agent is no part of its answer
                 with answer_span(request.headers):
                     said = await self._answer(self._call, request)
+                    # A streamed result goes on while it is read.
+                    reply = await read_answer(
+                        self._who, said, last_user_text(request), self._reading, self._framework
+                    )
                 latency_ms = (time.perf_counter() - begun) * 1000
-                reply = await read_answer(
-                    self._who, said, last_user_text(request), self._reading, self._framework
-                )
         except BaseException as raised:
             if _is_cancelled(raised):
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import importlib
+import os
 import sys
 import threading
 from collections import deque
@@ -78,6 +79,9 @@ class _Worker(threading.Thread):
             self.idle.append(self)
             report()
             del report
+
+
+os.register_at_fork(after_in_child=_Worker.idle.clear)  # threads stay behind
 
 
 async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -285,7 +285,7 @@ def _in_name_alone(own: object) -> AgentTarget:
 
 def _no_agent(scenario: Scenario) -> KindlmError:
     is_python = scenario.where.file.lower().endswith(".py")
-    own = '@scenario(…, agent="http://…")' if is_python else "`agent: http://…`"
+    own = "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         "There is no agent to test",

@@ -170,7 +170,10 @@ def agent(request):
     return str.upper if request.param == "loud" else str.lower
 """
     shop.write("tests/conftest.py", source)
-    shop.write("tests/test_it.py", USES.partition("class")[0].replace("HI0", "HI"))
+    source = USES.partition("class")[0].replace("HI0", "HI").replace("Trial)", "Trial, agent)")
+    shop.write(
+        "tests/test_it.py", source + '    t.check(await t.agent.send("hi")).contains(agent("hi"))'
+    )
     under_pytest = run_inside(shop.root, "--kindlm", "-v", "tests")
     assert "test_it[loud] PASSED" in under_pytest.stdout
     assert "test_it[quiet] PASSED" in under_pytest.stdout

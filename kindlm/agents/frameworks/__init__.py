@@ -13,6 +13,7 @@ import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from itertools import chain, islice
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -21,8 +22,11 @@ from kindlm import packages
 from kindlm.errors import Err
 from kindlm.plugins import AgentReply, Framework, Usage
 
-_DEEPEST = 4
-_MOST = 1_000
+_DEEPEST = 5
+"""How many levels of lists and objects are looked into for objects of frameworks."""
+
+_MOST = 10_000
+"""How many values of a level are."""
 
 
 async def reply_of(result: Any, sent: str, *, known: Framework | None = None) -> AgentReply | None:
@@ -111,10 +115,13 @@ def _defined_in(module: str) -> type[Framework]:
     raise TypeError(f"{module} defines no Framework")
 
 
-def _types_in(value: Any, depth: int = _DEEPEST) -> Iterator[type]:
-    """Yield the types of a value and of what lists and objects in it hold, as far as that goes."""
-    yield type(value)
-    held = value.values() if isinstance(value, dict) else value
-    if depth and isinstance(value, dict | list | tuple):
-        for each in list(held)[:_MOST]:
-            yield from _types_in(each, depth - 1)
+def _types_in(value: Any) -> Iterable[type]:
+    """Return the types of a value and of what lists and objects in it hold, as far as that goes."""
+    found: dict[type, None] = {}
+    level = [value]
+    for _ in range(_DEEPEST):
+        found |= dict.fromkeys(map(type, level))
+        holders = (each for each in level if isinstance(each, dict | list | tuple))
+        held = (each.values() if isinstance(each, dict) else each for each in holders)
+        level = list(islice(chain.from_iterable(held), _MOST))
+    return found
