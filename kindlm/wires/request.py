@@ -44,8 +44,14 @@ class WireRequest:
 
 
 def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
-    """Read the body of a request. What is not known in it is left out; nothing raises."""
-    messages = tuple(import_module(f"kindlm.wires.{wire}").messages_of(body))
+    """Read the body of a request; nothing raises.
+
+    What is not known in it is left out; so are all messages if one cannot be written as JSON.
+    """
+    try:
+        messages = tuple(import_module(f"kindlm.wires.{wire}").messages_of(body))
+    except (ValueError, RecursionError):
+        messages = ()
     model, continues = body.get("model"), body.get("previous_response_id")
     return WireRequest(
         model=model if isinstance(model, str) else "",

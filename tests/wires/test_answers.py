@@ -476,6 +476,18 @@ def test_a_request_has_messages_results_and_tools(wire: Wire) -> None:
     assert request.continues == REQUESTS[wire].get("previous_response_id")
 
 
+@pytest.mark.parametrize("depth", [1, 100_000])
+def test_a_request_that_is_nested_too_deeply_has_no_messages(depth: int) -> None:
+    nested: list[Any] = []
+    for _ in range(depth):
+        nested = [nested]
+    calls = [{"id": "c1", "function": {"name": "x", "arguments": nested}}]
+
+    request = read_request("chat", {"model": "m", "messages": [{"tool_calls": calls}]})
+
+    assert (request.model, len(request.messages)) == ("m", int(depth == 1))
+
+
 def test_a_failed_tool_of_anthropic_has_an_error() -> None:
     result = {"type": "tool_result", "tool_use_id": "c1", "content": "gone", "is_error": True}
 
