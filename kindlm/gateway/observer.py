@@ -75,9 +75,10 @@ class Gateway:
     ) -> None:
         self._run = run
         self._environ = environ
+        self._providers = tuple(providers)
         self._warn = warn
         self._replays = replayer is not None
-        self._server = GatewayServer(upstreams(environ, providers), self._addressed, replayer)
+        self._server = GatewayServer(upstreams(environ, self._providers), self._addressed, replayer)
         self._open: dict[str, Observed] = {}
         self._traces: dict[str, Observed] = {}
         self._answering: Observed | None = None
@@ -135,6 +136,9 @@ class Gateway:
         }
         if "ANTHROPIC_AUTH_TOKEN" in self._environ:
             found["ANTHROPIC_AUTH_TOKEN"] = key
+        for provider in self._providers:
+            if provider.type in DEFAULT_BASES and provider.api_key_env:
+                found[provider.api_key_env] = key
         for name in ("NO_PROXY", "no_proxy"):
             known = self._environ.get(name)
             found[name] = f"{known},127.0.0.1" if known else "127.0.0.1"

@@ -173,12 +173,15 @@ class GatewayServer:
                 return self._replayed(self._replayer, conversation, call, body)
             provider, _, rest = path.partition("/")
             forwarding = _Forwarding(self, request, provider, rest, body)
-            async with conversation.desk.paced(provider):
-                call.begun = time.perf_counter()
-                try:
+            try:
+                async with conversation.desk.paced(provider):
+                    call.begun = time.perf_counter()
                     return await forwarding.forward(data)
-                finally:
-                    conversation.answered(call, forwarding.answered())
+            finally:
+                conversation.answered(call, forwarding.answered())
+        except web.HTTPRequestEntityTooLarge:
+            conversation.lose("A request of the agent to its model has more than 64 MB.")
+            raise
         finally:
             conversation.open.pop(task, None)
 

@@ -57,10 +57,12 @@ for line in sys.stdin:
     print(json.dumps({{"text": answer(request["message"])}}), flush=True)
 """
 SILENT = """
-import json, sys
+import json, os, sys
 for line in sys.stdin:
-    print(json.dumps({"text": "It was delivered."}), flush=True)
+    keys = sorted(name for name, value in os.environ.items() if value == "%s")
+    print(json.dumps({"text": f"Real keys: {keys}"}), flush=True)
 """
+
 SERVES = f"""{ASKS}
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -157,8 +159,11 @@ def test_tools_and_costs_of_an_opaque_program_are_seen(run, workspace, provider,
     assert key.encode() not in (workspace.root / ".kindlm/kindlm.db").read_bytes()
 
 
-def test_an_agent_that_calls_no_model_is_undecided(run):
-    done, report = run(SILENT, PROGRAM)
+def test_an_agent_that_calls_no_model_is_undecided_and_has_no_key(run, workspace):
+    workspace.env["SHOP_KEY"] = KEY
+    provider = {"openai": {"apiKeyEnv": "SHOP_KEY"}}
+    done, report = run(SILENT % KEY, PROGRAM, providers=provider)
+    assert report["tests"][0]["executions"][0]["output"] == "Real keys: []"
     assert done.returncode == 1
     assert "No call of a model came through the gateway" in done.stdout
     assert report["summary"]["executions"]["errored"] == 1
