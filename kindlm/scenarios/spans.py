@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kindlm.checks.base import Check, Reads
-from kindlm.outcome import CheckResult, Outcome
+from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
-from kindlm.transcript import Transcript
+from kindlm.transcript import Transcript, Turn
 from kindlm.wording import excerpt
 
 
@@ -27,7 +27,7 @@ class Span:
     is_conversation: bool = True
 
     def labelled(self, label: str) -> str:
-        """Return the label of a check of this span, which tells apart checks of one kind."""
+        """Return a label by which this span's checks of one kind differ from those of others."""
         if self.is_conversation:
             return f"conversation: {label}"
         return f"turn {self.last}: {label}" if self.last > 1 else label
@@ -39,7 +39,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class _OfAnswers(Check):
-    """A check of the text that passes if one of several answers does, or if all do."""
+    """A check of the text that passes if one of several answers does, or if all do.
+
+    An answer that leaves it undecided ends it: a pattern may take its time limit for each.
+    """
 
     reads = Reads.EVERYTHING
 
@@ -55,24 +58,22 @@ class _OfAnswers(Check):
         return self.check.is_slow(transcript)
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        found: dict[Outcome, CheckResult] = {}
+        goes_on = Outcome.PASSED if self.of_all else Outcome.FAILED
+        first: CheckResult | None = None
         for number, turn in enumerate(transcript.turns, self.first):
             result = self.check.evaluate(replace(transcript, turns=(turn,)), context)
             assert isinstance(result, CheckResult)
-            evidence = tuple(
-                replace(
-                    each,
-                    source=f"turn[{number}].output",
-                    excerpt=each.excerpt or excerpt(turn.text[each.start : each.end]),
-                )
-                for each in result.evidence
-            )
-            found.setdefault(result.outcome, replace(result, evidence=evidence))
-        decides, other = Outcome.PASSED, Outcome.FAILED
-        if self.of_all:
-            decides, other = other, decides
-        worst = found.get(decides) or found.get(Outcome.INCONCLUSIVE) or found[other]
-        if len(transcript.turns) > 1 and not self.of_all and worst.outcome is Outcome.FAILED:
-            message = f"No answer is as expected. The first: {worst.message}"
-            worst = replace(worst, message=message)
-        return worst
+            if result.outcome is not goes_on:
+                return replace(result, evidence=tuple(_placed(result.evidence, number, turn)))
+            first = first or result
+        assert first is not None, "a span has an answer"
+        if len(transcript.turns) > 1 and goes_on is Outcome.FAILED:
+            return replace(first, message=f"No answer is as expected. The first: {first.message}")
+        return first
+
+
+def _placed(evidence: Iterable[Evidence], number: int, turn: Turn) -> Iterator[Evidence]:
+    """Yield places in the answer of a turn as places in the conversation."""
+    for each in evidence:
+        shown = each.excerpt or excerpt(turn.text[each.start : each.end])
+        yield replace(each, source=f"turn[{number}].output", excerpt=shown)
