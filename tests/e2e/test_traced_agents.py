@@ -122,3 +122,49 @@ def test_programs_export_to_an_address_of_their_conversation(run):
     config = {"agents": [agent | {"telemetry": "otlp"} for agent in agents]}
     done, statuses, _ = run(config)
     assert (set(statuses.values()), done.returncode) == ({"passed"}, 0), done.stdout
+
+
+def test_scenarios_see_the_spans_of_each_message(workspace):
+    (workspace.root / "kindlm.toml").write_text(
+        f'[agent]\ntype = "subprocess"\ncommand = "python {AGENT} --lines"\n'
+        'telemetry = "otlp"\ntelemetry_wait_ms = 60_000\n',
+        "utf-8",
+    )
+    tests = workspace.root / "tests"
+    tests.mkdir()
+    (tests / "test_orders.py").write_text(SCENARIO, "utf-8")
+    done = workspace.run("test", "tests")
+    assert done.returncode == 0, done.stdout
+
+
+SCENARIO = """
+from kindlm import Trial, scenario
+
+@scenario("orders")
+async def test_orders(t: Trial) -> None:
+    for message in ("Send A1.", "Send A2."):
+        reply = await t.agent.send(message)
+        t.check(reply).tool_called("lookup").tool_not_called("refund")
+        t.require(len(reply.tool_calls) == 1, "one call for each message")
+"""
+
+
+def test_cases_of_evalview_have_traced_agents(workspace):
+    folder = workspace.root / ".evalview"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(
+        "endpoint: http://127.0.0.1:{{serve.shop.port}}/good\n"
+        "telemetry: otlp\n"
+        f"serve: [{{name: shop, command: [python, '{AGENT}'], ready: {{line: listening}}}}]\n",
+        "utf-8",
+    )
+    cases = workspace.root / "tests" / "test-cases"
+    cases.mkdir(parents=True)
+    (cases / "orders.yaml").write_text(
+        "name: orders\ninput: {query: Send A1.}\n"
+        "expected: {tools: [lookup], forbidden_tools: [refund]}\n"
+        "thresholds: {min_score: 0}\n",
+        "utf-8",
+    )
+    done = workspace.run("test", "tests/test-cases")
+    assert done.returncode == 0, done.stdout
