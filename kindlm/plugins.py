@@ -282,7 +282,7 @@ class Framework:
     """
 
     group: ClassVar[str] = "kindlm.frameworks"
-    takes_system: ClassVar[bool] = True
+    takes_system: ClassVar[bool] = False
     """Whether `send` passes on the system text of a conversation, if there is one."""
     takes_context: ClassVar[bool] = False
     """Whether `send` passes on the context of a message."""

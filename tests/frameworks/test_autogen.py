@@ -31,6 +31,7 @@ def test_an_agent_remembers(server):
     first, second = Talk(_agent()).say("Where is A1?", "And A2?")
     assert first.text == "A1 is shipped."
     check_lookup(first, "A1")
+    assert first.model == "gpt-4o-2024-08-06"
     assert second.text == "A2 too: shipped."
     check_lookup(second, "A2")
 
@@ -93,3 +94,8 @@ def test_a_function_may_return_a_result_or_yield_messages(server):
         check_lookup(reply, "A1", has_usage=function is result)
     # A streamed answer comes without tokens: they are unknown, and not 0.
     assert reply.usage.input_tokens is None
+
+
+def test_a_system_text_that_is_not_passed_on_has_a_warning(server):
+    (reply,) = Talk(_agent(), system="Be short.").say("Hello")
+    assert "the system prompt was not sent" in reply.warnings[0]

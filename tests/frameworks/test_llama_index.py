@@ -77,3 +77,8 @@ def test_a_function_may_return_an_output_or_yield_events(server):
     # The output is the last of several, and its tokens are not those of all.
     (reply,) = Talk(output).say("Where is A1?")
     assert reply.usage.input_tokens is None
+
+
+def test_the_system_text_is_passed_on(server):
+    (reply,) = Talk(_agent(), system="Be short.").say("Hello")
+    assert (reply.warnings, "Be short." in str(server.requests[0].body)) == ((), True)

@@ -132,3 +132,8 @@ def test_tools_of_agents_that_are_managed_are_seen(server):
     assert reply.text == "Yes."
     assert [use.call.name for use in reply.tool_uses] == ["desk", "lookup_order"]
     assert reply.usage.input_tokens is None
+
+
+def test_the_system_text_is_passed_on(server):
+    (reply,) = Talk(_agent(), system="Be short.").say("Hello")
+    assert (reply.warnings, "Be short." in str(server.requests[0].body)) == ((), True)

@@ -52,8 +52,9 @@ LOOP = asyncio.Runner()
 class Talk:
     """A conversation with an object."""
 
-    def __init__(self, agent: Any) -> None:
+    def __init__(self, agent: Any, system: str | None = None) -> None:
         self._target = AgentTarget("shop", "python", "", instance=agent)
+        self._before = [] if system is None else [Message(Role.SYSTEM, system)]
 
     def say(self, *texts: str) -> list[AgentReply]:
         """Send messages one after the other, and return the answers."""
@@ -78,7 +79,7 @@ class Talk:
     async def _results(self, texts: Any) -> list[Any]:
         made = make_agent(self._target, environ={}, root=Path(__file__).parent)
         assert isinstance(made, Ok), made
-        said: list[Message] = []
+        said = list(self._before)
         results = []
         async with made.value as agent:
             for text in texts:

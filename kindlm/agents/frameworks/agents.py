@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages
@@ -24,6 +24,8 @@ _PACKAGE = "agents"
 
 class OpenAIAgents(Framework):
     """Talks to agents, and reads the results of their runs."""
+
+    takes_system: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._last: Any = None

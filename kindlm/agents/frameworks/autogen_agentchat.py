@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from kindlm.agents.frameworks import as_json, is_a, total
@@ -36,10 +36,9 @@ _SHARED: WeakKeyDictionary[Any, _Shared] = WeakKeyDictionary()
 class AutoGen(Framework):
     """Talks to agents and teams, and reads their messages."""
 
-    takes_system: ClassVar[bool] = False
-
     def __init__(self) -> None:
         self._state: Mapping[str, Any] | None = None
+        self._model: str | None = None
 
     def is_agent(self, value: Any) -> bool:
         """Tell whether it is an agent or a team."""
@@ -50,6 +49,7 @@ class AutoGen(Framework):
         if agent not in _SHARED:
             _SHARED.setdefault(agent, _Shared(await agent.save_state()))
         shared = _SHARED[agent]
+        self._model = _model(agent)
         async with shared.turn:
             await agent.load_state(shared.state if self._state is None else self._state)
             messages = [each async for each in agent.run_stream(task=last_user_text(request))]
@@ -62,11 +62,18 @@ class AutoGen(Framework):
         if isinstance(result, list):
             said = [each for each in result if is_a(each, _PACKAGE, "BaseMessage")]
             if said:
-                return _reply(said)
+                return replace(_reply(said), model=self._model)
             result = result[-1] if result else None
         if is_a(result, _PACKAGE, "Response"):
             return _reply([*(result.inner_messages or ()), result.chat_message])
         return _reply(result.messages) if is_a(result, _PACKAGE, "TaskResult") else None
+
+
+def _model(agent: Any) -> str | None:
+    """Return the model of an agent, which no message names; its client has it among its options."""
+    options = getattr(getattr(agent, "_model_client", None), "_create_args", None) or {}
+    name = options.get("model")
+    return name if isinstance(name, str) else None
 
 
 def _reply(messages: Sequence[Any]) -> AgentReply:

@@ -49,7 +49,6 @@ class _Run:
 class CrewAI(Framework):
     """Talks to crews and agents, and reads their results."""
 
-    takes_system: ClassVar[bool] = False
     takes_context: ClassVar[bool] = True
 
     def is_agent(self, value: Any) -> bool:
@@ -63,7 +62,8 @@ class CrewAI(Framework):
         if is_a(agent, _PACKAGE, "Crew"):
             result = await in_thread(agent.copy().kickoff, _inputs(agent, request))
         else:
-            result = await in_thread(agent.kickoff, all_messages(request))
+            said = [each for each in all_messages(request) if each["role"] != "system"]
+            result = await in_thread(agent.kickoff, said)
         await in_thread(bus.flush)
         return _Run(result, sorted(events, key=lambda event: event.emission_sequence or 0))
 

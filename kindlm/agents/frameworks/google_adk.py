@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any
 
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text
@@ -27,8 +27,6 @@ _INNER = (
 
 class GoogleADK(Framework):
     """Talks to agents, and reads events."""
-
-    takes_system: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._runner: Any = None

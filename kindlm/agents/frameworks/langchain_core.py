@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from kindlm.agents.agent_events import Heard
 from kindlm.agents.chat_messages import holds_message, read_messages, spoken
@@ -38,6 +38,8 @@ _PACKAGE = "langchain_core"
 
 class LangChain(Framework):
     """Talks to runnables, and reads messages, states, and pieces of both."""
+
+    takes_system: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._said: list[Any] = []

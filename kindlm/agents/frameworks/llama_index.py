@@ -6,7 +6,7 @@ An agent runs by `run`. The memory that the first run made carries over what was
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, last_user_text
@@ -21,6 +21,8 @@ _PACKAGE = "llama_index"
 
 class LlamaIndex(Framework):
     """Talks to agents, and reads outputs and events."""
+
+    takes_system: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._memory: Any = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
@@ -28,6 +28,8 @@ _RETURNS = ("tool-return", "builtin-tool-return", "native-tool-return")
 
 class PydanticAI(Framework):
     """Talks to agents, and reads results and messages of their runs."""
+
+    takes_system: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._history: Sequence[Any] | None = None

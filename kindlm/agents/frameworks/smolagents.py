@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, last_user_text
@@ -41,6 +41,8 @@ class _Run:
 
 class Smolagents(Framework):
     """Talks to agents, and reads results and the steps of streamed runs."""
+
+    takes_system: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._own: Any = None
