@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NoReturn
 
 Pairs = Callable[[list[tuple[str, Any]]], Any]
@@ -46,11 +47,17 @@ def parse_json(text: str, pairs: Pairs | None = None) -> Any:
     which have no finite value.
     """
     try:
-        return json.loads(
-            text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=pairs
-        )
+        if text.startswith("\ufeff"):
+            raise json.JSONDecodeError("Unexpected UTF-8 BOM", text, 0)
+        return _decoder(pairs).decode(text)
     except (RecursionError, ValueError) as error:
         raise _explained(error) from None
+
+
+@lru_cache(maxsize=8)
+def _decoder(pairs: Pairs | None) -> json.JSONDecoder:
+    # To make one takes as long as to parse a short text.
+    return json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, object_pairs_hook=pairs)
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -66,9 +73,8 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def parse_json_at(text: str, start: int) -> Any:
     """Parse the value that begins at a place of a text; raise `ValueError` if none does."""
-    decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
     try:
-        return decoder.raw_decode(text, start)[0]
+        return _decoder(None).raw_decode(text, start)[0]
     except (RecursionError, ValueError) as error:
         raise _explained(error) from None
 
