@@ -58,6 +58,7 @@ def warn(
     _warn_of_tests(config, reporter)
     warn_of_commands(config, reporter)
     _warn_of_requests(config, reporter, environ)
+    _warn_of_gateways(config, reporter)
     if not reporter.has_errors:
         # What seems to be unused may be what a wrong reference means.
         _warn_of_unused(config, reporter)
@@ -349,6 +350,28 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
                 " and Ollama go on from it",
                 "Name such models in the `models` of its tests, or remove it",
                 reason="not_sent",
+            )
+
+
+def _warn_of_gateways(config: KindlmConfig, reporter: Reporter) -> None:
+    """Report agents whose programs kindlm does not start, or not here: no address reaches them."""
+    for index, agent in enumerate(config.agents):
+        if not agent.gateway or agent.adapter == "python":
+            continue
+        if getattr(agent.options, "sandbox", "local") != "local":
+            reporter.warning(
+                ("agents", index, "gateway"),
+                "The gateway cannot be reached from a sandbox of Daytona",
+                "Remove `gateway`, or `sandbox`",
+                reason="unreachable_gateway",
+            )
+        elif agent.endpoint and "{{serve." not in agent.endpoint:
+            reporter.warning(
+                ("agents", index, "gateway"),
+                f'The agent "{agent.id}" is not started by kindlm, so that it does not get the'
+                " address of the gateway",
+                "Start it with `serve`, and write {{serve.NAME.port}} into its `endpoint`",
+                reason="unreachable_gateway",
             )
 
 
