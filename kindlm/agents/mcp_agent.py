@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Self
 from kindlm.agents.agent_failures import Who, bad_option
 from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
-from kindlm.agents.mcp_connection import Called, McpConnection, StartedServer
+from kindlm.agents.mcp_connection import Called, McpConnection
+from kindlm.agents.mcp_links import StartedServer
 from kindlm.agents.program_options import ProgramOptions, program_secrets
 from kindlm.agents.sandbox import LocalSandbox
 from kindlm.agents.served import http_target
