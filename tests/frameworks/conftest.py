@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -19,6 +20,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
             monkeypatch.setenv(name, f"{server.url}/v1")
         monkeypatch.setenv("OPENAI_API_KEY", "a-key")
         yield server
+    # LangChain keeps its clients, one for each address.
+    kept = sys.modules.get("langchain_openai.chat_models._client_utils")
+    for name in ("_cached_sync_httpx_client", "_cached_async_httpx_client") if kept else ():
+        getattr(kept, name).cache_clear()
     # Clients of frameworks have no end: connections are closed with them, which Python warns of.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -122,5 +122,16 @@ def test_tools_that_no_message_tells_of_are_heard_of(server):
     assert (reply.text, reply.tool_uses[0].call.name) == ("done", "_refund")
 
 
+def test_a_graph_whose_models_are_not_of_langchain_shows_no_calls():
+    from langgraph.graph import END, START, MessagesState, StateGraph
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("desk", lambda state: {"messages": [("ai", "It is shipped.")]})
+    graph.add_edge(START, "desk")
+    graph.add_edge("desk", END)
+    (reply,) = Talk(graph.compile()).say("Where is A1?")
+    assert (reply.text, reply.reports_tools) == ("It is shipped.", None)
+
+
 def _refund(order: str) -> str:
     return "done"

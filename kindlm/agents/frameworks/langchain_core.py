@@ -107,7 +107,10 @@ class _Heard:
     answers: list[Any] = field(default_factory=list)
 
     def added_to(self, reply: AgentReply) -> AgentReply:
-        """Return a reply with what its messages do not tell."""
+        """Return a reply with what its messages do not tell.
+
+        Where no model of LangChain answered, another one may have called tools unheard.
+        """
         uses = tuple(uses_together(self.calls.uses, reply.tool_uses))
         said = spoken(read_messages(as_json(self.answers)))
         is_known = len(said.models) == 1
@@ -116,6 +119,7 @@ class _Heard:
             tool_uses=uses,
             usage=said.usage if self.answers else reply.usage,
             model=said.models[0] if is_known and reply.model is None else reply.model,
+            reports_tools=reply.reports_tools if self.answers else None,
         )
 
 
