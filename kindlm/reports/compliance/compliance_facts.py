@@ -54,7 +54,8 @@ _MODELS = """
 SELECT DISTINCT c.purpose, c.provider, c.model, c.reported_model
   FROM executions e
   JOIN provider_calls c ON c.execution IN (e.id, e.source)
-   AND (c.execution = e.id OR (c.attempt = e.source_attempt AND c.purpose = 'test'))
+   AND (c.execution = e.id
+        OR (c.attempt = e.source_attempt AND c.purpose IN ('test', 'agent')))
  WHERE e.suite IN $ids
  ORDER BY 1 DESC, 2, 3, 4
 """
