@@ -46,7 +46,7 @@ class Http(Served):
     """Agents that take JSON by POST and answer with JSON, text or a stream."""
 
     system_text_hint: ClassVar[str] = (
-        "Add `request: messages` to the agent, or use a prompt without it"
+        "Use `request: messages`, a `protocol` that has a place for it, or a prompt without it"
     )
 
     request: Literal["message", "messages", "query"] = Field(
