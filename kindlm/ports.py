@@ -536,7 +536,7 @@ class RecordedModelCall:
 
     `id` names it, such as `k3f9x2ab-17.1/3`; `path` is where it was sent. `body` is the JSON of the
     request without its list of messages, `items` are these, each as JSON. `answer` is the body that
-    came back, None if it was purged. `cost_usd` is what it cost.
+    came back, None if it was purged. `cost_usd` is what it cost, `latency_ms` what it took.
     """
 
     id: str
@@ -546,6 +546,7 @@ class RecordedModelCall:
     content_type: str
     answer: str | None
     cost_usd: float | None
+    latency_ms: float
 
 
 class ReplayedModels(Protocol):
@@ -559,6 +560,13 @@ class ReplayedModels(Protocol):
     @property
     def warnings(self) -> Sequence[str]:
         """What the user should know of them."""
+        ...
+
+    def latency_ms(self, message: int) -> float | None:
+        """Return what the agent took for a message of the user then, counted from 0.
+
+        None if it did not answer that.
+        """
         ...
 
     @property

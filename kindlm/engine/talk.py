@@ -335,6 +335,12 @@ class AgentTalk(_LiveTalk):
         reply, seen_cost = await with_what_was_seen(
             reply, self.observations, reports_tools=self.said.transcript.reports_tools
         )
+        if self.models is not None:
+            # Models that answer at once say nothing about the time that the agent takes.
+            then_ms = self.models.latency_ms(len(self.said.transcript.turns) - 1)
+            warnings = (*reply.warnings, *self.models.warnings)
+            took_ms = reply.latency_ms if then_ms is None else then_ms
+            reply = replace(reply, latency_ms=took_ms, warnings=warnings)
         # What it reports, else what observers know, else what its tokens cost at the price of its
         # model: the one it names, or is known to run; `prices` may name the agent.
         if reply.reported_cost_usd is not None:
@@ -364,7 +370,6 @@ class AgentTalk(_LiveTalk):
         self.said.record(answer)
         _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
         self.warnings.update(dict.fromkeys(answer.warnings))
-        self.warnings.update(dict.fromkeys(self.models.warnings if self.models else ()))
         if not answer.tool_calls and not answer.text.strip():
             self.error = _empty_response(
                 f"The agent {name} answered with neither text nor a tool call.",

@@ -15,6 +15,7 @@ from typing import Any
 
 from kindlm.errors import ErrorCode
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
+from kindlm.gateway.replayer import RecordedAnswer
 from kindlm.gateway.upstreams import ITEMS, WIRES
 from kindlm.ports import CallDesk, Purpose, Seen
 from kindlm.stored_form import bounded
@@ -73,15 +74,14 @@ class _Use:
 class Answered:
     """What came back: `problem` says why it is no whole answer; `body` is None if unreadable.
 
-    `recorded_in` and `cost_then_usd` are set where it is the answer of an earlier run.
+    `recorded` is set where it is the answer of an earlier run.
     """
 
     status: int
     content_type: str
     body: str | None
     problem: str | None = None
-    recorded_in: str | None = None
-    cost_then_usd: float | None = None
+    recorded: RecordedAnswer | None = None
 
 
 class Conversation:
@@ -218,9 +218,10 @@ class Conversation:
         cost = now = Cost(0.0, CostSource.COMPUTED)
         if call.path not in _FREE:
             cost = now = self.desk.price(provider, model or call.model, answer.usage)
-        if got.recorded_in is not None:
+        if got.recorded is not None:
             # It was paid for then: that is what the agent costs, and nothing is spent now.
-            cost, now = replace(cost, usd=got.cost_then_usd), Cost(0.0, CostSource.COMPUTED)
+            cost, now = replace(cost, usd=got.recorded.cost_usd), Cost(0.0, CostSource.COMPUTED)
+            latency_ms = got.recorded.latency_ms
         self.desk.spend(model or call.model, now)
         self._usage.append((answer.usage, cost))
         self._model = model or self._model
@@ -239,8 +240,8 @@ class Conversation:
                 latency_ms=round(latency_ms, 3),
                 cost_usd=now.usd,
                 cost_source=cost.source,
-                recorded_in=got.recorded_in,
-                cost_then_usd=got.cost_then_usd,
+                recorded_in=got.recorded.call if got.recorded else None,
+                cost_then_usd=got.recorded.cost_usd if got.recorded else None,
                 raw=raw,
                 tool_calls=tuple(map(ToolCall.storable, answer.tool_calls)),
                 finish_reason=answer.finish_reason,

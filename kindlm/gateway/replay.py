@@ -48,6 +48,7 @@ class RecordedModels:
 
     source: str
     calls: Sequence[RecordedModelCall]
+    latencies_ms: Sequence[float]
     masks_times: bool
     warnings: Sequence[str] = ()
     missed: KindlmError | None = None
@@ -71,6 +72,10 @@ class RecordedModels:
                     self._given.setdefault(ident or "", f"{question.fingerprint}.{place:03}")
         return questions
 
+    def latency_ms(self, message: int) -> float | None:
+        """Return what the agent took for a message then; see `ports.ReplayedModels`."""
+        return self.latencies_ms[message] if message < len(self.latencies_ms) else None
+
     def answer(self, path: str, body: Any) -> RecordedAnswer | Miss:
         """Return what was answered to the same request then, or why nothing was; see `Replayer`."""
         questions = self._questions
@@ -88,7 +93,8 @@ class RecordedModels:
             call = same[number]
             if call.answer is not None:
                 body_then = call.answer.encode()
-                return RecordedAnswer(200, call.content_type, body_then, call.id, call.cost_usd)
+                facts = call.id, call.cost_usd, call.latency_ms
+                return RecordedAnswer(200, call.content_type, body_then, *facts)
             why = f"the answer of {call.id} is not kept (any more)"
         elif same:
             why = f"it was made {count(len(same), 'time')} then, and comes once more now"

@@ -11,7 +11,7 @@ class RecordedAnswer:
     """A whole answer of a provider; `body` is not packed. `call` is where it is recorded.
 
     That is execution, attempt and number, such as `k3f9x2ab-17.1/3`. `cost_usd` is what it cost
-    then, None if that is not known.
+    then, None if that is not known; `latency_ms` is what it took.
     """
 
     status: int
@@ -19,6 +19,7 @@ class RecordedAnswer:
     body: bytes
     call: str
     cost_usd: float | None = None
+    latency_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

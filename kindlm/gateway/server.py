@@ -194,13 +194,7 @@ class GatewayServer:
             conversation.lose(found.text)
             return _refused(422, found.text)
         text = found.body.decode("utf-8", "replace")
-        got = Answered(
-            found.status,
-            found.content_type,
-            text,
-            recorded_in=found.call,
-            cost_then_usd=found.cost_usd,
-        )
+        got = Answered(found.status, found.content_type, text, recorded=found)
         conversation.answered(call, got)
         data = found.body
         if call.path == "openai/chat/completions" and with_usage_asked(b"{}", body, ""):

@@ -216,9 +216,15 @@ class RecordedAttempt:
                     content_type=answer.get("content_type") or "",
                     answer=self._text_at(answer.get("raw")),
                     cost_usd=answer.get("cost_then_usd" if recorded_in else "cost_usd"),
+                    latency_ms=answer["latency_ms"],
                 )
             )
         return found
+
+    def latencies_ms(self) -> list[float]:
+        """Return what an agent took for each of its answers, in their order."""
+        answers = (event for event in self._talk if event.type == AgentReplied.type)
+        return [event.data["latency_ms"] for event in answers]
 
     def exchanges(self) -> list[tuple[str, int]]:
         """Return each message of the user to an agent, and the number of the last call for it."""

@@ -40,7 +40,8 @@ class ReplayedGateway:
             if calls := attempt.model_calls():
                 then, now = row["repeat"], execution.repeat
                 warnings = [] if then == now else [as_repeat(then, now)]
-                models = RecordedModels(attempt.id, calls, self._masks_times, warnings)
+                took = attempt.latencies_ms()
+                models = RecordedModels(attempt.id, calls, took, self._masks_times, warnings)
                 self._open[execution.id] = models
                 return models
         return None

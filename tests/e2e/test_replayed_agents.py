@@ -153,9 +153,12 @@ def report_of(workspace: Workspace, *arguments: str) -> dict[str, Any]:
     return report
 
 
+SAME = ("status", "output", "toolCalls", "latencyMs", "tokens")
+
+
 def verdicts(report: dict[str, Any]) -> list[tuple[str, ...]]:
     return [
-        (test["name"], test["target"], each["status"], each["output"], str(each["toolCalls"]))
+        (*(test[key] for key in ("name", "target")), *(str(each[key]) for key in SAME))
         for test in report["tests"]
         for each in test["executions"]
     ]

@@ -26,6 +26,9 @@ class Models:
     def models(self) -> ReplayedModels:
         return self
 
+    def latency_ms(self, message: int) -> float | None:
+        return [900.0][message]
+
     def agent(self) -> Agent:
         raise AssertionError("the real agent is asked")
 
@@ -46,13 +49,14 @@ def replay(bench, make):
 ANSWER = AgentReply("Hi", None, 5.0, usage=Usage(10, 2), reported_cost_usd=0.25)
 
 
-def test_what_was_paid_for_then_costs_nothing_now(replay, bench) -> None:
+def test_costs_and_times_are_those_of_the_record(replay, bench) -> None:
     finished = replay(Models(), ANSWER)
     assert finished.cost_usd == 0
     (reply,), (end,) = bench.events("agent.replied"), bench.events("execution.finished")
     assert reply.data["models_of"] == "k3f9x2ab-17.1"
     for data in (reply.data, end.data):
         assert (data["cost_usd"], data["cost_then_usd"]) == (0, 0.25)
+    assert (reply.data["latency_ms"], end.data["latency_ms"]) == (900.0, 900.0)
     assert end.data["warnings"] == ["Answered as repeat 1 was."]
 
 

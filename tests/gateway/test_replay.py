@@ -27,6 +27,7 @@ def _call(
         content_type="application/json",
         answer=answer,
         cost_usd=0.01,
+        latency_ms=250.0,
     )
 
 
@@ -36,7 +37,7 @@ def _asked(*texts: str, system: str = "Be kind.") -> dict[str, Any]:
 
 
 def _models(*calls: RecordedModelCall, masks_times: bool = False) -> RecordedModels:
-    return RecordedModels("k3f9x2ab-17.1", calls, masks_times)
+    return RecordedModels("k3f9x2ab-17.1", calls, [900.0], masks_times)
 
 
 def test_the_nth_equal_question_gets_the_nth_answer_and_then_none() -> None:
