@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from kindlm.bounds import MAX_REPEAT, MAX_TIMEOUT_S
 
@@ -24,6 +24,7 @@ class ScenarioSpec:
     timeout: float | None = None
     agent: Any = None
     gateway: bool = False
+    telemetry: Literal["otlp"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -35,6 +36,8 @@ class ScenarioSpec:
             )
         if not 0 <= self.pass_rate <= 1:
             raise ValueError(f"pass_rate must be from 0 to 1, but is {self.pass_rate}")
+        if self.telemetry not in (None, "otlp"):
+            raise ValueError(f'telemetry must be "otlp", but is {self.telemetry!r}')
         if self.timeout is not None and not 0 < self.timeout <= MAX_TIMEOUT_S:
             raise ValueError(
                 f"timeout must be more than 0 seconds, and {MAX_TIMEOUT_S} at most, but is"
@@ -51,6 +54,7 @@ def scenario(
     timeout: float | None = None,
     agent: Any = None,
     gateway: bool = False,
+    telemetry: Literal["otlp"] | None = None,
 ) -> Callable[[F], F]:
     """Make a test function a scenario, and return the function itself.
 
@@ -66,6 +70,8 @@ def scenario(
             class that makes one for each conversation, its URL, or a mapping with the keys of
             `[agent]`.
         gateway: whether the agent calls its models through kindlm, which records these calls.
+        telemetry: "otlp" if the agent makes spans of OpenTelemetry, from which kindlm reads what
+            it did.
 
     Raises:
         ValueError: for values that cannot be meant.
@@ -75,7 +81,7 @@ def scenario(
         message = 'Write @scenario("name") above the function, with a name'  # type: ignore[unreachable]
         raise TypeError(message)
     words = (tags,) if isinstance(tags, str) else sorted(tags) if isinstance(tags, set) else tags
-    spec = ScenarioSpec(name, tuple(words), repeats, pass_rate, timeout, agent, gateway)
+    spec = ScenarioSpec(name, tuple(words), repeats, pass_rate, timeout, agent, gateway, telemetry)
 
     def decorate(function: F) -> F:
         if not hasattr(function, "__code__"):

@@ -255,8 +255,13 @@ def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
 
 
 def _seen(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
-    """Return the agent of a scenario, which may ask for the gateway."""
-    return replace(agent, gateway=agent.gateway or scenario.spec.gateway)
+    """Return the agent of a scenario, which may ask for the gateway and for telemetry."""
+    spec = scenario.spec
+    return replace(
+        agent,
+        gateway=agent.gateway or spec.gateway,
+        telemetry=agent.telemetry or spec.telemetry,
+    )
 
 
 def held_agent(instance: Any, folder: Path) -> AgentTarget:

@@ -21,6 +21,7 @@ from kindlm.ports import CallDesk, Observation, Seen
 from kindlm.suite import AgentTarget, Command
 from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind
+from kindlm.telemetry.own_spans import take_own_spans, watch_own_spans
 from kindlm.telemetry.receiver import receiving
 from kindlm.telemetry.spans import Span, reads_protobuf
 from kindlm.telemetry.trace_event import traced
@@ -38,10 +39,19 @@ _CALLS = (Kind.CHAT, Kind.TOOL)
 @asynccontextmanager
 async def observing_otlp(run: str) -> AsyncIterator[OtlpObserver]:
     """Receive spans for a run while the context is open."""
-    observer = OtlpObserver(run)
-    async with receiving(observer) as url:
-        observer.url = url
-        yield observer
+    observer, loop = OtlpObserver(run), asyncio.get_running_loop()
+
+    def take_here(span: Span) -> None:
+        with suppress(RuntimeError):  # an agent may go on after the end of the run
+            loop.call_soon_threadsafe(observer.take, [span], "")
+
+    end = take_own_spans(take_here)
+    try:
+        async with receiving(observer) as url:
+            observer.url = url
+            yield observer
+    finally:
+        end()
 
 
 @dataclass(slots=True)
@@ -166,6 +176,8 @@ class TracedConversation:
 
     async def begin(self, call: int) -> None:
         """Begin to observe: a message is about to be sent, as this call of the attempt."""
+        if self.target.instance is not None:
+            watch_own_spans()
         self._past.add(self.sent)
         self.call, self.sent, self._is_enclosed = call, secrets.token_hex(8), False
         self._strangers = self.observer.strange_calls

@@ -76,7 +76,7 @@ def read_protobuf(body: bytes) -> list[Span]:
     except DecodeError as error:
         raise ValueError(f"no ExportTraceServiceRequest: {error}") from None
     return [
-        _span(
+        span_of(
             (span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()),
             span.name,
             scope.scope.name,
@@ -96,7 +96,7 @@ def read_json(body: bytes) -> list[Span]:
     request = parse_json(body.decode("utf-8"))
     try:
         return [
-            _span(
+            span_of(
                 (span["traceId"], span["spanId"], span.get("parentSpanId") or ""),
                 span.get("name", ""),
                 (scope.get("scope") or {}).get("name", ""),
@@ -119,7 +119,7 @@ def read_json(body: bytes) -> list[Span]:
 _ERROR = 2
 
 
-def _span(
+def span_of(
     ids: tuple[str, str, str],
     name: Any,
     scope: Any,
@@ -128,6 +128,11 @@ def _span(
     events: Iterable[tuple[str, Iterator[tuple[str, Any]]]],
     status: tuple[bool, Any],
 ) -> Span:
+    """Return a span; `ids` are those of its trace, its own and that of its parent.
+
+    Raises:
+        ValueError: An id is not valid, or a name is no text.
+    """
     trace, span, parent = (each.lower() for each in ids)
     # Some exporters write a parent of zeros for a root.
     parent = parent.strip("0") and parent

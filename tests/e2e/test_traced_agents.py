@@ -149,6 +149,45 @@ async def test_orders(t: Trial) -> None:
 """
 
 
+def test_an_agent_in_the_process_of_the_test_needs_no_exporter(workspace):
+    tests = workspace.root / "tests"
+    tests.mkdir()
+    (tests / "shop.py").write_text(HERE, "utf-8")
+    head = "import shop\nfrom kindlm import Trial, scenario\n\n"
+    told = '@scenario("orders", agent=shop.{}, telemetry="otlp")'
+    (tests / "test_orders.py").write_text(
+        head
+        + SCENARIO.partition("\n\n")[2].replace('@scenario("orders")', told.format("later"))
+        + SCENARIO.partition("\n\n")[2]
+        .replace('@scenario("orders")', told.format("blocking").replace("orders", "blocks"))
+        .replace("test_orders", "test_blocking"),
+        "utf-8",
+    )
+    done = workspace.run("test", "tests")
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
+HERE = """
+import json
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+trace.set_tracer_provider(TracerProvider())
+tracer = trace.get_tracer("shop")
+
+def blocking(text):
+    with tracer.start_as_current_span("execute_tool lookup") as span:
+        span.set_attribute("gen_ai.operation.name", "execute_tool")
+        span.set_attribute("gen_ai.tool.name", "lookup")
+        span.set_attribute("gen_ai.tool.call.arguments", json.dumps({"text": text}))
+    return "Sent."
+
+async def later(text):
+    return blocking(text)
+"""
+
+
 def test_cases_of_evalview_have_traced_agents(workspace):
     folder = workspace.root / ".evalview"
     folder.mkdir()
