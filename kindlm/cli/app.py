@@ -32,7 +32,8 @@ from kindlm.guard import guard
 
 _COMMANDS = {
     "demo": "Test an agent, change it, test it again, and see what changed.",
-    "init": "Write a first suite that runs at once, without key or network.",
+    "init": "Write a first suite: one that runs at once, without key or network, or one for your"
+    " agent.",
     "validate": "Check suites without running them: nothing is called.",
     "gen": "Write tests for an agent: a model plans them, files are made of templates.",
     "test": "Run tests, record everything, judge the gates.",

@@ -83,7 +83,7 @@ def init_command(
     ] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write a first suite that runs at once, without key or network; or one for your agent."""
+    """Write a first suite: one that runs at once, without key or network, or one for your agent."""
     del verbose
     is_url = agent is not None and "://" in agent
     if template is Template.SCENARIO or (is_url and template is None):
