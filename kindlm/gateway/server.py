@@ -123,7 +123,7 @@ class GatewayServer:
         await self._stack.aclose()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        subject, provider, path = _split(request.path)
+        subject, provider, path = _split(request.rel_url.raw_path)
         if provider not in self.providers:
             return _refused(404, f"No provider is named {provider!r}: write /openai or /anthropic.")
         if "upgrade" in request.headers.get("connection", "").lower():
@@ -260,8 +260,8 @@ class _Forwarding:
         packs = asked is None and "gzip" in request.headers.get("accept-encoding", "")
         headers.append(("Accept-Encoding", "gzip" if packs else "identity"))
         url = f"{upstream.base_url}/{self._path}"
-        if request.query_string:
-            url = f"{url}?{request.query_string}"
+        if query := request.rel_url.raw_query_string:
+            url = f"{url}?{query}"
         out: web.StreamResponse | None = None
         try:
             async with self._server.http.request(

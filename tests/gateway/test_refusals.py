@@ -49,7 +49,8 @@ def test_only_the_key_of_the_gateway_opens_it_and_the_real_key_goes_up(behind):
             assert "not that of the gateway" in text
             assert not peer.received
             assert not bench.desk.recorded
-            assert (await post(bench))[0] == 200
+            assert (await post(bench, path="/a%20b%00/c?d=1"))[0] == 200
+            assert peer.received[0].path == "/v1/a%20b%00/c?d=1"
             assert peer.received[0].headers["authorization"] == "Bearer sk-real-0123456789abcdef"
             assert bench.gateway.key not in str(peer.received)
             seen = await bench.observed.seen()
