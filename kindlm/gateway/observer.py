@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
 from typing import Literal, Self
 
 from kindlm.gateway.conversation import Conversation
@@ -91,16 +90,14 @@ class Gateway:
     async def __aenter__(self) -> Self:
         """Listen on a free port."""
         MESSAGE_HEADERS.set({})
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._server)
-            self._stack = stack.pop_all()
+        await self._server.__aenter__()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Close all connections, and report the calls that could not be assigned."""
         if self._redirection is not None:
             self._redirection.end()
-        await self._stack.aclose()
+        await self._server.__aexit__(*exception)
         if self._unassigned:
             self._warn(
                 f"{count(self._unassigned, 'call')} of models could not be assigned to an"

@@ -31,6 +31,7 @@ SHOP = {
 ASKS = """
 import json, os, sys, urllib.request
 
+URL = os.environ.get("LLM_URL", os.environ["OPENAI_BASE_URL"])
 TOOL = {"name": "lookup_order", "description": "Finds an order.", "parameters": {
     "type": "object", "properties": {"order_id": {"type": "string"}}}}
 
@@ -40,7 +41,7 @@ def answer(text, headers={}):
         body = {"model": "gpt-4o", "messages": history,
                 "tools": [{"type": "function", "function": TOOL}]}
         sent = urllib.request.Request(
-            os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(),
+            URL + "/chat/completions", json.dumps(body).encode(),
             {"content-type": "application/json", **headers,
              "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
         with urllib.request.urlopen(sent) as got:
@@ -133,9 +134,13 @@ def run(workspace, provider):
 PROGRAM = {"adapter": "subprocess", "command": "python agent.py"}
 
 
+OWN_NAME = {"LLM_URL": "{{gateway}}/openai/v1", "OPENAI_BASE_URL": "http://127.0.0.1:1"}
+
+
 def served(*words: str) -> dict:
     command = ["python", "agent.py", *words]
-    return {"serve": [{"name": "shop", "command": command, "ready": {"line": "up"}}]}
+    service = {"name": "shop", "command": command, "ready": {"line": "up"}, "env": OWN_NAME}
+    return {"serve": [service]}
 
 
 AT_PORT = {"adapter": "http", "endpoint": "http://127.0.0.1:{{serve.shop.port}}/"}
@@ -230,7 +235,8 @@ def test_calls_of_an_agent_that_fails_are_paid_for_all_the_same(run):
 
 
 def test_a_limit_of_costs_stops_the_calls_of_an_agent(run, provider):
-    done, report = run(LINES, PROGRAM, "--max-cost", "0.00001")
+    program = {**PROGRAM, "env": OWN_NAME}
+    done, report = run(LINES, program, "--max-cost", "0.00001")
     assert done.returncode != 0
     assert len(provider.requests) == 1
     assert report["summary"]["costUsd"] > 0.00001
