@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from typing import Any
+from weakref import WeakValueDictionary
 
 from kindlm.gateway.replay import RecordedModels
 from kindlm.gateway.replayer import Miss, RecordedAnswer
@@ -28,7 +29,8 @@ class ReplayedGateway:
         self._db = db
         self._run = run
         self._masks_times = masks_times
-        self._open: dict[str, RecordedModels] = {}
+        # They hold all that an attempt asked, and are let go with the conversation.
+        self._open: WeakValueDictionary[str, RecordedModels] = WeakValueDictionary()
 
     def models(self, execution: Execution) -> RecordedModels | None:
         """Return the answers for a new attempt at an execution; None if none were recorded.
