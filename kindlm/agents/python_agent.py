@@ -54,6 +54,10 @@ from kindlm.values import refuse
 _log = logging.getLogger(__name__)
 _OURS = Path(__file__).parents[1]
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_ONE_LOOP = (
+    "A client works in the event loop that first used it. Make the function async and await the"
+    " framework (`await agent.run(text)` for `agent.run_sync(text)`), or make the client anew"
+)
 _LISTS = ("list", "List", "Sequence")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -298,12 +302,13 @@ def _not_imported(
 def _crashed(
     who: agent_failures.Who, raised: BaseException, folders: Sequence[Path]
 ) -> KindlmError:
+    is_of_loop = isinstance(raised, RuntimeError) and "event loop" in str(raised).lower()
     return agent_failures.failed(
         who,
         ErrorCode.PROVIDER_API_ERROR,
         f"{who.title} raised {type(raised).__name__}: {who.quote(str(raised))}"
         f"{_at(raised, folders)}",
-        "See the traceback with --verbose",
+        _ONE_LOOP if is_of_loop else "See the traceback with --verbose",
         trace=_user_trace(raised),
     )
 

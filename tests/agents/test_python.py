@@ -435,3 +435,12 @@ def test_the_latency_of_the_first_reply_leaves_out_how_the_agent_is_made(
     )
     (result,) = talk(f"{name}:Agent")
     assert success(result).latency_ms == 2000
+
+
+def test_a_client_of_another_event_loop_is_an_error_with_the_way_out(module, talk, failure):
+    name = module("""
+        def agent(message):
+            raise RuntimeError("<asyncio.locks.Event> is bound to a different event loop")
+    """)
+    (result,) = talk(f"{name}:agent")
+    assert "Make the function async" in failure(result).hint
