@@ -106,9 +106,6 @@ class OtlpObserver:
                 self.strange_calls += dialects.kind_of(span) in _CALLS
         for conversation in touched:
             conversation.arrived.set()
-        if self.strange_calls:
-            for conversation in self.by_trace.values():
-                conversation.arrived.set()
 
     def refused(self, why: str) -> None:
         """Count a request that could not be read."""
@@ -126,7 +123,7 @@ class OtlpObserver:
             message = f"{count(self.late_spans, 'span')} arrived after the end of their execution."
             yield message, _EXPORT_SOON
         for why, times in self.refusals.items():
-            yield f"{count(times, 'request')} with spans could not be read: {why}.", ""
+            yield f"{count(times, 'request')} with spans could not be read: {why}.", _FORMS
 
 
 @dataclass(eq=False)
@@ -194,8 +191,10 @@ class TracedConversation:
         self._parents[span.id], self._unread[span.id] = parent, span
         self._lacking.discard(span.id)
         if parent in (self.sent, self.root):
-            # A call of a model or a tool is no whole answer: others may follow it.
-            self._is_enclosed |= dialects.kind_of(span) not in _CALLS
+            # A call of a model, a tool or a service is no whole answer: others may follow it.
+            kind = dialects.kind_of(span)
+            is_whole = kind is Kind.AGENT or (kind is Kind.OTHER and not span.is_outgoing)
+            self._is_enclosed |= is_whole
         elif parent and parent not in self._parents and parent not in self._past:
             self._lacking.add(parent)
 
@@ -245,7 +244,7 @@ class TracedConversation:
             ) + (f" A request with spans could not be read: {last}" if last else "")
         if self._lacking:
             return (
-                f"Spans arrived, but not {count(len(self._lacking), 'span')} that they are below "
+                f"Spans arrived, but {count(len(self._lacking), 'parent')} of theirs did not "
                 f"{wait}, so spans of tool calls may be missing, too. {_EXPORT_SOON}"
             )
         # A program that ran for this answer alone has ended, and exported all.
@@ -291,4 +290,5 @@ class TracedConversation:
         )
 
 
+_FORMS = "Export OTLP over HTTP, as protobuf or JSON, 10 MB at most."
 _EXPORT_SOON = "Set OTEL_BSP_SCHEDULE_DELAY=100 where the agent starts, or raise telemetryWaitMs."

@@ -56,6 +56,7 @@ def _read(span: Any) -> Span:
         _pairs(span.attributes),
         [(event.name, _pairs(event.attributes)) for event in span.events],
         (span.status.status_code.name == "ERROR", span.status.description or ""),
+        span.kind.name in ("CLIENT", "PRODUCER"),
     )
 
 

@@ -19,8 +19,8 @@ _HEX = frozenset(string.hexdigits)
 class Span:
     """One span. Ids are lower-case hex, `parent` is empty for a root; times are ns since 1970.
 
-    `events` are the attributes of its events by their names. `size` is roughly how many bytes it
-    holds.
+    `is_outgoing` is whether it is a request to another service. `events` are the attributes of its
+    events by their names. `size` is roughly how many bytes it holds.
     """
 
     trace: str
@@ -34,6 +34,7 @@ class Span:
     events: Mapping[str, Sequence[Mapping[str, Any]]]
     is_error: bool
     status_message: str
+    is_outgoing: bool
     size: int
 
 
@@ -84,6 +85,7 @@ def read_protobuf(body: bytes) -> list[Span]:
             _of_protobuf(span.attributes),
             [(event.name, _of_protobuf(event.attributes)) for event in span.events],
             (span.status.code == _ERROR, span.status.message),
+            span.kind in _OUTGOING,
         )
         for resource in request.resource_spans
         for scope in resource.scope_spans
@@ -107,6 +109,7 @@ def read_json(body: bytes) -> list[Span]:
                     for event in span.get("events") or ()
                 ],
                 _status_of_json(span.get("status") or {}),
+                span.get("kind") in _OUTGOING,
             )
             for resource in request["resourceSpans"]
             for scope in resource.get("scopeSpans") or ()
@@ -117,6 +120,7 @@ def read_json(body: bytes) -> list[Span]:
 
 
 _ERROR = 2
+_OUTGOING = (3, 4, "SPAN_KIND_CLIENT", "SPAN_KIND_PRODUCER")
 
 
 def span_of(
@@ -127,6 +131,7 @@ def span_of(
     attributes: Iterator[tuple[str, Any]],
     events: Iterable[tuple[str, Iterator[tuple[str, Any]]]],
     status: tuple[bool, Any],
+    is_outgoing: bool,
 ) -> Span:
     """Return a span; `ids` are those of its trace, its own and that of its parent.
 
@@ -145,7 +150,7 @@ def span_of(
     for event, more in events:
         named.setdefault(str(event), []).append(dict(more))
     size = 500 + _size(values) + _size(named)
-    return Span(trace, span, parent, name, scope, *times, values, named, *status, size)
+    return Span(trace, span, parent, name, scope, *times, values, named, *status, is_outgoing, size)
 
 
 def _is_id(text: str, length: int) -> bool:

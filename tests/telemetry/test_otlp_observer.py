@@ -164,7 +164,7 @@ def test_a_span_comes_once_and_its_ids_are_no_way_into_another_conversation(benc
     bench.arrive(other.trace, otlp_span(3, parent=sent_with(one)))
     assert len(bench.seen(one).tool_uses) == 1
     missing = bench.seen(other).missing or ""
-    assert "not 1 span that they are below" in missing
+    assert "but 1 parent of theirs did not" in missing
 
 
 def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
@@ -183,6 +183,16 @@ def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
     assert not found.shows_tools
     (note,) = [message for message, _ in bench.observer.notes()]
     assert note.startswith("3 spans arrived in 3 traces that kindlm did not start.")
+
+
+@pytest.mark.parametrize(
+    "only", [otlp_span(1, TOOL), otlp_span(1, CHAT), otlp_span(1) | {"kind": 3}]
+)
+def test_a_call_does_not_enclose_an_answer(bench, only):
+    conversation = bench.open()
+    sent = bench.begin(conversation)
+    bench.arrive(conversation.trace, only | {"parentSpanId": sent})
+    assert "none within 20 ms that encloses" in (bench.seen(conversation).missing or "")
 
 
 def test_what_comes_to_the_address_of_a_program_is_of_its_conversation(bench):
