@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from kindlm.engine.field_log import FieldLog
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.suite import Service
+from kindlm.trace_context import UNTRACED
 
 _log = FieldLog(__name__)
 
@@ -225,7 +226,8 @@ def _answers(url: str) -> bool:
     import urllib.request
 
     try:
-        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - the user's own URL
+        asked = urllib.request.Request(url, headers=UNTRACED)  # noqa: S310 - the user's own URL
+        with urllib.request.urlopen(asked, timeout=2) as response:  # noqa: S310
             return bool(response.status < 400)
     except (urllib.error.URLError, OSError, ValueError):
         return False

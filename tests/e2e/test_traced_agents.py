@@ -25,7 +25,11 @@ USES = {
 def served(*ways: str, **more: object) -> dict[str, object]:
     return {
         "serve": [
-            {"name": "shop", "command": ["python", str(AGENT)], "ready": {"line": "listening"}}
+            {
+                "name": "shop",
+                "command": ["python", str(AGENT)],
+                "ready": "http://127.0.0.1:{{serve.shop.port}}/",
+            }
         ],
         "agents": [
             {

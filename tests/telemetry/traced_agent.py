@@ -71,6 +71,13 @@ class Server(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None: ...
 
+    def do_GET(self) -> None:
+        parent = propagate.extract({key.lower(): value for key, value in self.headers.items()})
+        with GOOD.get_tracer("shop").start_as_current_span("is ready", context=parent):
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         parent = propagate.extract({key.lower(): value for key, value in self.headers.items()})
