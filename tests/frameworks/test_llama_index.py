@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import framework_shop
 import pytest
-from framework_shop import Talk, check_lookup, line_of
+from framework_shop import LOOP, Talk, check_lookup, line_of
 
 pytest.importorskip("llama_index.core")
 pytest.importorskip("llama_index.llms.openai")
@@ -82,3 +83,15 @@ def test_a_function_may_return_an_output_or_yield_events(server):
 def test_the_system_text_is_passed_on(server):
     (reply,) = Talk(_agent(), system="Be short.").say("Hello")
     assert (reply.warnings, "Be short." in str(server.requests[0].body)) == ((), True)
+
+
+def test_a_run_that_takes_too_long_takes_no_further_step(server):
+    call = {"toolCalls": [{"name": "lookup_order", "arguments": {"order": "A1"}}], "delayMs": 500}
+    server.use_script({"rules": [{"when": {"notCalled": "lookup_order"}, "reply": call}]})
+    Talk(_agent()).fail("Where is A1?", timeout_s=0.2)
+
+    async def left() -> None:
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+    LOOP.run(left())
+    assert len(server.requests) <= 1

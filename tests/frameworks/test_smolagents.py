@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import ClassVar
 
 import pytest
@@ -50,12 +51,12 @@ def _tool():
     return Lookup()
 
 
-def _agent(kind="ToolCallingAgent", **more):
+def _agent(kind=None, **more):
     import smolagents
 
     model = smolagents.OpenAIServerModel("gpt-5-mini")
     options = {"tools": [_tool()], "model": model, "verbosity_level": 0, **more}
-    return getattr(smolagents, kind)(**options)
+    return (kind or smolagents.ToolCallingAgent)(**options)
 
 
 def test_an_agent_remembers(server):
@@ -107,7 +108,9 @@ def test_a_function_may_return_a_result_or_yield_steps(server):
 def test_tools_that_code_calls_are_seen(server):
     code = "<code>\nfinal_answer(lookup_order('A1')['state'])\n</code>"
     server.use_script({"rules": [{"reply": {"text": code}}]})
-    agent = _agent("CodeAgent")
+    from smolagents import CodeAgent
+
+    agent = _agent(CodeAgent)
     (reply,) = Talk(agent).say("Where is A1?")
     assert (reply.text, reply.unseen) == ("shipped", None)
     check_lookup(reply, "A1")
@@ -137,3 +140,25 @@ def test_tools_of_agents_that_are_managed_are_seen(server):
 def test_the_system_text_is_passed_on(server):
     (reply,) = Talk(_agent(), system="Be short.").say("Hello")
     assert (reply.warnings, "Be short." in str(server.requests[0].body)) == ((), True)
+
+
+def test_a_run_that_takes_too_long_takes_no_further_step(server):
+    from smolagents import ToolCallingAgent
+
+    ended = threading.Event()
+
+    class Agent(ToolCallingAgent):
+        def run(self, *args, **kwargs):
+            try:
+                return super().run(*args, **kwargs)
+            finally:
+                ended.set()
+
+    late = {
+        "when": {"user": _TASK},
+        "reply": {**_calls("lookup_order", order="A1"), "delayMs": 500},
+    }
+    server.use_script({"rules": [late, *_SCRIPT["rules"]]})
+    Talk(_agent(Agent)).fail("Where is A1?", timeout_s=0.2)
+    assert ended.wait(20)
+    assert len(server.requests) <= 1

@@ -56,6 +56,8 @@ class Talk:
         self._target = AgentTarget("shop", "python", "", instance=agent)
         self._before = [] if system is None else [Message(Role.SYSTEM, system)]
 
+    _timeout_s = 20.0
+
     def say(self, *texts: str) -> list[AgentReply]:
         """Send messages one after the other, and return the answers."""
         results = self._say(texts)
@@ -63,8 +65,9 @@ class Talk:
         assert not errors, [(error.message, error.trace) for error in errors]
         return [result.value for result in results if isinstance(result, Ok)]
 
-    def fail(self, text: str) -> KindlmError:
+    def fail(self, text: str, timeout_s: float = 20.0) -> KindlmError:
         """Send a message that is not answered, and return why."""
+        self._timeout_s = timeout_s
         (result,) = self._say([text])
         assert isinstance(result, Err), result.value.text
         return result.error
@@ -84,7 +87,7 @@ class Talk:
         async with made.value as agent:
             for text in texts:
                 said.append(Message(Role.USER, text))
-                results.append(await agent.send(AgentRequest("c-1", tuple(said), 20.0)))
+                results.append(await agent.send(AgentRequest("c-1", tuple(said), self._timeout_s)))
                 if isinstance(results[-1], Ok):
                     said.append(Message(Role.ASSISTANT, results[-1].value.text))
         return results

@@ -5,6 +5,7 @@ An agent runs by `run`. The memory that the first run made carries over what was
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -39,8 +40,12 @@ class LlamaIndex(Framework):
             user_msg=last_user_text(request),
             **(first if self._memory is None else {"memory": self._memory}),
         )
-        events = [event async for event in handler.stream_events()]
-        output = await handler
+        try:
+            events = [event async for event in handler.stream_events()]
+            output = await handler
+        except asyncio.CancelledError:
+            await handler.cancel_run()  # it runs in tasks of its own
+            raise
         self._memory = await handler.ctx.store.get("memory")
         return [*events, output]
 

@@ -7,6 +7,7 @@ smolagents shows neither what these called, nor what the code of a `CodeAgent` d
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +62,13 @@ class Smolagents(Framework):
             self._own.instructions = "\n\n".join(filter(None, [agent.instructions, *system]))
         self._seen = Calls()
         text = last_user_text(request)
-        result = await in_thread(lambda: self._own.run(text, reset=first, return_full_result=True))
+        try:
+            result = await in_thread(
+                lambda: self._own.run(text, reset=first, return_full_result=True)
+            )
+        except asyncio.CancelledError:
+            self._own.interrupt()  # nothing ends a thread; this takes no further step
+            raise
         return _Run(self._own, result, self._seen.uses)
 
     async def read(self, result: Any, sent: str) -> AgentReply | None:
