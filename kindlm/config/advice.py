@@ -58,7 +58,7 @@ def warn(
     _warn_of_tests(config, reporter)
     warn_of_commands(config, reporter)
     _warn_of_requests(config, reporter, environ)
-    _warn_of_gateways(config, reporter)
+    _warn_of_addresses(config, reporter)
     if not reporter.has_errors:
         # What seems to be unused may be what a wrong reference means.
         _warn_of_unused(config, reporter)
@@ -353,26 +353,29 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
             )
 
 
-def _warn_of_gateways(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report agents whose programs kindlm does not start, or not here: no address reaches them."""
+def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
+    """Report agents that kindlm does not start, or not here, and that would need an address."""
     for index, agent in enumerate(config.agents):
-        if not agent.gateway or agent.adapter == "python":
+        if agent.adapter == "python":
             continue
-        if getattr(agent.options, "sandbox", "local") != "local":
-            reporter.warning(
-                ("agents", index, "gateway"),
-                "The gateway cannot be reached from a sandbox of Daytona",
-                "Remove `gateway`, or `sandbox`",
-                reason="unreachable_gateway",
-            )
-        elif agent.endpoint and "{{serve." not in agent.endpoint:
-            reporter.warning(
-                ("agents", index, "gateway"),
-                f'The agent "{agent.id}" is not started by kindlm, so that it does not get the'
-                " address of the gateway",
-                "Start it with `serve`, and write {{serve.NAME.port}} into its `endpoint`",
-                reason="unreachable_gateway",
-            )
+        for key, what in (("gateway", "the gateway"), ("telemetry", "the receiver of spans")):
+            if not getattr(agent, key):
+                continue
+            if getattr(agent.options, "sandbox", "local") != "local":
+                reporter.warning(
+                    ("agents", index, key),
+                    f"{what[0].upper()}{what[1:]} cannot be reached from a sandbox of Daytona",
+                    f"Remove `{key}`, or `sandbox`",
+                    reason=f"unreachable_{key}",
+                )
+            elif agent.endpoint and "{{serve." not in agent.endpoint:
+                reporter.warning(
+                    ("agents", index, key),
+                    f'The agent "{agent.id}" is not started by kindlm, so that it does not get the'
+                    f" address of {what}",
+                    "Start it with `serve`, and write {{serve.NAME.port}} into its `endpoint`",
+                    reason=f"unreachable_{key}",
+                )
 
 
 def _asked(config: KindlmConfig, prompt: str) -> list[str]:

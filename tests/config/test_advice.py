@@ -225,20 +225,20 @@ def test_a_variable_inside_a_program_is_reported_lists(load: Any, minimal: str) 
 @pytest.mark.parametrize(
     ("agent", "reasons"),
     [
-        ("adapter: http, endpoint: 'http://localhost:1/'", ["unreachable_gateway"]),
+        ("adapter: http, endpoint: 'http://localhost:1/'", ["unreachable"]),
         ("adapter: http, endpoint: 'http://localhost:{{serve.shop.port}}/'", []),
         ("adapter: subprocess, command: shop", []),
-        ("adapter: subprocess, command: shop, sandbox: daytona", ["unreachable_gateway"]),
+        ("adapter: subprocess, command: shop, sandbox: daytona", ["unreachable"]),
         ("adapter: python, endpoint: 'shop:answer'", []),
     ],
 )
-def test_an_agent_that_no_address_of_the_gateway_reaches_is_named(
-    load: Any, minimal: str, agent: str, reasons: list[str]
+@pytest.mark.parametrize("key", ["gateway: true", "telemetry: otlp"])
+def test_an_agent_that_no_address_of_kindlm_reaches_is_named(
+    load: Any, minimal: str, agent: str, reasons: list[str], key: str
 ) -> None:
-    agents = (
-        f"serve: [{{name: shop, command: shop}}]\nagents: [{{id: shop, {agent}, gateway: true}}]"
-    )
+    agents = f"serve: [{{name: shop, command: shop}}]\nagents: [{{id: shop, {agent}, {key}}}]"
     text = minimal.replace("tests:", f"{agents}\ntests:").replace(
         "prompt: ask", "prompt: ask\n    models: [shop, gpt]"
     )
-    assert [reason for _, reason in warnings(load(text))] == reasons
+    found = [reason for _, reason in warnings(load(text))]
+    assert found == [f"{reason}_{key.partition(':')[0]}" for reason in reasons]
