@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.telemetry.spans import Span, span_of
+from kindlm.trace_context import MESSAGE_HEADERS
 
 _takers: list[Callable[[Span], None]] = []
 """Who takes them: runs that go on in this process. They are called in the thread of the agent."""
@@ -34,6 +35,9 @@ def watch_own_spans() -> None:
 
     class Handing(SpanProcessor):
         def on_end(self, span: ReadableSpan) -> None:
+            about = MESSAGE_HEADERS.get()
+            if about is not None and "traceparent" not in about:
+                return  # it is of an agent that is not observed
             for take in _takers:
                 take(_read(span))
 

@@ -157,20 +157,34 @@ def test_an_agent_in_the_process_of_the_test_needs_no_exporter(workspace):
     tests = workspace.root / "tests"
     tests.mkdir()
     (tests / "shop.py").write_text(HERE, "utf-8")
-    head = "import shop\nfrom kindlm import Trial, scenario\n\n"
-    told = '@scenario("orders", agent=shop.{}, telemetry="otlp")'
-    (tests / "test_orders.py").write_text(
-        head
-        + SCENARIO.partition("\n\n")[2].replace('@scenario("orders")', told.format("later"))
-        + SCENARIO.partition("\n\n")[2]
-        .replace('@scenario("orders")', told.format("blocking").replace("orders", "blocks"))
-        .replace("test_orders", "test_blocking"),
-        "utf-8",
-    )
+    (tests / "test_orders.py").write_text(TESTS_HERE, "utf-8")
     done = workspace.run("test", "tests")
     assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
+    assert "kindlm did not start" not in done.stderr
 
+
+TESTS_HERE = """
+import shop
+from kindlm import Trial, scenario
+
+async def talk(t):
+    for text in ("Send A1.", "Send A2."):
+        reply = await t.agent.send(text)
+        t.check(reply).tool_called("lookup", {"text": text}).tool_not_called("refund")
+
+@scenario("async", agent=shop.later, telemetry="otlp")
+async def test_async(t: Trial) -> None:
+    await talk(t)
+
+@scenario("blocking", agent=shop.blocking, telemetry="otlp")
+async def test_blocking(t: Trial) -> None:
+    await talk(t)
+
+@scenario("not observed", agent=shop.blocking)
+async def test_not_observed(t: Trial) -> None:
+    t.check(await t.agent.send("Send A3.")).contains("Sent")
+"""
 
 HERE = """
 import json
