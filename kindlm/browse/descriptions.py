@@ -222,7 +222,7 @@ _TABLE_SETTINGS: dict[str, dict[str, Any]] = {
     "provider_call_log": {"facets": ["purpose", "model", "status", "error_code"]},
     "provider_calls": {"facets": ["purpose", "model", "status"]},
     "tool_calls": {"facets": ["tool", "rule"]},
-    "agent_spans": {"facets": ["kind", "name", "failed"]},
+    "agent_spans": {"facets": ["kind", "failed"]},
     "assertions": {"facets": ["outcome", "kind", "failure_code"]},
     "tests": {"facets": ["suite_name", "test", "target"]},
     "review_log": {"sort_desc": "at", "facets": ["passed", "status", "by", "test", "target"]},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from kindlm.events.codec import Payload
-from kindlm.stored_form import Authored, Key, Meaning, Name
+from kindlm.stored_form import Authored, Key, Meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class TracedSpan:
     id: Annotated[str, Meaning("16 hexadecimal digits")]
     parent: Annotated[str | None, Meaning("the span that it is below, among these")] = None
     kind: Annotated[str, Meaning("chat, tool, agent or other")]
-    name: Annotated[Name, Meaning("of a tool or model, else as the agent calls the span")]
+    name: Annotated[Authored, Meaning("of a tool or model, else as the agent calls the span")]
     start_ms: Annotated[float, Meaning("after the start of the first span")]
     duration_ms: float
     failed: bool = False

@@ -140,10 +140,11 @@ SELECT CASE WHEN t.execution = e.id THEN t.attempt ELSE e.attempt END AS attempt
 
 SPANS = """
 SELECT CASE WHEN s.execution = e.id THEN s.attempt ELSE e.attempt END AS attempt,
-       m.body AS message, i.body AS input, o.body AS output, s.*
+       n.body AS name, m.body AS message, i.body AS input, o.body AS output, s.*
   FROM executions e
   JOIN agent_spans s ON s.execution = e.source
    AND (e.source = e.id OR s.attempt = e.source_attempt)
+  LEFT JOIN shown_texts n ON n.ref = s.name_ref
   LEFT JOIN shown_texts m ON m.ref = s.message_ref
   LEFT JOIN shown_texts i ON i.ref = s.input_ref
   LEFT JOIN shown_texts o ON o.ref = s.output_ref

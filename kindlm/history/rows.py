@@ -225,7 +225,7 @@ class SpanView:
     span: str
     parent: str | None
     kind: str
-    name: str
+    name: str | None
     start_ms: float
     duration_ms: float
     failed: bool

@@ -228,7 +228,7 @@ AGENT_SPANS = Projection(
     CREATE TABLE agent_spans (
         execution TEXT NOT NULL REFERENCES executions (id), attempt INTEGER, call INTEGER,
         position INTEGER, run TEXT REFERENCES runs (id), span TEXT, parent TEXT, kind TEXT,
-        name TEXT, start_ms REAL, duration_ms REAL, failed INTEGER,
+        name_ref TEXT REFERENCES contents (ref), start_ms REAL, duration_ms REAL, failed INTEGER,
         message_ref TEXT REFERENCES contents (ref), input_ref TEXT REFERENCES contents (ref),
         output_ref TEXT REFERENCES contents (ref), input_tokens INTEGER, output_tokens INTEGER,
         PRIMARY KEY (execution, attempt, call, position)) WITHOUT ROWID;
@@ -240,7 +240,7 @@ AGENT_SPANS = Projection(
         INSERT INTO agent_spans BY NAME
         SELECT execution, attempt, data ->> 'call' AS call, s.key AS position, run,
                s.value ->> 'id' AS span, s.value ->> 'parent' AS parent,
-               s.value ->> 'kind' AS kind, s.value ->> 'name' AS name,
+               s.value ->> 'kind' AS kind, s.value ->> '$.name.$ref' AS name_ref,
                real(s.value ->> 'start_ms') AS start_ms,
                real(s.value ->> 'duration_ms') AS duration_ms,
                coalesce(s.value ->> 'failed', 0) AS failed,

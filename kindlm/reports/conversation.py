@@ -267,9 +267,13 @@ def _spans(
     for span in spans:
         if (span.attempt, span.call) == (call.attempt, call.call):
             depths[span.span] = depths.get(span.parent, -1) + 1
-            texts = map(mask.text, (span.message, span.input, span.output))
-            message, given, got = texts
-            shown = replace(span, message=message, input=given, output=got)
+            shown = replace(
+                span,
+                name=mask.text(span.name or "[erased]"),
+                message=mask.text(span.message),
+                input=mask.text(span.input),
+                output=mask.text(span.output),
+            )
             found.append((depths[span.span], shown))
     return tuple(found)
 

@@ -14,6 +14,7 @@ from kindlm.telemetry.trace_reading import in_order
 
 _MAX_SPANS = 500
 _MAX_TEXT = 20_000
+_LONGEST_NAME = 200
 _LONGEST_MS = 7 * 24 * 3600 * 1000
 
 
@@ -45,7 +46,7 @@ def _traced(span: Span, start_ns: int, *, is_below: bool) -> TracedSpan:
         id=span.id,
         parent=span.parent if is_below else None,
         kind=kind.value,
-        name=name,
+        name=name[:_LONGEST_NAME],
         start_ms=_ms(span.start_ns - start_ns),
         duration_ms=_ms(span.end_ns - span.start_ns),
         failed=span.is_error,

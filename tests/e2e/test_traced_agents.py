@@ -115,6 +115,16 @@ def test_agents_whose_spans_may_be_missing_are_undecided_with_the_way_out(run):
         assert "raise telemetryWaitMs" in told or test["target"] == "torn"
 
 
+def test_personal_data_in_spans_is_not_recorded(workspace, run):
+    agent = {"id": "lines", "adapter": "subprocess", "command": f"python {AGENT} --lines"}
+    config = {"agents": [agent | {"telemetry": "otlp", "env": {"SPAN": "mail to ann@example.com"}}]}
+    done, _, _ = run(config | {"record": {"redactPii": True}})
+    assert done.returncode == 0, done.stdout
+    shown = workspace.run("show", "latest", "1").stdout
+    assert "span       mail to an***" in shown
+    assert b"ann@example.com" not in workspace.database.read_bytes()
+
+
 def test_programs_export_to_an_address_of_their_conversation(run):
     command = f"python {AGENT}"
     agents = [

@@ -15,7 +15,7 @@ _KNOWN = {
     "executions": (8, "cb091924417b"),
     "provider_calls": (5, "3aa653ed8910"),
     "tool_calls": (2, "50c2051394fa"),
-    "agent_spans": (1, "a431305e53ed"),
+    "agent_spans": (1, "d8f828de27bf"),
     "assertions": (4, "cd7207b7ecd7"),
     "gates": (2, "ad79b511f78c"),
     "baselines": (2, "95149673abf3"),

@@ -51,12 +51,13 @@ def answer(request: dict[str, str], parent: context.Context, way: str = "good") 
     """Return the answer: it names the conversation, as the arguments of the tool do."""
     arguments = {"conversation": request.get("conversation_id", "none")}
     tracer = PROVIDERS[way].get_tracer("shop")
+    name = os.environ.get("SPAN", f"answer {os.environ['OPENAI_API_KEY']}")
     if way == "bare":  # no span encloses the answer
         token = context.attach(parent)
         use_tool(tracer, "lookup", arguments)
         context.detach(token)
     else:
-        with tracer.start_as_current_span(f"answer {os.environ['OPENAI_API_KEY']}", context=parent):
+        with tracer.start_as_current_span(name, context=parent):
             if way == "torn":  # the thread does not know of the trace
                 thread = threading.Thread(target=use_tool, args=(tracer, "refund", arguments))
                 thread.start()

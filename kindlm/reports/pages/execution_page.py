@@ -90,7 +90,7 @@ def _traced(call: Called) -> Markup:
     bars = [
         Bar(
             f"{_INDENT * min(depth, _DEEPEST)}{span.kind if span.kind != 'other' else ''} "
-            f"{one_line(span.name)[:_LONGEST_NAME]}{', failed' if span.failed else ''}",
+            f"{one_line(span.name or '')[:_LONGEST_NAME]}{', failed' if span.failed else ''}",
             "failed" if span.failed else span.kind,
             span.start_ms,
             span.duration_ms,

@@ -176,7 +176,7 @@ def _write_span(depth: int, span: SpanView, page: Page, *, verbose: bool) -> Non
     facts = [f"{duration(span.duration_ms)}, after {duration(span.start_ms)}"]
     if span.input_tokens is not None:
         facts.append(f"{span.input_tokens:,} → {span.output_tokens or 0:,} tokens")
-    name = f"{'  ' * min(depth, _DEEPEST)}{kind}{one_line(span.name)}"
+    name = f"{'  ' * min(depth, _DEEPEST)}{kind}{one_line(span.name or '')}"
     page.line(("span       ", "cyan"), name, (f"  {', '.join(facts)}", "dim"), indent=4, hang=2)
     if span.failed:
         error = visible(bounded(span.message or "failed", _VALUE, lines=20))
