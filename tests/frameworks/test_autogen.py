@@ -99,3 +99,17 @@ def test_a_function_may_return_a_result_or_yield_messages(server):
 def test_a_system_text_that_is_not_passed_on_has_a_warning(server):
     (reply,) = Talk(_agent(), system="Be short.").say("Hello")
     assert "the system prompt was not sent" in reply.warnings[0]
+
+
+def test_tools_of_an_agent_that_is_a_tool_are_seen(server):
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_agentchat.tools import AgentTool
+    from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+    ask = {"toolCalls": [{"name": "desk", "arguments": {"task": "A1"}}]}
+    asks = {"when": {"offered": "desk", "notCalled": "desk"}, "reply": ask}
+    server.use_script({"rules": [asks, *framework_shop.SCRIPT["rules"]]})
+    client = OpenAIChatCompletionClient(model="gpt-4o-2024-08-06", parallel_tool_calls=False)
+    front = AssistantAgent("front", client, tools=[AgentTool(_agent(description="Orders"))])
+    (reply,) = Talk(front).say("Where is my order?")
+    assert [use.call.name for use in reply.tool_uses] == ["desk", "lookup_order"]

@@ -32,7 +32,8 @@ def _agent(**more):
         return json.dumps(framework_shop.lookup_order(order))
 
     texts = {"role": "Support", "goal": "Help customers", "backstory": "You know orders."}
-    return Agent(**texts, llm=LLM("gpt-4o"), tools=[lookup_order], max_iter=4, **more)
+    options = {"llm": LLM("gpt-4o"), "tools": [lookup_order], "max_iter": 4, **more}
+    return Agent(**texts, **options)
 
 
 def _crew(description="{question} Before: {conversation_history}", **more):
@@ -99,3 +100,20 @@ def test_a_function_may_return_a_result(server):
         (reply,) = Talk(function).say("Where is A1?")
         assert reply.text == "A1 is shipped."
         check_lookup(reply, "A1", has_usage=function is of_agent)
+
+
+def test_calls_in_the_words_of_react_are_seen():
+    from crewai import BaseLLM
+
+    class Played(BaseLLM):
+        def call(self, messages, *args, **kwargs):
+            if "shipped" in str(messages):
+                return "Thought: I know it.\nFinal Answer: It is shipped."
+            return 'Thought: I look.\nAction: lookup_order\nAction Input: {"order": "A1"}'
+
+        def supports_function_calling(self):
+            return False
+
+    (reply,) = Talk(_agent(llm=Played(model="played"))).say("Where is A1?")
+    assert reply.text == "It is shipped."
+    check_lookup(reply, "A1", has_usage=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from framework_shop import Talk, check_lookup, line_of, lookup_order
+from framework_shop import SCRIPT, Talk, check_lookup, line_of, lookup_order
 
 pytest.importorskip("google.adk")
 
@@ -73,3 +73,12 @@ def test_what_an_agent_does_as_a_tool_is_unseen(server):
     agent = _agent(tools=[AgentTool(_agent())])
     (reply,) = Talk(agent).say("Hello")
     assert "an agent is a tool" in (reply.unseen or "")
+
+
+def test_tools_of_agents_below_are_seen(server):
+    hand_over = {"toolCalls": [{"name": "transfer_to_agent", "arguments": {"agent_name": "desk"}}]}
+    rule = {"when": {"notOffered": "lookup_order"}, "reply": hand_over}
+    server.use_script({"rules": [rule, *SCRIPT["rules"]]})
+    (reply,) = Talk(_agent(name="front", tools=[], sub_agents=[_agent()])).say("Where is A1?")
+    assert [use.call.name for use in reply.tool_uses] == ["transfer_to_agent", "lookup_order"]
+    assert (reply.text, reply.unseen) == ("A1 is shipped.", None)

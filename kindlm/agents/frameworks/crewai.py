@@ -31,6 +31,7 @@ from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "crewai"
 _HISTORY = "conversation_history"
+_STARTED = ("CrewKickoffStartedEvent", "LiteAgentExecutionStartedEvent")
 _ASKED = "LLMCallCompletedEvent"
 _BEGUN = "ToolUsageStartedEvent"
 _DONE = "ToolUsageFinishedEvent"
@@ -88,7 +89,7 @@ def _bus() -> Any:
     Handlers run with the context of the code that an event is from: so it finds its conversation.
     """
     module = import_module("crewai.events")
-    for kind in (_ASKED, _BEGUN, _DONE, _FAILED):
+    for kind in (*_STARTED, _ASKED, _BEGUN, _DONE, _FAILED):
         module.crewai_event_bus.on(getattr(module, kind))(_hear)
     return module.crewai_event_bus
 
@@ -116,8 +117,8 @@ def _of_run(run: _Run) -> AgentReply:
         tool_uses=_calls(run.events).uses,
         usage=total([read_usage({"usage": event.usage}) for event in asked]),
         model=asked[-1].model if asked else None,
-        # Where not even a model was heard of, the events do not reach us.
-        reports_tools=True if asked else None,
+        # Where not even the start was heard of, the events do not reach us.
+        reports_tools=any(is_a(event, _PACKAGE, *_STARTED) for event in run.events) or None,
     )
 
 
@@ -125,18 +126,26 @@ def _calls(events: Sequence[Any]) -> Calls:
     """Return the calls; those at the same time end in any order."""
     calls, running = Calls(), list[tuple[Any, Made]]()
     for event in events:
+        failed = is_a(event, _PACKAGE, _FAILED)
         if is_a(event, _PACKAGE, _BEGUN):
             running.append((event, calls.add(event.tool_name, None, as_json(event.tool_args))))
-            continue
-        failed = is_a(event, _PACKAGE, _FAILED)
-        if not failed and not is_a(event, _PACKAGE, _DONE):
-            continue
-        for begun, made in running:
-            if (begun.tool_name, begun.tool_args) == (event.tool_name, event.tool_args):
-                made.answer(failed_tool(str(event.error)) if failed else as_json(event.output))
-                running.remove((begun, made))
-                break
+        elif (failed or is_a(event, _PACKAGE, _DONE)) and (own := _own(running, event)) is not None:
+            made = running.pop(own)[1]
+            made.answer(failed_tool(str(event.error)) if failed else as_json(event.output))
     return calls
+
+
+def _own(running: Sequence[tuple[Any, Made]], ended: Any) -> int | None:
+    """Return which call ended: the one like it, else the one that CrewAI takes for its start.
+
+    The arguments of a ReAct agent's call are text at first. CrewAI mixes up calls at the same time.
+    """
+    begun = [event for event, _ in running]
+    alike = [(event.tool_name, event.tool_args) for event in begun]
+    if (ended.tool_name, ended.tool_args) in alike:
+        return alike.index((ended.tool_name, ended.tool_args))
+    ids = [event.event_id for event in begun]
+    return ids.index(ended.started_event_id) if ended.started_event_id in ids else None
 
 
 def _of_value(value: Any) -> AgentReply:
