@@ -342,10 +342,10 @@ def _calls(message: Any) -> Iterator[AskedCall]:
     for part in _parts(message):
         function = part.get("function")
         inner = function if isinstance(function, dict) else part
-        is_call = inner is not part or part.get("type") in _CALL_TYPES or "toolName" in part
+        is_call = inner is not part or str(part.get("type")) in _CALL_TYPES or "toolName" in part
         # Pieces of older conventions have neither a type nor a function.
         is_call = is_call or ("name" in part and "arguments" in part)
-        if not is_call or part.get("type") in _RESULT_TYPES:
+        if not is_call or str(part.get("type")) in _RESULT_TYPES:
             continue
         name = _first(inner, "name", "toolName")
         given = _json(_first(inner, "arguments", "args", "input"))
@@ -355,7 +355,7 @@ def _calls(message: Any) -> Iterator[AskedCall]:
 
 def _results(message: Any) -> Iterator[tuple[str, Any]]:
     for part in _parts(message):
-        is_result = part.get("type") in _RESULT_TYPES or part.get("role") == "tool"
+        is_result = str(part.get("type")) in _RESULT_TYPES or part.get("role") == "tool"
         # A message of the event for tools has no role of its own.
         if not is_result and not {"id", "content"} <= part.keys():
             continue

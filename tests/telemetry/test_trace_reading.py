@@ -383,7 +383,23 @@ def test_a_model_that_ended_otherwise_called_no_tool_even_without_messages(spans
 
 
 def test_whatever_stands_in_attributes_is_read_without_harm(spans_of):
-    odd = [None, True, -1, 1.5, "", "{", "\ud800", "[[[", [], {}, [1], {"a": [{"b": {}}]}, "{}"]
+    parts = [{"type": ["x"], "role": {}, "id": [1], "name": {}, "function": 3, "arguments": 1}]
+    odd = [
+        json.dumps(parts),
+        None,
+        True,
+        -1,
+        1.5,
+        "",
+        "{",
+        "\ud800",
+        "[[[",
+        [],
+        {},
+        [1],
+        {"a": [{"b": {}}]},
+        "{}",
+    ]
     names = {name for group in (*TOOLS.values(), *(c for pair in CHATS.values() for c in pair))
              for name in group}  # fmt: skip
     kinds = [TOOLS["genai"], {"gen_ai.operation.name": "chat"}, {"ai.operationId": "ai.toolCall"}]
