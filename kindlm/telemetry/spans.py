@@ -145,6 +145,8 @@ def span_of(
         raise ValueError(f"a span has the ids {ids!r}, which are not valid"[:200])
     if not isinstance(name, str) or not isinstance(scope, str) or not isinstance(status[1], str):
         raise ValueError("a name or a status message is no text")  # noqa: TRY004
+    if not all(0 <= each < 2**64 for each in times):
+        raise ValueError("a span has a time that is none")
     values = dict(attributes)
     named: dict[str, list[Mapping[str, Any]]] = {}
     for event, more in events:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from otlp import otlp_span
+from otlp import otlp_request, otlp_span
 
 from kindlm.telemetry.spans import read_json
 from kindlm.telemetry.trace_reading import MAX_CALLS, read_trace
@@ -425,6 +425,7 @@ def test_depth_and_ids_are_checked():
         b"[]",
         b"\xff",
         json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "x"}]}]}]}).encode(),
+        otlp_request(otlp_span(1, times=(0, 10**400))),
     ):
         with pytest.raises(ValueError, match=r"."):
             read_json(body)
