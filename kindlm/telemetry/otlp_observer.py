@@ -237,11 +237,11 @@ class TracedConversation:
             return f"The trace has more than {MAX_SPANS:,} spans or {MAX_TRACE_BYTES:,} bytes."
         if not self._unread:
             last = next(reversed(self.observer.refusals), None)
+            how = _EXPORT if self.target.instance is None else _EXPORT_HERE
             return (
-                f"No span of the agent arrived {wait}, so its tool calls are not known. Let it "
-                "export to the address in OTEL_EXPORTER_OTLP_ENDPOINT, and continue the trace in "
-                f"the header traceparent. {_EXPORT_SOON}"
-            ) + (f" A request with spans could not be read: {last}" if last else "")
+                f"No span of the agent arrived {wait}, so its tool calls are not known. {how}"
+                + (f" A request with spans could not be read: {last}" if last else "")
+            )
         if self._lacking:
             return (
                 f"Spans arrived, but {count(len(self._lacking), 'parent')} of theirs did not "
@@ -291,4 +291,12 @@ class TracedConversation:
 
 
 _FORMS = "Export OTLP over HTTP, as protobuf or JSON, 10 MB at most."
+_EXPORT_HERE = (
+    "It runs in the process of the test: set the global TracerProvider of OpenTelemetry's SDK "
+    "before the first message."
+)
 _EXPORT_SOON = "Set OTEL_BSP_SCHEDULE_DELAY=100 where the agent starts, or raise telemetryWaitMs."
+_EXPORT = (
+    "Let it export to the address in OTEL_EXPORTER_OTLP_ENDPOINT, and continue the trace in the "
+    f"header traceparent. {_EXPORT_SOON}"
+)
