@@ -262,6 +262,12 @@ def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagn
             details={"reason": "short_secret"},
         )
         yield Diagnostic(error, "warning", "", None)
+    if any(agent.telemetry and agent.instance is None for agent in suite.all_agents()):
+        from kindlm.telemetry.spans import NoProtobuf, reads_protobuf
+
+        if not reads_protobuf():
+            error = replace(NoProtobuf.error, where=SourceLocation(str(loaded.path)))
+            yield Diagnostic(error, "warning", "agents.telemetry", None)
     expectations = (each for case in suite.cases for each in case.expectations)
     # Without a baseline it is skipped.
     drift = next((each for each in expectations if each.check.embeds), None)

@@ -23,7 +23,7 @@ from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind
 from kindlm.telemetry.own_spans import take_own_spans, watch_own_spans
 from kindlm.telemetry.receiver import receiving
-from kindlm.telemetry.spans import Span, reads_protobuf
+from kindlm.telemetry.spans import Span
 from kindlm.telemetry.trace_event import traced
 from kindlm.telemetry.trace_reading import read_trace
 from kindlm.trace_context import trace_id
@@ -78,13 +78,13 @@ class OtlpObserver:
     def exporting(self, place: str = "") -> dict[str, str]:
         """Return the variables that let a program export here, soon and everything."""
         url = f"{self.url}/{place}" if place else self.url
-        protocol = "http/protobuf" if reads_protobuf() else "http/json"
         return {
             "OTEL_EXPORTER_OTLP_ENDPOINT": url,
-            "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+            # The SDK of Python knows no other form over HTTP.
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             # The environment of the run may have them, and they count first.
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{url}/v1/traces",
-            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": protocol,
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
             "OTEL_BSP_SCHEDULE_DELAY": "100",
             "OTEL_TRACES_SAMPLER": "parentbased_always_on",
         }

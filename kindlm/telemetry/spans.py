@@ -43,8 +43,10 @@ class NoProtobuf(Exception):  # noqa: N818 - it names what is missing
 
     error = KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
-        "kindlm cannot read OTLP in protobuf without the package opentelemetry-proto.",
-        "pip install 'kindlm[otel]', or let the agent export http/json",
+        "Spans in protobuf, as exporters send them, cannot be read: opentelemetry-proto is not "
+        "installed.",
+        "Install it: pip install 'kindlm[otel]'; or let the agent export http/json.",
+        details={"reason": "no_protobuf"},
     )
 
 

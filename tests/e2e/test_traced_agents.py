@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from inside import run_inside
 from pages import text_of
 
 from kindlm.reports.pages.execution_page import execution_page
@@ -45,10 +47,10 @@ def served(*ways: str, **more: object) -> dict[str, object]:
 
 
 @pytest.fixture
-def run(workspace):
-    """Run one test on agents; return the process and the statuses by agent."""
+def write(workspace):
+    """Write one test on agents."""
 
-    def run(config, **test):
+    def write(config, **test):
         written = {
             "kindlm": 1,
             "project": "shop",
@@ -58,6 +60,16 @@ def run(workspace):
             **config,
         }
         (workspace.root / "kindlm.yaml").write_text(json.dumps(written), "utf-8")
+
+    return write
+
+
+@pytest.fixture
+def run(workspace, write):
+    """Run one test on agents; return the process and the statuses by agent."""
+
+    def run(config, **test):
+        write(config, **test)
         done = workspace.run("test", "--reporter", "json")
         report = json.loads(done.stdout)
         return done, {test["target"]: test["status"] for test in report["tests"]}, report
@@ -113,6 +125,21 @@ def test_agents_whose_spans_may_be_missing_are_undecided_with_the_way_out(run):
         told = json.dumps(test)
         assert WAYS_OUT[test["target"]] in told, test["target"]
         assert "raise telemetryWaitMs" in told or test["target"] == "torn"
+
+
+def test_where_protobuf_cannot_be_read_the_extra_is_named(workspace, write, monkeypatch):
+    package = "opentelemetry.proto.collector.trace.v1"
+    for module in (package, f"{package}.trace_service_pb2"):
+        monkeypatch.setitem(sys.modules, module, None)
+    agent = {"id": "lines", "adapter": "subprocess", "command": f"{sys.executable} {AGENT} --lines"}
+    write({"agents": [agent | {"telemetry": "otlp", "telemetryWaitMs": 300}]})
+    valid = run_inside(["validate"], cwd=workspace.root, env=workspace.env)
+    assert (valid.returncode, "kindlm[otel]" in valid.stderr) == (0, True)
+    done = run_inside(["test"], cwd=workspace.root, env=workspace.env)
+    assert done.returncode == 1
+    undecided = " ".join(done.stdout.split())
+    assert "No span of the agent arrived" in undecided
+    assert "kindlm[otel]" in undecided
 
 
 def test_personal_data_in_spans_is_not_recorded(workspace, run):

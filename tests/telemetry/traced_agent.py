@@ -17,6 +17,9 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+# Where it sets up the exporter by its environment, the SDK raises at any other.
+assert os.environ["OTEL_EXPORTER_OTLP_PROTOCOL"] == "http/protobuf"
+
 
 def provider(processor: BatchSpanProcessor | None) -> TracerProvider:
     made = TracerProvider()
