@@ -10,6 +10,9 @@ from typing import Any
 MAX_RECORDED_BYTES = 10_000_000
 """A body with more is passed on, and cannot be read for the record."""
 
+_MAX_HELD_BYTES = 100_000
+"""No event that reports tokens is longer."""
+
 _WBITS = {"gzip": 47, "deflate": 15}
 _USAGE_ASKED = b',"stream_options":{"include_usage":true}}'
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
@@ -53,26 +56,31 @@ class WithoutUsage:
     """Takes the event that reports the tokens out of a stream of events, as its bytes come."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
 
     def pass_on(self, chunk: bytes) -> bytes:
-        """Return what is to be passed on by now: whole events."""
-        whole, start = [], 0
-        data = self._rest + chunk
-        for end in _EVENT_END.finditer(data):
-            event = data[start : end.end()]
+        """Return what is to be passed on by now: whole events, and what is too long to hold."""
+        whole, start = bytearray(), 0
+        # What ends an event may have begun before.
+        searched = max(len(self._rest) - 3, 0)
+        self._rest += chunk
+        for end in _EVENT_END.finditer(self._rest, searched):
+            event = self._rest[start : end.end()]
             start = end.end()
             if not _only_reports_usage(event):
-                whole.append(event)
-        self._rest = data[start:]
-        return b"".join(whole)
+                whole += event
+        if len(self._rest) - start > _MAX_HELD_BYTES:
+            whole += self._rest[start:]
+            start = len(self._rest)
+        del self._rest[:start]
+        return bytes(whole)
 
     def rest(self) -> bytes:
         """Return what is left at the end of the stream."""
-        return b"" if _only_reports_usage(self._rest) else self._rest
+        return b"" if _only_reports_usage(self._rest) else bytes(self._rest)
 
 
-def _only_reports_usage(event: bytes) -> bool:
+def _only_reports_usage(event: bytes | bytearray) -> bool:
     if b'"usage"' not in event or not event.startswith(b"data:"):
         return False
     try:

@@ -134,7 +134,7 @@ class Gateway:
         if "ANTHROPIC_AUTH_TOKEN" in self._environ:
             found["ANTHROPIC_AUTH_TOKEN"] = key
         for provider in self._providers:
-            if provider.type in DEFAULT_BASES and provider.api_key_env:
+            if provider.api_key_env:
                 found[provider.api_key_env] = key
         for name in ("NO_PROXY", "no_proxy"):
             known = self._environ.get(name)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, Self
+from urllib.parse import unquote
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 
@@ -126,6 +128,8 @@ class GatewayServer:
         subject, provider, path = _split(request.rel_url.raw_path)
         if provider not in self.providers:
             return _refused(404, f"No provider is named {provider!r}: write /openai or /anthropic.")
+        if not {".", ".."}.isdisjoint(re.split(r"[/\\]", unquote(path))):
+            return _refused(400, "A path of a provider has no segments `.` and `..`.")
         if "upgrade" in request.headers.get("connection", "").lower():
             return _refused(426, "WebSocket is not supported: use HTTP, with or without a stream.")
         given = request.headers.get("authorization", "").removeprefix("Bearer ")

@@ -165,9 +165,10 @@ def test_tools_and_costs_of_an_opaque_program_are_seen(run, workspace, provider,
 
 
 def test_an_agent_that_calls_no_model_is_undecided_and_has_no_key(run, workspace):
-    workspace.env["SHOP_KEY"] = KEY
-    provider = {"openai": {"apiKeyEnv": "SHOP_KEY"}}
-    done, report = run(SILENT % KEY, PROGRAM, providers=provider)
+    workspace.env |= {"SHOP_KEY": KEY, "LOCAL_KEY": KEY}
+    local = {"type": "ollama", "apiKeyEnv": "LOCAL_KEY"}
+    providers = {"openai": {"apiKeyEnv": "SHOP_KEY"}, "local": local}
+    done, report = run(SILENT % KEY, PROGRAM, providers=providers)
     assert report["tests"][0]["executions"][0]["output"] == "Real keys: []"
     assert done.returncode == 1
     assert "No call of a model came through the gateway" in done.stdout

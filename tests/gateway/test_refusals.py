@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from gateway_agents import CHAT_TOOL
 from raw_peer import http_answer, open_peer
+from yarl import URL
 
 from kindlm.errors import ErrorCode
 
@@ -68,6 +69,18 @@ def test_what_is_no_call_of_an_open_conversation_is_refused(behind):
             assert (await post(bench, url=other))[0] == 404
             bench.observed.close()
             assert (await post(bench))[0] == 410
+            assert not peer.received
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["../../admin", "%2e%2e/admin", "a/..%2Fadmin", "./a", "a/.."])
+def test_no_path_leaves_that_of_the_provider(behind, path):
+    async def run():
+        async with open_peer(http_answer(200, ANSWER)) as peer, behind(peer.url) as bench:
+            for base in (bench.openai, f"{bench.gateway.address()}/openai/v1"):
+                url = URL(f"{base}/{path}", encoded=True)
+                assert (await post(bench, url=url, method="GET"))[0] == 400
             assert not peer.received
 
     asyncio.run(run())
