@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from frameworks import is_there
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ORDERS = [("A1", "shipped"), ("B2", "delivered")]
@@ -36,7 +36,7 @@ def test_the_suites_are_valid(copied, name):
 
 
 @pytest.mark.skipif(
-    find_spec("langgraph") is None, reason="LangGraph is not installed: pip install langgraph"
+    not is_there("langgraph"), reason="LangGraph is not installed: pip install langgraph"
 )
 def test_a_graph_in_both_forms_and_from_both_formats(copied):
     workspace = copied("langgraph-agent")

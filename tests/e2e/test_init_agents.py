@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from checked_server import LoopbackServer
+from frameworks import is_there
 from workspace import Workspace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -87,25 +87,25 @@ print(reply.content)
 """
 
 
-def agent(kind: str, file: str, source: str, *, is_there: bool) -> pytest.ParameterSet:
-    mark = pytest.mark.skipif(not is_there, reason=f"{kind} is not installed")
+def agent(kind: str, file: str, source: str, *, runs: bool = True) -> pytest.ParameterSet:
+    mark = pytest.mark.skipif(not runs, reason=f"{kind} is not installed")
     return pytest.param(kind, file, source, marks=mark, id=kind)
 
 
-def service(kind: str, file: str, *, is_there: bool) -> pytest.ParameterSet:
+def service(kind: str, file: str, *, runs: bool) -> pytest.ParameterSet:
     source = (EXAMPLES / f"{kind}-agent" / file).read_text("utf-8")
-    return agent(kind, file, source, is_there=is_there)
+    return agent(kind, file, source, runs=runs)
 
 
 SERVICES = [
-    service("node", "server.mjs", is_there=shutil.which("node") is not None),
-    service("fastapi", "main.py", is_there=find_spec("fastapi") is not None),
+    service("node", "server.mjs", runs=shutil.which("node") is not None),
+    service("fastapi", "main.py", runs=is_there("fastapi")),
 ]
 AGENTS = [
     *SERVICES,
-    agent("program", "agent", PROGRAM, is_there=True),
+    agent("program", "agent", PROGRAM),
     *(
-        agent(kind, "agent.py", TOOL + source, is_there=all(map(find_spec, needed)))
+        agent(kind, "agent.py", TOOL + source, runs=is_there(*needed))
         for kind, (needed, source) in OBJECTS.items()
     ),
 ]

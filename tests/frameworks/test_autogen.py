@@ -7,9 +7,10 @@ import json
 import framework_shop
 import pytest
 from framework_shop import Talk, check_lookup, line_of
+from frameworks import need
 
-pytest.importorskip("autogen_agentchat")
-pytest.importorskip("autogen_ext.models.openai")
+need("autogen_agentchat")
+need("autogen_ext.models.openai")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from checked_server import LoopbackServer
+from frameworks import need
 from workspace import new_workspace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,7 +33,7 @@ NEEDS = {
 @pytest.mark.parametrize("name", NEEDS)
 def test_an_agent_that_skips_its_tool_is_red(name: str, tmp_path: Path) -> None:
     for package in NEEDS[name]:
-        pytest.importorskip(package)
+        need(package)
     workspace = new_workspace(tmp_path)
     for folder in ("obeys", "skips"):
         shutil.copytree(EXAMPLES / name, workspace.root / folder)
@@ -62,7 +63,7 @@ tests:
 
 
 def test_an_object_is_named_in_yaml_and_has_a_process_of_its_own(tmp_path: Path) -> None:
-    pytest.importorskip("pydantic_ai")
+    need("pydantic_ai")
     workspace = new_workspace(tmp_path)
     shutil.copy(EXAMPLES / "pydantic-ai" / "agent.py", workspace.root)
     (workspace.root / "kindlm.yaml").write_text(SUITE)

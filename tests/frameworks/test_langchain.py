@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from framework_shop import Talk, check_lookup, line_of, lookup_order
+from frameworks import need
 
-pytest.importorskip("langchain")
-pytest.importorskip("langchain_openai")
+need("langchain")
+need("langchain_openai")
 
 
 def _agent(**more):

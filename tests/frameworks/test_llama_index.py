@@ -8,9 +8,10 @@ import json
 import framework_shop
 import pytest
 from framework_shop import LOOP, Talk, check_lookup, line_of
+from frameworks import need
 
-pytest.importorskip("llama_index.core")
-pytest.importorskip("llama_index.llms.openai")
+need("llama_index.core")
+need("llama_index.llms.openai")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 from framework_shop import Talk, check_lookup, line_of, lookup_order
+from frameworks import need
 
-pytest.importorskip("agents")
+need("agents")
 
 
 def _lookup(order: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from framework_shop import lookup_order
+from frameworks import need
 from options import options_of
 
 from kindlm.agents.agent_registry import make_agent
@@ -20,8 +21,8 @@ from kindlm.ports import AgentRequest
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role
 
-uvicorn = pytest.importorskip("uvicorn")
-pytest.importorskip("starlette")
+uvicorn = need("uvicorn")
+need("starlette")
 
 CALL = ("lookup_order", {"order": "A1"}, {"order": "A1", "state": "shipped"})
 
@@ -76,7 +77,7 @@ def calls(reply: Any) -> list[Any]:
     ],
 )
 def test_an_agent_of_pydantic_ai_is_spoken_to(server, protocol, module, name):
-    adapter = getattr(pytest.importorskip(module, exc_type=ImportError), name)
+    adapter = getattr(need(module), name)
     from pydantic_ai import Agent
     from starlette.routing import Route
 
@@ -106,7 +107,7 @@ def test_an_agent_with_the_sdk_of_a2a_is_spoken_to(protocol, adapter):
 
 def _tasks() -> list[Any]:
     """Return the routes of an agent that asks for the order, and then looks it up."""
-    pytest.importorskip("a2a")
+    need("a2a")
     from a2a.helpers.proto_helpers import new_task_from_user_message, new_text_part
     from a2a.server.agent_execution import AgentExecutor
     from a2a.server.request_handlers import DefaultRequestHandler

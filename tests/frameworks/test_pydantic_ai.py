@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from framework_shop import SCRIPT, Talk, check_lookup, line_of, lookup_order
+from frameworks import need
 from pydantic import BaseModel
 
-RunContext = pytest.importorskip("pydantic_ai").RunContext
+RunContext = need("pydantic_ai").RunContext
 
 
 def _agent(**more):

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import pytest
 from framework_shop import Talk, check_lookup, line_of, lookup_order
+from frameworks import need
 
-pytest.importorskip("smolagents")
+need("smolagents")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
 
