@@ -143,12 +143,12 @@ _ENDS = {
     StreamFormat.GEMINI: "a `finishReason`",
     StreamFormat.DONE: "`done: true`",
 }
+ANTHROPIC_EVENTS = (
+    *("message_start", "message_delta"),
+    *("content_block_start", "content_block_delta", "content_block_stop"),
+)
 _BY_TYPE = {
-    **dict.fromkeys(("message_start", "message_delta"), StreamFormat.ANTHROPIC),
-    **dict.fromkeys(
-        ("content_block_start", "content_block_delta", "content_block_stop"),
-        StreamFormat.ANTHROPIC,
-    ),
+    **dict.fromkeys(ANTHROPIC_EVENTS, StreamFormat.ANTHROPIC),
     **dict.fromkeys(
         (
             *("text-start", "text-delta", "text-end", "start-step", "finish-step", "reset-step"),

@@ -7,12 +7,13 @@ under one of the usual keys, or bare text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kindlm.agents.agent_events import Heard, Piece
 from kindlm.agents.event_framing import (
+    ANTHROPIC_EVENTS,
     StreamFormat,
     bare_text,
     end_of,
@@ -46,13 +47,13 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_reply,
     read_usage,
+    text_of,
 )
 from kindlm.agents.told_calls import tells_again
 from kindlm.agents.tool_entries import (
     UNREAD,
     call_entries,
     completed_entry,
-    entries_again,
     has_place_for_calls,
     hidden_calls,
     is_of_tool,
@@ -60,19 +61,14 @@ from kindlm.agents.tool_entries import (
     read_tool_use,
     read_tool_uses,
     reported_calls,
-    single_call,
+    together,
 )
 from kindlm.transcript import Usage
-from kindlm.wires import responses
-from kindlm.wires.answer import UnreadableReply as UnreadableAnswer
+from kindlm.wires import anthropic, chat, responses
+from kindlm.wires.answer import objects
 from kindlm.wires.sse import DONE, Event, parse_events
 
 T = TypeVar("T")
-
-_DELTAS = "choices[0].delta.tool_calls"
-_OLD_DELTA = "choices[0].delta.function_call"
-_OLD = -1
-"""The index of the one call that OpenAI's older form has; those of a list begin with 0."""
 
 
 def read_stream(events: Iterable[Event], reading: Reading) -> Told:
@@ -88,15 +84,21 @@ def read_stream(events: Iterable[Event], reading: Reading) -> Told:
 
 @dataclass(slots=True)
 class _Draft:
-    """A reply in the making. `wholes` says where the calls are that came whole, by their ids.
+    """A reply in the making.
 
-    `broken` is the first event that begins as a JSON object and is none.
+    `chunks` and `blocks` are the events in the formats of OpenAI's and Anthropic's models, which
+    are read together in the end; their text stands at `place` among the others. `calls` came whole,
+    and `wholes` says where they are, by their ids. `broken` is the first event that begins as a
+    JSON object and is none.
     """
 
     reading: Reading
     texts: list[str] = field(default_factory=list)
-    calls: dict[tuple[str, int], Any] = field(default_factory=dict)
-    wholes: dict[str, tuple[str, int]] = field(default_factory=dict)
+    chunks: list[Mapping[str, Any]] = field(default_factory=list)
+    blocks: list[Mapping[str, Any]] = field(default_factory=list)
+    place: int | None = None
+    calls: list[Mapping[str, Any]] = field(default_factory=list)
+    wholes: dict[str, int] = field(default_factory=dict)
     usage: Usage = Usage()
     cost_usd: float | None = None
     model: str | None = None
@@ -131,13 +133,21 @@ class _Draft:
         """
         if self.broken is not None and (self.has_objects or self.ends_broken):
             raise self.broken
-        if calls_tools(self.reasons) and not self.calls:
+        calls = list[Sequence[Mapping[str, Any]]]()
+        for whole_of, events in ((chat.whole_of, self.chunks), (anthropic.whole_of, self.blocks)):
+            whole, _ = whole_of(events)
+            calls.append(reported_calls(whole, None))
+            self._add_about(whole)
+            if self.reading.response_path is None:
+                self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
+        if calls_tools(self.reasons) and not any((*calls, self.calls)):
             if not any(self.texts):
                 raise UnreadableReply(CALLS_MISSING)
             self._add_whole({"id": UNREAD})
+        # What came in pieces is often told whole in the end.
         return Told(
             "".join(self.texts),
-            read_tool_uses(self._told()),
+            read_tool_uses(together(*calls, self.calls)),
             self.usage,
             self.cost_usd,
             self.model,
@@ -146,18 +156,27 @@ class _Draft:
         )
 
     def _add_object(self, value: Mapping[str, Any], kind: str) -> None:
-        self.texts.append(_piece(value, self.reading))
+        is_chunk, is_block = _is_chunk(value), _is_block(value)
+        if is_chunk or is_block:
+            (self.chunks if is_chunk else self.blocks).append(value)
+            self.place = len(self.texts) if self.place is None else self.place
+        is_read_later = is_chunk or (is_block and value["type"] != "message_delta")
+        if self.reading.response_path is not None or not is_read_later:
+            self.texts.append(_piece(value, self.reading))
         self._add_calls(value, kind)
         self.reasons += end_reasons(value)
         inner = value.get("message")
         for part in (value, inner if isinstance(inner, dict) else {}):
-            usage = read_usage(part)
-            self.usage = Usage(
-                _later(self.usage.input_tokens, usage.input_tokens),
-                _later(self.usage.output_tokens, usage.output_tokens),
-            )
-            self.cost_usd = _later(self.cost_usd, read_cost(part))
-            self.model = _later(self.model, read_model(part))
+            self._add_about(part)
+
+    def _add_about(self, part: Mapping[str, Any]) -> None:
+        usage = read_usage(part)
+        self.usage = Usage(
+            _later(self.usage.input_tokens, usage.input_tokens),
+            _later(self.usage.output_tokens, usage.output_tokens),
+        )
+        self.cost_usd = _later(self.cost_usd, read_cost(part))
+        self.model = _later(self.model, read_model(part))
 
     def _add_calls(self, value: Mapping[str, Any], kind: str) -> None:
         path = self.reading.tool_calls_path
@@ -169,28 +188,14 @@ class _Draft:
             # Most events of a stream tell of no calls, and have no place for them.
             whole = call_entries(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
-        is_unread = names_a_tool(kind) or is_of_tool(value) or hidden_calls(value) is not None
+        # Of several choices, the first one is the answer, wherever it stands.
+        others = [choice for choice in objects(value.get("choices")) if choice.get("index")]
+        seen = {**value, "choices": [{}, *others]} if others else value
+        is_unread = names_a_tool(kind) or is_of_tool(value) or hidden_calls(seen) is not None
         if not whole and path is None and is_unread:
             whole = [{"id": UNREAD}]
         for entry in whole:
             self._add_whole(entry)
-        deltas = call_entries(lookup(value, _DELTAS), _DELTAS)
-        for position, delta in enumerate(deltas):
-            index = delta.get("index")
-            known = index if isinstance(index, int) else position
-            self._add_delta(known, delta, delta.get("function"))
-        for function in single_call(lookup(value, _OLD_DELTA), _OLD_DELTA):
-            self._add_delta(_OLD, {}, function)
-        index = value.get("index")
-        if not isinstance(index, int):
-            return
-        block = value.get("content_block")
-        # Also `server_tool_use` and `mcp_tool_use`, which the provider runs.
-        if isinstance(block, dict) and str(block.get("type")).endswith("tool_use"):
-            self._add_delta(index, block, {"name": block.get("name")})
-        partial = lookup(value, "delta.partial_json")
-        if isinstance(partial, str):
-            self._add_delta(index, {}, {"arguments": partial})
 
     def _add_whole(self, entry: Mapping[str, Any]) -> None:
         """Take a call that is told whole; some streams tell it again with each event, by its id."""
@@ -199,31 +204,19 @@ class _Draft:
         if place is not None and tells_again(read_tool_use(self.calls[place]).call, call):
             self.calls[place] = completed_entry(self.calls[place], entry)
             return
-        place = ("whole", len(self.calls))
-        self.calls[place] = entry
         if call.id:
-            self.wholes[call.id] = place
+            self.wholes[call.id] = len(self.calls)
+        self.calls.append(entry)
 
-    def _told(self) -> list[Mapping[str, Any]]:
-        """Return each call once: what came in pieces is often told whole in the end."""
-        told = dict(self.calls)
-        pieces = [key for key in told if key[0] == "delta"]
-        wholes = [key for key in told if key[0] == "whole"]
-        again = entries_again([told[key] for key in pieces], [told[key] for key in wholes])
-        for key, place in zip(wholes, again, strict=True):
-            if place is not None:
-                told[pieces[place]] = completed_entry(told[pieces[place]], told.pop(key))
-        return list(told.values())
 
-    def _add_delta(self, index: int, delta: Mapping[str, Any], function: Any) -> None:
-        """Take a piece of a call; pieces with the same index belong together."""
-        call = self.calls.setdefault(("delta", index), {"function": {"name": "", "arguments": ""}})
-        if isinstance(delta.get("id"), str):
-            call["id"] = delta["id"]
-        for name in ("name", "arguments"):
-            piece = function.get(name) if isinstance(function, dict) else None
-            if isinstance(piece, str):
-                call["function"][name] += piece
+def _is_chunk(value: Mapping[str, Any]) -> bool:
+    choices = objects(value.get("choices"))
+    return any(isinstance(choice.get("delta"), dict) for choice in choices)
+
+
+def _is_block(value: Mapping[str, Any]) -> bool:
+    parts = (value.get(key) for key in ("message", "content_block", "delta"))
+    return value.get("type") in ANTHROPIC_EVENTS and any(isinstance(part, dict) for part in parts)
 
 
 def _piece(value: Mapping[str, Any], reading: Reading) -> str:
@@ -231,7 +224,7 @@ def _piece(value: Mapping[str, Any], reading: Reading) -> str:
     if reading.response_path is not None:
         found = lookup(value, reading.response_path)
         return found if isinstance(found, str) else ""
-    for path in ("choices[0].delta.content", "choices[0].message.content", "delta.text", "delta"):
+    for path in ("choices[0].message.content", "delta.text", "delta"):
         found = lookup(value, path)
         if isinstance(found, str):
             return found
@@ -319,7 +312,7 @@ def _response(pieces: Iterable[Piece]) -> Mapping[str, Any]:
     """Return the response that a stream of one ends with."""
     try:
         whole, _ = responses.whole_of(piece for piece in pieces if isinstance(piece, dict))
-    except UnreadableAnswer as error:
+    except UnreadableReply as error:
         raise AgentFailed(str(error)) from None
     if whole.get("status") == "failed":
         raise AgentFailed(failure_of(whole) or "the response failed")

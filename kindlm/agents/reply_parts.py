@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from kindlm.matching import ABSENT, value_at
+from kindlm.wires.answer import UnreadableReply
 
 __all__ = [
     "ABSENT",
     "PATH",
+    "UnreadableReply",
     "compact_json",
     "lookup",
     "parent_of",
@@ -58,15 +60,6 @@ MAX_MESSAGES = 100_000
 
 MAX_CALLS = 10_000
 """No agent calls more tools for one answer."""
-
-
-class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
-    """A reply that is none: the message says what is wrong with it, `hint` what to do about it.
-
-    Without a `hint` the adapter says where to look.
-    """
-
-    hint: str | None = None
 
 
 class NoTextKnown(UnreadableReply):

@@ -40,6 +40,7 @@ from kindlm.ports import AgentReply
 from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Usage
 from kindlm.values import refuse
+from kindlm.wires import anthropic, chat
 from kindlm.wording import shown
 
 
@@ -182,11 +183,11 @@ def read_reply(value: Any, reading: Reading) -> Told:
         # It repeats its request, the definitions of tools among it.
         value = {key: said for key, said in value.items() if key not in _OF_REQUESTS}
     entries = reported_calls(value, reading.tool_calls_path)
-    text = _text(value, _of_answers(value, reading))
+    text = text_of(value, _of_answers(value, reading))
     failure = failure_of(value)
     if not text and not entries and failure is not None:
         raise AgentFailed(failure)
-    text = text or _text(value, reading)
+    text = text or text_of(value, reading)
     if text is None and reading.response_path is not None:
         raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
     if text is None and not (
@@ -245,7 +246,10 @@ def read_usage(value: Any) -> Usage:
 
 def _usage(counts: Any) -> Usage:
     if isinstance(counts, dict):
-        return Usage(_count(counts, _INPUT_TOKENS), _count(counts, _OUTPUT_TOKENS))
+        # Anthropic's leave out what was written to or read from the prompt cache.
+        with_cache = anthropic.usage_of(counts).input_tokens
+        told = _count(counts, _INPUT_TOKENS) if with_cache is None else with_cache
+        return Usage(told, _count(counts, _OUTPUT_TOKENS))
     return Usage(None, counts) if _is_count(counts) else Usage()
 
 
@@ -284,7 +288,7 @@ def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
                 yield value[key]
 
 
-def _text(value: Any, reading: Reading) -> str | None:
+def text_of(value: Any, reading: Reading) -> str | None:
     """Return the text of a reply, None if it is nowhere to be found."""
     if reading.response_path is not None:
         found = lookup(value, reading.response_path)
@@ -298,8 +302,8 @@ def _text(value: Any, reading: Reading) -> str | None:
         if texts:
             return next(filter(None, texts), "")
         message = lookup(value, "choices[0].message")
-        if isinstance(message, dict) and isinstance(message.get("content"), str | None):
-            return message.get("content") or ""
+        if isinstance(message, dict) and isinstance(message.get("content"), str | list | None):
+            return chat.text_of(message)
         if isinstance(content := lookup(value, "message.content"), str | None):
             return content or ""
         parts = parts_text(value)

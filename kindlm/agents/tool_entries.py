@@ -25,6 +25,7 @@ from kindlm.agents.reply_parts import (
 )
 from kindlm.agents.told_calls import completed, told_before, with_ids
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
+from kindlm.wires.answer import objects, part_texts
 from kindlm.wording import count, shown
 
 _NAMES = ("tool", "tool_name", "toolName", "name", "action")
@@ -225,20 +226,19 @@ def parts_text(value: Mapping[str, Any]) -> str | None:
     for key in _PARTS:
         parts = value.get(key)
         if isinstance(parts, list) and parts and all(map(_is_part, parts)):
-            return "".join(map(_part_text, parts))
+            said = [
+                piece
+                for part in parts
+                for piece in (objects(part.get("content")) if part["type"] == "message" else [part])
+            ]
+            texts = [it for it in said if it.get("type") in ("text", "output_text")]
+            refusals = [it for it in said if it.get("type") == "refusal"]
+            return "".join(part_texts(texts)) or "".join(part_texts(refusals))
     return None
 
 
 def _is_part(part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("type"), str)
-
-
-def _part_text(part: Mapping[str, Any]) -> str:
-    inner = part.get("content")
-    if part["type"] == "message" and isinstance(inner, list):
-        return "".join(_part_text(piece) for piece in inner if _is_part(piece))
-    text = part.get("text")
-    return text if part["type"] in ("text", "output_text") and isinstance(text, str) else ""
 
 
 def _listed(part: Any, place: str) -> Iterator[list[Mapping[str, Any]]]:

@@ -23,7 +23,9 @@ _MOST_TOKENS = 2**53
 
 
 class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
-    """A body that is no answer; the message says what is wrong with it."""
+    """A body that is no answer: the message says what is wrong with it, `hint` what helps."""
+
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     return WireAnswer(
         text="".join(texts),
         tool_calls=tuple(calls),
-        usage=_usage(body.get("usage")),
+        usage=usage_of(body.get("usage")),
         finish_reason=_finish_reason(body.get("stop_reason")),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
@@ -70,32 +70,41 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         UnreadableReply: it says that the provider failed.
     """
     body, counts = dict[str, Any](), dict[str, Any]()
-    blocks, written = dict[Any, dict[str, Any]](), dict[Any, str]()
+    blocks, written = list[dict[str, Any]](), list[str]()
+    # An agent may pass on the events of several messages, each of which counts its blocks anew.
+    places = dict[int, int]()
     is_whole = False
     for event in events:
         kind, index, delta = event.get("type"), event.get("index"), event.get("delta")
         index = index if isinstance(index, int) else 0
+        block = event.get("content_block")
+        if kind == "content_block_delta" and index not in places and isinstance(delta, dict):
+            block = {"type": "tool_use" if "partial_json" in delta else "text"}
+        if isinstance(block, dict):
+            places[index] = len(blocks)
+            blocks.append(dict(block))
+            written.append("")
         if kind == "error":
             raise UnreadableReply(error_message(event) or "the stream ended with an error")
         if kind == "message_start" and isinstance(event.get("message"), dict):
-            body = dict(event["message"])
-        elif kind == "content_block_start" and isinstance(event.get("content_block"), dict):
-            blocks[index] = dict(event["content_block"])
-        elif kind == "content_block_delta" and index in blocks and isinstance(delta, dict):
+            body, places = dict(event["message"]), {}
+        elif kind == "content_block_delta" and isinstance(delta, dict):
+            place = places[index]
             if isinstance(delta.get("text"), str):
-                blocks[index]["text"] = str(blocks[index].get("text", "")) + delta["text"]
+                blocks[place]["text"] = str(blocks[place].get("text", "")) + delta["text"]
             if isinstance(delta.get("partial_json"), str):
-                written[index] = written.get(index, "") + delta["partial_json"]
+                written[place] += delta["partial_json"]
         elif kind == "message_delta":
-            body |= delta if isinstance(delta, dict) else {}
+            body["stop_reason"] = delta.get("stop_reason") if isinstance(delta, dict) else None
             for usage in (body.pop("usage", None), event.get("usage")):
                 counts |= usage if isinstance(usage, dict) else {}
             body["usage"] = counts
         elif kind == "message_stop":
             is_whole = True
-    for index, text in written.items():
-        blocks[index]["input"] = text or blocks[index].get("input")
-    return (body | {"content": list(blocks.values())} if body else {}), is_whole
+    for block, text in zip(blocks, written, strict=True):
+        if text:
+            block["input"] = text
+    return (body | {"content": blocks} if body or blocks else {}), is_whole
 
 
 def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
@@ -139,7 +148,7 @@ def _result(block: Mapping[str, Any]) -> Any:
     return {"error": content} if block.get("is_error") is True else content
 
 
-def _usage(value: Any) -> Usage:
+def usage_of(value: Any) -> Usage:
     """Read the usage.
 
     `input_tokens` leaves out what was written to or read from the prompt cache. It is added here:

@@ -40,7 +40,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     if not isinstance(message, dict):
         raise UnreadableReply(error_message(choices[0]) or "its first choice has no `message`")
     return WireAnswer(
-        text=_text(message),
+        text=text_of(message),
         tool_calls=function_calls(message),
         usage=_usage(body.get("usage")),
         finish_reason=_ending(choices[0].get("finish_reason"), message),
@@ -68,7 +68,7 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         body |= {key: chunk[key] for key in ("id", "model", "usage") if chunk.get(key)}
         # Of several choices, the first one is the answer.
         for choice in objects(chunk.get("choices")):
-            if choice.get("index", 0) != 0:
+            if choice.get("index"):
                 continue
             reason = choice.get("finish_reason") or reason
             delta = choice.get("delta")
@@ -77,31 +77,49 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
             for key in ("content", "refusal"):
                 if isinstance(delta.get(key), str):
                     message[key] += delta[key]
-            if isinstance(delta.get("function_call"), dict):
-                _add_piece(calls, current, {"index": "old", "function": delta["function_call"]})
-            for piece in objects(delta.get("tool_calls")):
-                _add_piece(calls, current, piece)
-    choice = {"message": message | {"tool_calls": calls}, "finish_reason": reason}
+            if delta.get("function_call") is not None:
+                _add_piece(calls, current, "old", {"function": delta["function_call"]})
+            pieces = delta.get("tool_calls")
+            if pieces is not None and not (isinstance(pieces, list) and objects(pieces) == pieces):
+                raise UnreadableReply("its tool calls, `delta.tool_calls`, are no list of objects")
+            for position, piece in enumerate(pieces or ()):
+                index = piece.get("index")
+                index = index if isinstance(index, int | str) else position
+                _add_piece(calls, current, index, piece)
+    if calls:
+        message["tool_calls"] = calls
+    choice = {"message": message, "finish_reason": reason}
     return body | {"choices": [choice]}, is_done or reason is not None
 
 
 def _add_piece(
-    calls: list[dict[str, Any]], current: dict[Any, dict[str, Any]], piece: Mapping[str, Any]
+    calls: list[dict[str, Any]],
+    current: dict[Any, dict[str, Any]],
+    index: int | str,
+    piece: Mapping[str, Any],
 ) -> None:
-    """Take a piece of a call: pieces with one index are one call, unless their ids differ."""
-    index, function = piece.get("index", 0), piece.get("function")
-    index = index if isinstance(index, int | str) else 0
-    call, call_id = current.get(index), piece.get("id")
-    if call is None or (call_id and call["id"] and call_id != call["id"]):
+    """Take a piece of a call.
+
+    Pieces with one index are one call, unless their ids differ. Without ids, a name that comes
+    after arguments begins another call.
+    """
+    call, call_id, function = current.get(index), piece.get("id"), piece.get("function")
+    function = function if isinstance(function, dict) else {}
+    name, arguments = function.get("name"), function.get("arguments")
+    if call is None or (
+        call_id != call["id"] if call_id and call["id"] else name and call["function"]["arguments"]
+    ):
         call = current[index] = {"id": call_id, "function": {"name": "", "arguments": ""}}
         calls.append(call)
     call["id"] = call["id"] or call_id
-    for key in ("name", "arguments"):
-        written = function.get(key) if isinstance(function, dict) else None
-        if isinstance(written, str):
-            call["function"][key] += written
-        elif isinstance(written, dict):
-            call["function"][key] = written
+    whole = call["function"]
+    # Some servers send id and name again with each piece.
+    if isinstance(name, str) and name != whole["name"]:
+        whole["name"] += name
+    if isinstance(arguments, dict):
+        whole["arguments"] = arguments
+    elif isinstance(arguments, str) and isinstance(whole["arguments"], str):
+        whole["arguments"] += arguments
 
 
 def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
@@ -137,7 +155,7 @@ def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     for index, call in enumerate(listed or ()):
         function = call.get("function") if isinstance(call, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(name, str):
+        if not isinstance(function, dict) or not isinstance(name, str) or not name:
             raise UnreadableReply(f"its tool call {index} has no function name")
         call_id = call.get("id")
         known = isinstance(call_id, str) and call_id
@@ -147,7 +165,8 @@ def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
-def _text(message: Mapping[str, Any]) -> str:
+def text_of(message: Mapping[str, Any]) -> str:
+    """Return the text of a message; a refusal if there is nothing else."""
     content = message.get("content")
     text = content if isinstance(content, str) else "".join(part_texts(content))
     refusal = message.get("refusal")

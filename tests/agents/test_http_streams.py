@@ -85,6 +85,56 @@ def test_a_stream_of_completions_is_put_together(reply):
     assert told.model == "m-1"
 
 
+def piece(call_id, name, arguments, **more):
+    return {"id": call_id, "function": {"name": name, "arguments": arguments}, **more}
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [[piece("c1", "look", "{}", index=0)], [piece("c2", "pay", '{"id":1}', index=0)]],
+        [[piece("c1", "look", "{}")], [piece("c2", "pay", {"id": 1})]],
+        [[piece(None, "look", "{}"), piece(None, "pay", '{"id":1}')]],
+        [[piece(None, "look", "{}", index=0)], [piece(None, "pay", '{"id":1}', index=0)]],
+        [
+            [piece("c1", "look", "{}", index=0)],
+            [piece("c2", "pay", '{"id"', index=1)],
+            [piece("c2", "pay", ":1}", index=1)],
+        ],
+    ],
+)
+def test_calls_in_one_stream_are_told_apart(reply, deltas):
+    chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": calls}}]} for calls in deltas]
+    told = reply(events(*chunks, "[DONE]"), kind=STREAM)
+    assert [(use.call.name, use.call.arguments) for use in told.tool_uses] == [
+        ("look", {}),
+        ("pay", {"id": 1}),
+    ]
+
+
+def test_the_calls_of_several_messages_of_anthropic_are_told_apart(reply):
+    def message(block):
+        start = {"type": "content_block_start", "index": 0, "content_block": block}
+        return ({"type": "message_start", "message": {}}, start, {"type": "message_stop"})
+
+    look, pay = ({"type": "tool_use", "id": it, "name": it, "input": {}} for it in ("look", "pay"))
+    said = {"type": "text", "text": "Paid."}
+    body = events(*message(look), *message(pay), *message(said))
+    told = reply(body, kind=STREAM)
+    assert [use.call.name for use in told.tool_uses] == ["look", "pay"]
+    assert told.text == "Paid."
+
+
+def test_a_call_in_another_choice_is_one_without_a_name(reply):
+    other = {"index": 1, "delta": {"content": "B", "tool_calls": [piece("c1", "pay", "{}")]}}
+    told = reply(
+        events({"choices": [other]}, {"choices": [{"delta": {"content": "A"}}]}, "[DONE]"),
+        kind=STREAM,
+    )
+    assert told.text == "A"
+    assert [use.call.name for use in told.tool_uses] == ["unknown"]
+
+
 def test_the_call_of_the_older_form_is_put_together(reply):
     pieces = ({"name": "pay", "arguments": ""}, {"arguments": '{"id":'}, {"arguments": "1}"})
     body = events(

@@ -26,6 +26,7 @@ from kindlm.agents.reply_reading import AgentFailed, Reading
 from kindlm.transcript import Message, Role, Usage
 
 STREAM = "text/event-stream"
+JSON = "application/json"
 ITEMS = [
     {"type": "reasoning", "id": "rs_1", "summary": []},
     {
@@ -72,6 +73,34 @@ MESSAGE = {
     "stop_reason": "end_turn",
     "usage": {"input_tokens": 5, "output_tokens": 6},
 }
+BLOCKS = [
+    {
+        "type": "message_start",
+        "message": {
+            **MESSAGE,
+            "content": [],
+            "usage": {"input_tokens": 2, "cache_read_input_tokens": 3, "output_tokens": 1},
+        },
+    },
+    {"type": "ping"},
+    {
+        "type": "content_block_start",
+        "index": 0,
+        "content_block": {**MESSAGE["content"][0], "input": {}},
+    },
+    *(
+        {"type": "content_block_delta", "index": 0, "delta": {"partial_json": written}}
+        for written in ('{"id"', ": 7}")
+    ),
+    {"type": "content_block_start", "index": 1, "content_block": MESSAGE["content"][1]},
+    {"type": "content_block_start", "index": 2, "content_block": {"type": "text", "text": ""}},
+    *(
+        {"type": "content_block_delta", "index": 2, "delta": {"text": text}}
+        for text in ("Refun", "ded.")
+    ),
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 6}},
+    {"type": "message_stop"},
+]
 CHAT = {
     "object": "chat.completion",
     "model": "m",
@@ -182,6 +211,7 @@ WHOLE = [
 ]
 STREAMS = [
     ("responses", RESPONSES),
+    ("anthropic", BLOCKS),
     ("ag-ui", AG_UI),
     ("ai-sdk", UI_MESSAGES),
     ("a2a", STREAMED),
@@ -209,6 +239,23 @@ def test_a_whole_answer_is_read(reply, protocol, body):
     assert said(reply(body)) == expected
     assert said(reply(body, protocol=protocol)) == expected
     assert said(reply(body, protocol=protocol, adapter="streaming")) == expected
+
+
+PART = {"type": "refusal", "refusal": "No."}
+REFUSED = {"index": 0, "delta": {"refusal": "No."}, "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (json.dumps({"choices": [{"message": {"content": None, "refusal": "No."}}]}), JSON),
+        (json.dumps({**RESPONSE, "output": [{"type": "message", "content": [PART]}]}), JSON),
+        (sse([{"choices": [REFUSED]}]), STREAM),
+    ],
+    ids=["chat", "responses", "chat stream"],
+)
+def test_a_refusal_is_the_text_of_an_answer(reply, body, kind):
+    assert reply(body, kind=kind).text == "No."
 
 
 @pytest.mark.parametrize("adapter", ["http", "streaming"])
