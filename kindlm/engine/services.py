@@ -35,10 +35,11 @@ Ended = Callable[[KindlmError], None]
 
 @asynccontextmanager
 async def start_services(
-    services: Sequence[Service], environ: Mapping[str, str], ended: Ended
+    services: Sequence[Service], environ: Callable[[Service], Mapping[str, str]], ended: Ended
 ) -> AsyncIterator[Result[dict[str, int]]]:
     """Start services and yield the port of each by name, or the error of one that did not start.
 
+    Each has the environment that `environ` returns, and what its own `env` adds.
     All that were started are ended when the context is left. `ended` is called for one that ends
     before: the calls that fail then would look like a matter of the network. Whoever leaves the
     context has heard of every program that had ended until then.
@@ -48,7 +49,7 @@ async def start_services(
         ports: dict[str, int] = {}
         failure: KindlmError | None = None
         for service in services:
-            started = await _start(service, ports, environ)
+            started = await _start(service, ports, environ(service))
             if isinstance(started, Err):
                 failure = started.error
                 _log.error(

@@ -49,7 +49,8 @@ async def serve_suites(
 ) -> AsyncIterator[Served]:
     """Start what the suites serve and yield those that are ready, and those that are not.
 
-    What a suite serves finds `variables_for` it in its environment.
+    Programs that a suite serves find `variables_for` it in their environment, but for those that
+    are a provider of it.
 
     When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
     A program that ends by itself stops the run: what it was to serve cannot be relied on any more.
@@ -107,7 +108,13 @@ async def _serve(
     services = bind_services(wanted, environ=request.environ)
     if isinstance(services, Err):
         return services
-    environ = {**request.environ, **variables_for(suite)}
+    for_agents = {**request.environ, **variables_for(suite)}
+
+    def environ(service: Service) -> Mapping[str, str]:
+        # What the gateway forwards to must not call models through it: calls would never end.
+        urls = (each.base_url or "" for each in suite.providers.values())
+        return request.environ if _is_in(service, urls) else for_agents
+
     starting = start_services(services.value, environ, lost)
     ports = await stack.enter_async_context(starting)
     if isinstance(ports, Err):
@@ -143,11 +150,11 @@ def _called(suite: Suite, derived: Derived) -> tuple[Service, ...]:
             if (judge := suite.judge(expectation.check.judge_model)) is not None
         }
         urls += (suite.providers[name].base_url or "" for name in judges)
-    return tuple(
-        service
-        for service in suite.services
-        if any(f"serve.{service.name}." in url for url in urls)
-    )
+    return tuple(service for service in suite.services if _is_in(service, urls))
+
+
+def _is_in(service: Service, urls: Iterable[str]) -> bool:
+    return any(f"serve.{service.name}." in url for url in urls)
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:

@@ -87,6 +87,30 @@ print("up", flush=True)
 server.serve_forever()
 """
 
+FORWARDS = """
+import os, urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        said = self.rfile.read(int(self.headers["content-length"]))
+        headers = {"content-type": "application/json",
+                   "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+        url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+        with urllib.request.urlopen(urllib.request.Request(url, said, headers)) as got:
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.end_headers()
+            self.wfile.write(got.read())
+
+    def log_message(self, *_):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler)
+print("up", flush=True)
+server.serve_forever()
+"""
+
 
 @pytest.fixture
 def provider():
@@ -173,6 +197,17 @@ def test_an_agent_that_calls_no_model_is_undecided_and_has_no_key(run, workspace
     assert done.returncode == 1
     assert "No call of a model came through the gateway" in done.stdout
     assert report["summary"]["executions"]["errored"] == 1
+
+
+def test_a_served_program_that_is_the_provider_does_not_call_itself(run, workspace, provider):
+    (workspace.root / "proxy.py").write_text(FORWARDS, "utf-8")
+    proxy = {"name": "proxy", "command": ["python", "proxy.py"], "ready": {"line": "up"}}
+    base_url = "http://127.0.0.1:{{serve.proxy.port}}/v1"
+    openai = {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": base_url}
+    agent = {**PROGRAM, "timeoutMs": 20_000}
+    done, _ = run(LINES, agent, serve=[proxy], providers={"openai": openai})
+    assert done.returncode == 0, done.stdout
+    assert len(provider.requests) == 2
 
 
 def test_executions_at_once_have_their_own_calls(run, provider):

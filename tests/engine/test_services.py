@@ -35,7 +35,7 @@ def start(services, body=None, ended=None):
     ended = [] if ended is None else ended
 
     async def run():
-        async with start_services(services, os.environ, ended.append) as result:
+        async with start_services(services, lambda _: os.environ, ended.append) as result:
             if body is not None and isinstance(result, Ok):
                 return await body(result.value)
             return result
