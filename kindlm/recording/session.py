@@ -67,6 +67,8 @@ async def run_session(
             recorder.record((RunAborted if stop.aborted else RunInterrupted)(reason=reason))
             await recorder.durable()
             return
+        if stop.aborted and stop.winding_down.is_set():
+            session.tell_of_limit()
         await recorder.durable()
         await log.aflush()
         if request.driven is not None and request.driven.dealt:
@@ -298,6 +300,15 @@ class _Session:
             "Add it to `prices` in kindlm.yaml, in dollars for a million tokens; for cases of "
             "EvalView to `model` in .evalview/config.yaml. In scenarios, let the agent tell its "
             "`cost`.",
+        )
+
+    def tell_of_limit(self) -> None:
+        """Tell that the last calls of a run that is complete passed a limit."""
+        self._warn(
+            "limits",
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"A limit was passed when the run was all but complete: {self.stop.reason}.",
+            "Calls that have started by then are answered: make fewer at once.",
         )
 
     def _too_slow(self, pattern: str) -> None:

@@ -148,6 +148,16 @@ def test_to_spend_exactly_what_a_suite_may_passes_its_gate(
     assert report["run"]["status"] == "passed"
 
 
+def test_a_run_whose_last_call_passes_a_limit_is_complete_and_says_so(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, plain(1), prices=PRICES)
+    done = workspace.run("test", "--max-cost", "0.005")
+    assert done.returncode == 0
+    told = "A limit was passed when the run was all but complete: $0.0100 spent, more than"
+    assert f"{told} --max-cost 0.005 allows." in one_line(done.stderr)
+
+
 def test_fail_fast_leaves_a_run_that_can_be_finished(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
