@@ -21,8 +21,9 @@ from kindlm.ports import CallDesk, Purpose, Seen
 from kindlm.stored_form import bounded
 from kindlm.strict_json import read_json
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage
-from kindlm.wires.answer import WireAnswer, error_message, read_answer, token_count
-from kindlm.wires.request import WireRequest, read_request
+from kindlm.wires.answer import WireAnswer, error_message, token_count
+from kindlm.wires.reading import read_answer, read_request
+from kindlm.wires.request import WireRequest
 from kindlm_store.new_event import scrub
 
 _REMEMBERED = 32

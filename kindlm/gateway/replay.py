@@ -20,7 +20,7 @@ from kindlm.gateway.replayer import Miss, RecordedAnswer
 from kindlm.gateway.upstreams import ITEMS, WIRES
 from kindlm.ports import RecordedModelCall
 from kindlm.strict_json import read_json
-from kindlm.wires.answer import read_answer
+from kindlm.wires.reading import read_answer
 from kindlm.wording import count, listed
 
 _TOLD = 3

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
-from kindlm.strict_json import read_json
 from kindlm.transcript import Message, Role
-from kindlm.wires.answer import Wire, objects
 
 _ROLES = {
     "system": Role.SYSTEM,
@@ -43,30 +40,6 @@ class WireRequest:
     continues: str | None = None
 
 
-def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
-    """Read the body of a request; nothing raises.
-
-    What is not known in it is left out; so are all messages if one cannot be written as JSON.
-    """
-    try:
-        messages = tuple(import_module(f"kindlm.wires.{wire}").messages_of(body))
-    except (ValueError, RecursionError):
-        messages = ()
-    model, continues = body.get("model"), body.get("previous_response_id")
-    return WireRequest(
-        model=model if isinstance(model, str) else "",
-        messages=messages,
-        tool_results={
-            message.tool_call_id: read_json(message.text)
-            for message in messages
-            if message.tool_call_id is not None
-        },
-        tools=tuple(_tool_names(body.get("tools"))),
-        stream=body.get("stream") is True,
-        continues=continues if isinstance(continues, str) else None,
-    )
-
-
 def role_of(value: Any) -> Role:
     """Return whose message it is; what is not known is the user's."""
     return _ROLES.get(value, Role.USER) if isinstance(value, str) else Role.USER
@@ -84,13 +57,3 @@ def _shown(part: Any) -> str:
         return part if isinstance(part, str) else ""
     text = part.get("text", part.get("refusal"))
     return text if isinstance(text, str) else f"[{part.get('type')}]"
-
-
-def _tool_names(tools: Any) -> Iterator[str]:
-    for tool in objects(tools):
-        function = tool.get("function")
-        holder = function if isinstance(function, dict) else tool
-        # A tool of the provider has a type alone.
-        name = holder.get("name", holder.get("type"))
-        if isinstance(name, str):
-            yield name

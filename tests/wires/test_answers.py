@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from examples import examples
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
-from kindlm.wires.answer import Wire, WireAnswer, read_answer
-from kindlm.wires.request import read_request
+from kindlm.wires.answer import Wire, WireAnswer
+from kindlm.wires.reading import read_answer, read_request
 
 CALL = ToolCall("c1", "refund", {"order": 7})
 RAW = ToolCall("c2", "notify", {}, malformed='{"to": ')

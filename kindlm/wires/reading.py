@@ -1,0 +1,105 @@
+"""Answers and requests in any of the wire formats, as JSON or as a stream.
+
+Each format is a module with three functions: `answer_of` reads a whole body, `whole_of` puts the
+events of a stream together as such a body, and `messages_of` reads a request. So a stream says what
+the same answer says without streaming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kindlm.strict_json import parse_json, read_json, unique_keys
+from kindlm.wires import anthropic, chat, responses
+from kindlm.wires.answer import UnreadableReply, Wire, WireAnswer, objects
+from kindlm.wires.request import WireRequest
+from kindlm.wires.sse import DONE, is_sse, parse_events
+
+_FORMATS = {"chat": chat, "responses": responses, "anthropic": anthropic}
+
+
+def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
+    """Read the body of an answer of any status; what cannot be read is in its `error`.
+
+    Args:
+        wire: The format.
+        content_type: As its header says, or "".
+        body: The body as text, as far as it came.
+    """
+    format_, is_whole = _FORMATS[wire], True
+    try:
+        if "event-stream" in content_type.lower() or is_sse(body):
+            whole, is_whole = format_.whole_of(_events(body))
+        else:
+            whole = _body(body)
+        answer: WireAnswer = format_.answer_of(whole)
+    except (ValueError, RecursionError) as error:
+        return WireAnswer("", error=str(error), complete=False)
+    return answer if is_whole else replace(answer, complete=False)
+
+
+def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
+    """Read the body of a request; nothing raises.
+
+    What is not known in it is left out; so are all messages if one cannot be written as JSON.
+    """
+    try:
+        messages = tuple(_FORMATS[wire].messages_of(body))
+    except (ValueError, RecursionError):
+        messages = ()
+    model, continues = body.get("model"), body.get("previous_response_id")
+    return WireRequest(
+        model=model if isinstance(model, str) else "",
+        messages=messages,
+        tool_results={
+            message.tool_call_id: read_json(message.text)
+            for message in messages
+            if message.tool_call_id is not None
+        },
+        tools=tuple(_tool_names(body.get("tools"))),
+        stream=body.get("stream") is True,
+        continues=continues if isinstance(continues, str) else None,
+    )
+
+
+def _body(text: str) -> Mapping[str, Any]:
+    """Return the JSON object that a body is; raise `UnreadableReply` if it is none."""
+    try:
+        body = parse_json(text, unique_keys)
+    except ValueError as error:
+        raise UnreadableReply(f"no JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise UnreadableReply("no JSON object")
+    return body
+
+
+def _events(body: str) -> Iterator[Mapping[str, Any]]:
+    """Return the JSON objects of a stream in turn, with `[DONE]` as an object of that `type`.
+
+    Where a stream breaks off within an event, that event is left out.
+
+    Raises:
+        UnreadableReply: another event holds no JSON object.
+    """
+    events = list(parse_events(body))
+    for event in events:
+        if event.data == DONE:
+            yield {"type": DONE}
+            return
+        try:
+            yield _body(event.data)
+        except UnreadableReply:
+            if event is not events[-1]:
+                raise
+
+
+def _tool_names(tools: Any) -> Iterator[str]:
+    for tool in objects(tools):
+        function = tool.get("function")
+        holder = function if isinstance(function, dict) else tool
+        # A tool of the provider has a type alone.
+        name = holder.get("name", holder.get("type"))
+        if isinstance(name, str):
+            yield name
