@@ -36,10 +36,11 @@ from kindlm.agents.reply_parts import (
 )
 from kindlm.agents.reply_reading import AgentFailed, Told, doubts, read_cost, read_model, read_usage
 from kindlm.agents.served import Served, ServedAgent
-from kindlm.agents.told_calls import lost_answers, uses_together, with_ids
+from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import read_tool_uses, reported_calls, tool_answer
 from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
+from kindlm.same_calls import uses_together, with_ids
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import ToolCall, ToolUse, Usage
 

@@ -49,7 +49,6 @@ from kindlm.agents.reply_reading import (
     read_usage,
     text_of,
 )
-from kindlm.agents.told_calls import tells_again
 from kindlm.agents.tool_entries import (
     UNREAD,
     call_entries,
@@ -63,6 +62,7 @@ from kindlm.agents.tool_entries import (
     reported_calls,
     together,
 )
+from kindlm.same_calls import tells_again
 from kindlm.transcript import Usage
 from kindlm.wires import anthropic, chat, responses
 from kindlm.wires.answer import objects

@@ -49,7 +49,7 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_usage,
 )
-from kindlm.agents.told_calls import lost_answers, uses_together, with_ids
+from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import (
     may_list_calls,
     read_tool_use,
@@ -57,6 +57,7 @@ from kindlm.agents.tool_entries import (
     together,
     tool_answer,
 )
+from kindlm.same_calls import uses_together, with_ids
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import ToolUse, Usage
 from kindlm.wires.sse import DONE, Event, parse_events

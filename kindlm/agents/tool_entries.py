@@ -23,7 +23,7 @@ from kindlm.agents.reply_parts import (
     parent_of,
     refuse_more,
 )
-from kindlm.agents.told_calls import completed, told_before, with_ids
+from kindlm.same_calls import completed, told_before, with_ids
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires.answer import objects, part_texts
 from kindlm.wording import count, shown

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from kindlm.engine.calls import Calls
 from kindlm.events import Payload
 from kindlm.ports import AgentReply, Observation
+from kindlm.same_calls import seen_together
 from kindlm.suite import ProviderSettings
-from kindlm.transcript import Cost, ToolUse, Usage
+from kindlm.transcript import Cost, Usage
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ async def with_what_was_seen(
         cost = seen.cost if cost.usd is None else cost
         reply = replace(
             reply,
-            tool_uses=_merged(reply.tool_uses, seen.tool_uses),
+            tool_uses=tuple(seen_together(reply.tool_uses, seen.tool_uses)),
             usage=seen.usage if reply.usage == Usage() else reply.usage,
             model=reply.model or seen.model,
             warnings=(*reply.warnings, *seen.warnings),
@@ -89,22 +90,3 @@ async def with_what_was_seen(
             unseen=None if reports else reply.unseen or seen.missing,
         )
     return reply, cost
-
-
-def _merged(told: Sequence[ToolUse], seen: Sequence[ToolUse]) -> tuple[ToolUse, ...]:
-    """Return all calls, those that were both told and seen once, with the result that is known.
-
-    Two are the same call if they have a name and an id in common, or a name and arguments.
-    """
-    merged, alone = list(told), list(range(len(told)))
-    for use in seen:
-        named = [at for at in alone if merged[at].call.name == use.call.name]
-        twins = [at for at in named if merged[at].call.id == use.call.id]
-        twins += [at for at in named if merged[at].call.arguments == use.call.arguments]
-        if not twins:
-            merged.append(use)
-            continue
-        alone.remove(twins[0])
-        if merged[twins[0]].response is None:
-            merged[twins[0]] = replace(merged[twins[0]], response=use.response)
-    return tuple(merged)

@@ -86,6 +86,18 @@ def test_calls_that_were_seen_count_and_a_call_that_was_also_told_counts_once(ta
     assert watcher.closed == 1
 
 
+@pytest.mark.parametrize(
+    "told",
+    [use("lookup", "told_0"), use("lookup", "c1", order="A1", verbose=False)],
+    ids=["no arguments", "other arguments of the same id"],
+)
+def test_a_call_that_was_told_in_part_counts_once(talk, bench, told: ToolUse) -> None:
+    seen = Seen((use("lookup", "c1", "late", order="A1"),), shows_tools=True)
+    _, data = talk(Watcher(seen), AgentReply("Done.", None, 5.0, tool_uses=(told,)))
+    assert [bench.json(call["arguments"])["order"] for call in data["tool_calls"]] == ["A1"]
+    assert bench.json(data["tool_calls"][0]["response"]) == "late"
+
+
 def test_an_agent_that_is_seen_to_call_no_tools_passes_a_ban(talk) -> None:
     finished, _ = talk(Watcher(Seen(shows_tools=True)), AgentReply("Hi", None, 5.0), BANNED)
     assert finished.status is Status.PASSED

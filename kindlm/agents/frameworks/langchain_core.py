@@ -28,9 +28,10 @@ from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import agent_reply
-from kindlm.agents.told_calls import Calls, Made, uses_together
+from kindlm.agents.told_calls import Calls, Made
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework
+from kindlm.same_calls import uses_together
 from kindlm.transcript import UNNAMED
 
 _PACKAGE = "langchain_core"

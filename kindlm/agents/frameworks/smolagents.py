@@ -17,10 +17,11 @@ from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_usage
-from kindlm.agents.told_calls import Calls, uses_together, with_ids
+from kindlm.agents.told_calls import Calls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
+from kindlm.same_calls import uses_together, with_ids
 
 _PACKAGE = "smolagents"
 _ANSWER = "final_answer"
