@@ -98,8 +98,8 @@ class Check(Section):
     group: ClassVar[str] = "kindlm.checks"
     reserved: ClassVar[frozenset[str]] = frozenset()
     about_tools: ClassVar[bool] = False
-    """Whether it passes because of tool calls that were not made. It is then undecided where
-    nothing shows that the target reports its calls."""
+    """Whether it is about tool calls. It is undecided, and not run, where nothing shows that the
+    target reports its calls."""
 
     def evaluate(
         self, transcript: Transcript, context: CheckContext

@@ -73,8 +73,8 @@ class Check:
     """The name in events and reports; never renamed."""
     reads: ClassVar[Reads] = Reads.TEXT
     about_tools: ClassVar[bool] = False
-    """Whether it demands something of the tool calls. It is undecided instead of passed if nothing
-    shows that the target reports its calls."""
+    """Whether it demands something of the tool calls. It is undecided, and not run, where it is not
+    known which were made."""
     asks_judge: ClassVar[bool] = False
     judge_model: ClassVar[str | None] = None
     """The id of the model that judges; None for the default of the suite."""

@@ -28,24 +28,26 @@ _MAX_LISTED = 5
 _LINE_OF_A_CALL = '`{"kindlm": "tool_call", "name": "NAME", "arguments": {}}`'
 """How a program that is tested as a `command` prints a call."""
 
-_DECLARED = (
-    "If it reports every call, add `reportsTools: true` to the agent (`reports_tools` in TOML and"
-    " scenarios), or to the test with the `command`. Otherwise let it "
-)
 _LISTED = (
-    "call its models through kindlm, with `gateway: true`, or export its traces, with"
-    " `telemetry: otlp` (docs/see-your-agent.md), or list them in its answer under `tool_calls`"
-    " ([] for none), or where `toolCallsPath` says"
+    "List them in its answer under `tool_calls` ([] for none), or let kindlm observe the agent, "
+    "with `gateway: true` or `telemetry: otlp`"
 )
 _PRINTED = (
-    f"print a line for each call, {_LINE_OF_A_CALL}, and one for its answer,"
-    ' `{"kindlm": "output_json", "value": ANSWER}`'
+    f"Print a line for each, {_LINE_OF_A_CALL}, and one for its answer, "
+    '`{"kindlm": "output_json", "value": ANSWER}`'
 )
 
 
-def how_to_report(transcript: Transcript) -> str:
-    """Return what makes calls known that a target may have made, without a full stop."""
-    return _DECLARED + (_PRINTED if transcript.prints_calls else _LISTED)
+def why_unknown(transcript: Transcript) -> str | None:
+    """Return why it is not known which tools were called, with the way out; None if it is."""
+    if transcript.unseen is not None or transcript.shows_tools:
+        return transcript.unseen
+    way = _PRINTED if transcript.prints_calls else _LISTED
+    return (
+        "Nothing shows that the agent reports its tool calls: it may have made some that kindlm "
+        f"cannot see. {way}; or add `reportsTools: true` (`reports_tools` in scenarios and TOML) "
+        "if it reports every call (docs/see-your-agent.md)."
+    )
 
 
 def arguments_match(wanted: Any, use: ToolUse) -> bool:

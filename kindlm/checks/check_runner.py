@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kindlm.checks.base import AskingCheck, Check, Reads, UndecidedError, skipped, undecided
-from kindlm.checks.call_matching import how_to_report
+from kindlm.checks.call_matching import why_unknown
 from kindlm.json_schema_keywords import Budget, UndecidableSchemaError, one_budget
-from kindlm.outcome import CheckResult, Evidence, Outcome
+from kindlm.outcome import CheckResult, Evidence
 from kindlm.ports import CheckContext
 from kindlm.suite import Expectation
 from kindlm.transcript import Transcript, calls_lack_a_secret, text_lacks_a_secret
@@ -46,14 +46,17 @@ class CheckRunner:
         *,
         now: bool = False,
     ) -> CheckResult | Awaitable[CheckResult]:
-        """Return the result, to be awaited if the check asks a model or can take long."""
+        """Return the result, to be awaited if the check asks a model or can take long.
+
+        A check of tools is undecided where it is not known which were called, whatever is known.
+        """
         check: Check = expectation.check
         seen, turn = transcript, expectation.turn
         try:
             if turn is not None:
                 if turn > len(transcript.turns):
                     nothing = skipped("The conversation did not come to this message.")
-                    return _placed(expectation, transcript, transcript, nothing)
+                    return _placed(expectation, transcript, nothing)
                 context, seen = replace(context, turn=turn), transcript.prefix(turn)
                 if expectation.since > 1:
                     # What an earlier answer shows of the agent holds for later ones.
@@ -61,7 +64,9 @@ class CheckRunner:
                     shows_tools = seen.shows_tools and seen.unseen is None
                     seen = replace(seen, turns=later, reports_tools=shows_tools)
             found: CheckResult | Awaitable[CheckResult]
-            if _lacks_a_secret(check.reads, seen):
+            if check.about_tools and (unknown := why_unknown(seen)) is not None:
+                found = undecided(unknown)
+            elif _lacks_a_secret(check.reads, seen):
                 found = undecided(_TAKEN_OUT)
             elif isinstance(check, AskingCheck):
                 found = check.evaluate(seen, replace(context, aside=self.aside))
@@ -76,8 +81,8 @@ class CheckRunner:
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
             found = _without_result(error)
         if isinstance(found, CheckResult):
-            return _placed(expectation, transcript, seen, found)
-        return _awaited(expectation, transcript, seen, found)
+            return _placed(expectation, transcript, found)
+        return _awaited(expectation, transcript, found)
 
     async def aside(self, compute: Callable[[], T]) -> T:
         """Run what can take long in the thread of checks; implements `ports.Aside`.
@@ -100,14 +105,13 @@ class CheckRunner:
 async def _awaited(
     expectation: Expectation,
     transcript: Transcript,
-    seen: Transcript,
     finding: Awaitable[CheckResult],
 ) -> CheckResult:
     try:
         found = await finding
     except Exception as error:  # noqa: BLE001 - as above
         found = _without_result(error)
-    return _placed(expectation, transcript, seen, found)
+    return _placed(expectation, transcript, found)
 
 
 def _without_result(error: Exception) -> CheckResult:
@@ -142,36 +146,13 @@ def _lacks_a_secret(reads: Reads, seen: Transcript) -> bool:
     return False
 
 
-_NO_SIGN = "Nothing shows that the agent reports its tool calls"
-
-
-def _placed(
-    expectation: Expectation, transcript: Transcript, seen: Transcript, found: CheckResult
-) -> CheckResult:
-    """Return a result as it counts in the whole conversation; the check has `seen` some of it.
-
-    Where something observes the agent and may have missed tool calls, a check about them is
-    undecided. Where nothing shows that the agent reports its tool calls, only a pass is undecided.
-    A failure stands: a call that is demanded was not seen, whatever the reason.
-    """
-    message, evidence = found.message, found.evidence
-    if expectation.check.about_tools and seen.unseen is not None:
-        found = undecided(seen.unseen)
-        message, evidence = found.message, ()
-    elif expectation.check.about_tools and not seen.shows_tools:
-        how = how_to_report(seen)
-        if found.outcome is Outcome.PASSED:
-            message = f"{_NO_SIGN}, so it may have made calls that kindlm cannot see. {how}."
-            found = undecided(message)
-            message = found.message
-        elif found.outcome is Outcome.FAILED:
-            message = f"{message} {_NO_SIGN}. {how}."
+def _placed(expectation: Expectation, transcript: Transcript, found: CheckResult) -> CheckResult:
+    """Return a result as it counts in the whole conversation; the check has seen some of it."""
+    evidence = found.evidence
     if evidence and expectation.turn is not None:
         turn, before = expectation.turn, len(transcript.prefix(expectation.since - 1).tool_uses)
         evidence = tuple(_in_conversation(turn, transcript, before, each) for each in evidence)
-    return replace(
-        found, kind=expectation.kind, label=expectation.label, message=message, evidence=evidence
-    )
+    return replace(found, kind=expectation.kind, label=expectation.label, evidence=evidence)
 
 
 _TOOL = re.compile(r"tool\[(\d+)\](.*)", re.DOTALL)

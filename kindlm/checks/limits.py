@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from kindlm.checks.base import Check, CheckSection, Key, Place, Reads, failed, passed, undecided
-from kindlm.checks.call_matching import how_to_report
+from kindlm.checks.call_matching import why_unknown
 from kindlm.money import exceeds
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
@@ -165,8 +165,7 @@ def _total(name: str, of_step: Callable[[Step], float | None]) -> _Measure:
 
 
 def _tool_calls(transcript: Transcript) -> float | None:
-    is_known = transcript.shows_tools and transcript.unseen is None
-    return len(transcript.tool_uses) if is_known else None
+    return len(transcript.tool_uses) if why_unknown(transcript) is None else None
 
 
 KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(
@@ -215,10 +214,10 @@ class Metric(Check):
             always = f"Those that are always there: {names}."
             return undecided(f"The agent reported no metric {shown(name)}. {always}")
         if actual is None:
-            why = ": the target did not report it."
-            if known is _tool_calls:
-                why = f". {how_to_report(transcript)}."
-            return undecided(f"The metric {shown(name)} is not known{why}")
+            why = why_unknown(transcript) if known is _tool_calls else None
+            return undecided(
+                why or f"The metric {shown(name)} is not known: the target did not report it."
+            )
         if round(abs(actual - value), _DECIMALS) <= tolerance:
             return passed(actual=actual)
         return failed(

@@ -45,7 +45,7 @@ def test_a_check_passes_for_want_of_calls_only_where_calls_would_be_seen(
 
     assert result.outcome is Outcome.INCONCLUSIVE
     assert result.failure_code == "ASSERTION_EVAL_ERROR"
-    for way_out in ("reportsTools: true", "tool_calls", "toolCallsPath"):
+    for way_out in ("reportsTools: true", "tool_calls", "gateway: true", "see-your-agent.md"):
         assert way_out in result.message
 
 
@@ -55,7 +55,7 @@ def test_a_program_is_reported_the_line_that_it_prints(
 ) -> None:
     message = evaluate(kind, params, replace(SILENT, prints_calls=True)).message
     assert '{"kindlm": "tool_call", "name": "NAME"' in message
-    assert "toolCallsPath" not in message
+    assert "gateway" not in message
 
 
 @pytest.mark.parametrize(("kind", "params"), NOTHING_CALLED)
@@ -66,13 +66,21 @@ def test_what_the_suite_says_of_the_agent_counts(
     assert evaluate(kind, params, declared).outcome is Outcome.PASSED
 
 
-def test_a_demanded_call_that_was_not_seen_fails_and_says_that_calls_may_be_hidden(
-    evaluate: Evaluate,
+@pytest.mark.parametrize(
+    ("kind", "params", "code"),
+    [
+        ("tool_called", {"tool": "refund"}, "TOOL_CALL_MISSING"),
+        ("tool_sequence", {"sequence": ["refund"]}, "TOOL_SEQUENCE_WRONG"),
+        ("tool_category", {"category": "money", "tools": ["refund"]}, "TOOL_CATEGORY_MISSING"),
+    ],
+)
+def test_a_demanded_call_that_was_not_seen_is_undecided_too(
+    evaluate: Evaluate, kind: str, params: dict[str, Any], code: str
 ) -> None:
-    result = evaluate("tool_called", {"tool": "refund"}, SILENT)
-    assert (result.outcome, result.failure_code) == (Outcome.FAILED, "TOOL_CALL_MISSING")
+    result = evaluate(kind, params, SILENT)
+    assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
     assert "reportsTools: true" in result.message
-    assert "reportsTools" not in evaluate("tool_called", {"tool": "refund"}, SHOWN).message
+    assert evaluate(kind, params, SHOWN).failure_code == code
 
 
 def test_one_answer_that_shows_it_is_enough_for_those_after_it(used: Used) -> None:

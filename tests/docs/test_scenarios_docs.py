@@ -61,7 +61,7 @@ def test_the_scenarios_pass(project: Project, block: str, file: str) -> None:
 
 
 def test_the_first_scenario_fails_for_the_right_reason(project: Project) -> None:
-    project.agent.answer = lambda _: {"message": "Calm down."}
+    project.agent.answer = lambda _: {"message": "Calm down.", "tool_calls": []}
     project.agent.judge = lambda _: {"conveyed": False, "quote": "", "reasoning": "rude"}
     project.write("tests/test_refund.py", BLOCKS["scenario: runs"])
     assert project.test() == 1

@@ -98,7 +98,7 @@ def test_an_opaque_function_leaves_checks_of_tools_undecided(
     )
     assert shop.test() == 1
     assert shop.statuses() == {"test_it": "errored"}
-    assert "list them in its answer under `tool_calls`" in " ".join(capsys.readouterr().out.split())
+    assert "List them in its answer under `tool_calls`" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_an_agent_raises_shows_its_line(
