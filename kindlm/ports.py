@@ -396,6 +396,10 @@ class CallDesk(Protocol):
         """Wait until a call of a provider may start, as `--max-rpm` says; it ends with this."""
         ...
 
+    def unassigned(self) -> CallDesk:
+        """Return where calls are handed in that are of this run, and may be of any attempt."""
+        ...
+
 
 class Observation(Protocol):
     """Observes one conversation with an agent from outside.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from kindlm.engine.calls import Calls
+from kindlm.engine.pace import Pace, Turn
+from kindlm.engine.resources import LiveRun
 from kindlm.events import Payload
-from kindlm.ports import AgentReply, Observation
+from kindlm.ports import AgentReply, CallDesk, Observation
 from kindlm.same_calls import seen_together
 from kindlm.suite import ProviderSettings
 from kindlm.transcript import Cost, Usage
@@ -51,19 +53,43 @@ class ObservedCalls:
         """Let the time of the execution stand still while it waits for others."""
         return self.calls.waiting()
 
-    @asynccontextmanager
-    async def paced(self, provider: str) -> AsyncIterator[None]:
+    def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
         """Wait until a call of a provider may start, as `--max-rpm` says; it ends with this."""
-        run = self.calls.run
-        if run.max_rpm is None:
-            yield
-            return
-        pace = run.paces.get(ProviderSettings(f"{provider} (agents)", provider))
-        turn = await self.calls.turn(pace)
-        try:
-            yield
-        finally:
-            pace.ended(turn)
+        return _paced(self.calls.run, provider, self.calls.turn)
+
+    def unassigned(self) -> CallDesk:
+        """Return where calls are handed in that are of this run, and may be of any attempt."""
+        return UnassignedCalls(self.subject, self.calls)
+
+
+class UnassignedCalls(ObservedCalls):
+    """Takes calls that cannot be assigned: counted and limited like others, and in no record."""
+
+    def record(self, event: Payload) -> None:
+        """Leave the event out: there is no attempt that it is about."""
+
+    def next_call(self) -> int:
+        """Return a number that no call of the attempt has."""
+        return 0
+
+    def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
+        """Wait until a call of a provider may start; no attempt waits for that."""
+        return _paced(self.calls.run, provider, Pace.turn)
+
+
+@asynccontextmanager
+async def _paced(
+    run: LiveRun, provider: str, take: Callable[[Pace], Awaitable[Turn]]
+) -> AsyncIterator[None]:
+    if run.max_rpm is None:
+        yield
+        return
+    pace = run.paces.get(ProviderSettings(f"{provider} (agents)", provider))
+    turn = await take(pace)
+    try:
+        yield
+    finally:
+        pace.ended(turn)
 
 
 async def with_what_was_seen(

@@ -85,6 +85,7 @@ class Gateway:
         self._passes_on: set[str] = set()
         self._has_warned = False
         self._unassigned = 0
+        self._desk: CallDesk | None = None
         self._redirection: Redirection | None = None
 
     async def __aenter__(self) -> Self:
@@ -101,7 +102,7 @@ class Gateway:
         if self._unassigned:
             self._warn(
                 f"{count(self._unassigned, 'call')} of models could not be assigned to an"
-                " execution, and stand in no record.",
+                " execution, and stand in no record. They count for limits alone.",
                 f"Let the agent pass the header `{EXECUTION_HEADER}` on to its models.",
             )
 
@@ -152,7 +153,7 @@ class Gateway:
         elif target.adapter in _OF_ONE_CONVERSATION:
             reached = "alone"
         observed = Observed(self, Conversation(target.id, desk, _HINTS[reached]), reached)
-        self._open[desk.subject] = observed
+        self._desk, self._open[desk.subject] = desk, observed
         if trace := trace_of(observed.headers["traceparent"]):
             self._traces[trace] = observed
         return observed
@@ -215,7 +216,9 @@ class Gateway:
         for each in self._open.values():
             if each.reached != "alone":
                 each.conversation.lose(_NOT_ASSIGNED)
-        return None
+        # The limits of the run hold for it, too.
+        known = None if self._replays else self._desk
+        return None if known is None else Conversation("", known.unassigned())
 
     def _route(self, subject: str | None, url: str, *, blocks: bool) -> str | None:
         """Return where a request of an agent in this process goes; see `in_process.Route`."""

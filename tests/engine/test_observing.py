@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from evaluated import demand
+from virtual_time import LoopClock, run_at_once
 
+from kindlm.engine.observing import ObservedCalls
+from kindlm.engine.pace import Pace
+from kindlm.engine.resources import OneForEach
 from kindlm.outcome import Status
 from kindlm.ports import AgentReply, CallDesk, Seen
 from kindlm.suite import AgentTarget, Command
@@ -124,3 +129,18 @@ def test_what_observers_spent_is_counted_once(talk) -> None:
     assert finished.cost_usd == 0.25
     assert (data["cost_usd"], data["cost_source"]) == (0.25, "computed")
     assert data["gen_ai.usage.input_tokens"] == 10
+
+
+def test_calls_that_cannot_be_assigned_keep_to_the_pace_of_the_others() -> None:
+    def pace(_callee: object) -> Pace:
+        return Pace("openai", LoopClock(), lambda _: None, max_rpm=60, most=6)
+
+    async def starts() -> list[float]:
+        calls = SimpleNamespace(run=SimpleNamespace(max_rpm=60, paces=OneForEach(pace)))
+        desk, at = ObservedCalls("1.1", calls).unassigned(), []  # type: ignore[arg-type]
+        for _ in range(3):
+            async with desk.paced("openai"):
+                at.append(LoopClock().monotonic())
+        return at
+
+    assert run_at_once(starts()) == [0.0, 1.0, 2.0]

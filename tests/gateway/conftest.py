@@ -10,7 +10,7 @@ from contextlib import (
     asynccontextmanager,
     nullcontext,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -76,6 +76,9 @@ class Desk:
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
         return nullcontext()
+
+    def unassigned(self) -> Desk:
+        return replace(self, recorded=[])
 
     @property
     def asked(self) -> list[ProviderRequested]:

@@ -62,10 +62,14 @@ def test_a_call_of_nobody_is_counted_and_leaves_open_conversations_undecided(beh
         ):
             assert await call(bench.gateway, x_kindlm_execution="7.1") == 200
             assert not bench.desk.recorded
+            assert [cost.usd for _, cost in bench.desk.spent] == [0.15]
+            bench.desk.over = True
+            assert await call(bench.gateway, x_kindlm_execution="7.1") == 402
+            assert len(peer.received) == 1
             assert "cannot be assigned" in (await bench.observed.seen()).missing
 
     asyncio.run(run())
-    assert warnings[0].startswith("1 call of models")
+    assert warnings[0].startswith("2 calls of models")
 
 
 def test_without_a_header_agents_answer_one_at_a_time(behind, desk_of, warnings):
