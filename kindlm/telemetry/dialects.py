@@ -119,7 +119,12 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "ai.response.finishReason",
         "gen_ai.completion.0.finish_reason",
     ),
-    "said": ("ai.response.text", "ai.response.toolCalls", "gen_ai.output.messages"),
+    "said": (
+        "ai.response.text",
+        "ai.response.object",
+        "ai.response.toolCalls",
+        "gen_ai.output.messages",
+    ),
     "asked": ("gen_ai.input.messages", "ai.prompt.messages"),
 }
 """The attributes that may hold a fact, the most telling ones first."""
@@ -168,6 +173,11 @@ def kind_of(span: Span) -> Kind:
     # pydantic-ai wrote no operation at first.
     is_call = {"gen_ai.tool.name", "gen_ai.tool.call.id"} <= attributes.keys()
     return Kind.TOOL if is_call else Kind.OTHER
+
+
+def is_of_framework(span: Span) -> bool:
+    """Return whether an instrumentation of models or agents made a span, of any kind."""
+    return any(name in span.attributes for name, _ in _KINDS)
 
 
 def fact(span: Span, name: str) -> Any:
@@ -255,17 +265,20 @@ class AskedCall:
 def calls_said(span: Span) -> tuple[list[AskedCall], bool]:
     """Return the tool calls that a call of a model ended with, and whether these are all.
 
-    They are not if the span holds no message, and does not say that the model ended otherwise.
+    They are not if the span holds no text that the model ended with. Why it ended says nothing:
+    some models end with "stop", and call tools.
     """
     messages = list(_messages(span, "said"))
     calls = [call for message in messages for call in _calls(message)]
-    if calls or span.is_error:
-        return calls, True
+    is_all = bool(calls) or span.is_error
+    return calls, is_all or (not ended_for_tools(span) and any(map(_has_text, messages)))
+
+
+def ended_for_tools(span: Span) -> bool:
+    """Return whether a model ended to have tools called, as its span says."""
     ended = fact(span, "finish")
-    reasons = [str(each).lower() for each in (ended if isinstance(ended, list) else [ended])]
-    if not _ENDED_FOR_TOOLS.isdisjoint(reasons):
-        return [], False
-    return [], ended is not None or bool(messages)
+    reasons = {str(each).lower() for each in (ended if isinstance(ended, list) else [ended])}
+    return not _ENDED_FOR_TOOLS.isdisjoint(reasons)
 
 
 def said(span: Span) -> Any:
@@ -351,6 +364,13 @@ def _calls(message: Any) -> Iterator[AskedCall]:
         given = _json(_first(inner, "arguments", "args", "input"))
         call_id = _first(part, "id", "toolCallId", "call_id")
         yield AskedCall(str(call_id or ""), str(name or ""), given)
+
+
+def _has_text(message: Any) -> bool:
+    if isinstance(message, str):
+        return bool(message)
+    texts = (part.get(key) for part in _parts(message) for key in ("content", "text"))
+    return any(isinstance(text, str) and text not in ("", _HIDDEN) for text in texts)
 
 
 def _results(message: Any) -> Iterator[tuple[str, Any]]:

@@ -45,9 +45,11 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
     known = {span.id: span for span in spans}
     chats = _grouped(ordered, Kind.CHAT, known, _may_be_same_chat)
     tools = _grouped(ordered, Kind.TOOL, known, _may_be_same_tool)
-    if len(chats) + len(tools) > MAX_CALLS:
+    told = {span.id: dialects.calls_said(span) for group in chats for span in group}
+    asked = sum(len(calls) for calls, _ in told.values())
+    if max(len(chats) + len(tools), asked) > MAX_CALLS:
         return TraceReading((), (), f"The trace holds more than {MAX_CALLS:,} calls.")
-    slots, untold = _asked(chats)
+    slots, untold = _asked(chats, told)
     for group in tools:
         _place(slots, group)
     results = {
@@ -222,19 +224,43 @@ def _tool(span: Span) -> Any:
     return dialects.text_fact(span, "tool")
 
 
-def _asked(chats: Sequence[Group]) -> tuple[list[_Slot], list[Span]]:
+def _asked(
+    chats: Sequence[Group], told: Mapping[str, tuple[list[AskedCall], bool]]
+) -> tuple[list[_Slot], list[Span]]:
     """Return the calls that models asked for, and the spans that do not say which."""
-    slots, untold, ids = list[_Slot](), list[Span](), set[str]()
+    slots, untold, ids = list[_Slot](), list[Span](), set[tuple[str, str]]()
     for group in chats:
-        told = [dialects.calls_said(span) for span in reversed(group)]
-        calls = next((calls for calls, _ in told if calls), [])
-        if not any(is_all for _, is_all in told):
+        calls, is_all = list[AskedCall](), False
+        for span in reversed(group):
+            calls += _others(calls, told[span.id][0])
+            is_all |= told[span.id][1]
+        if not is_all or (not calls and any(map(dialects.ended_for_tools, group))):
             untold.append(group[-1])
         for call in calls:
-            if not call.id or call.id not in ids:
-                ids.add(call.id)
+            # Some models number their calls anew in each answer.
+            if not call.id or (call.id, call.name) not in ids:
+                ids.add((call.id, call.name))
                 slots.append(_Slot(call))
     return slots, untold
+
+
+def _others(known: Sequence[AskedCall], told: Sequence[AskedCall]) -> list[AskedCall]:
+    """Return the calls that are not among those that another span tells of."""
+    left, others = list(known), list[AskedCall]()
+    for call in told:
+        same = next((each for each in left if _is_same(each, call)), None)
+        if same is None:
+            others.append(call)
+        else:
+            left.remove(same)
+    return others
+
+
+def _is_same(one: AskedCall, other: AskedCall) -> bool:
+    if one.id and other.id and one.id == other.id:
+        return True
+    alike = one.arguments == other.arguments or not (one.id and other.id)
+    return one.name == other.name and alike
 
 
 def _place(slots: list[_Slot], group: Group) -> None:
@@ -260,11 +286,12 @@ def _missing(
             "called. Instrument the agent: for example with openinference-instrumentation-openai, "
             "or with a span for each tool call that has gen_ai.operation.name=execute_tool."
         )
-    if len(tools) < len(untold):
+    # Not every tool has a span.
+    if untold:
         hint = dialects.capture_hint(untold[0])
         return (
-            "The spans of models do not say which tools the models called, and fewer spans of "
-            f"tools arrived. To have messages in the spans, {hint}."
+            "A span of a model does not say what the model answered, so that calls of tools may "
+            f"be missing. To have messages in the spans, {hint}."
         )
     bare = next((each for each in slots if each.arguments is None), None)
     if bare is not None:

@@ -176,7 +176,12 @@ CHATS = {
 }
 """A call of a model that asks for a tool, and what the next one has in addition to its end."""
 
-ENDS = {"gen_ai.response.finish_reasons": ["stop"]}
+ENDS = {
+    "gen_ai.response.finish_reasons": ["stop"],
+    "gen_ai.output.messages": json.dumps(
+        [{"role": "assistant", "parts": [{"type": "text", "content": "Sent."}]}]
+    ),
+}
 
 
 def uses_of(reading):
@@ -360,13 +365,30 @@ UNKNOWN = {
         [{"openinference.span.kind": "TOOL", "tool.name": "x", "input.value": "__REDACTED__"}],
         "OPENINFERENCE_HIDE_INPUTS",
     ),
-    "fewer tools than models asked for": (
+    "a tool that a model asked for, and maybe others": (
         [
-            {"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": ["tool_calls"]},
             {"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": ["tool_calls"]},
             TOOLS["genai"],
         ],
-        "do not say which tools",
+        "what the model answered",
+    ),
+    "no messages, but an end": (
+        [{"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": ["stop"]}],
+        "what the model answered",
+    ),
+    "a message without text": (
+        [{"gen_ai.operation.name": "chat", "llm.output_messages.0.message.role": "assistant"}],
+        "what the model answered",
+    ),
+    "an end for tools that a text does not name": (
+        [
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.response.finish_reasons": ["tool_calls"],
+                "gen_ai.completion.0.content": "I look.",
+            },
+        ],
+        "what the model answered",
     ),
 }
 
@@ -377,9 +399,26 @@ def test_what_spans_do_not_say_is_missing_with_the_way_out(spans_of, spans, why)
     assert why in (read_trace(spans_of(*made)).missing or "")
 
 
-def test_a_model_that_ended_otherwise_called_no_tool_even_without_messages(spans_of):
-    reading = read_trace(spans_of(otlp_span(1, {"gen_ai.operation.name": "chat", **ENDS})))
-    assert (reading.tool_uses, reading.missing) == ((), None)
+@pytest.mark.parametrize("ids", [("", ""), ("x", "y")], ids=["no ids", "other ids"])
+def test_of_two_spans_of_a_model_each_may_tell_of_another_call(spans_of, ids):
+    def chat(call_id, *names):
+        parts = [
+            {"type": "tool_call", "id": call_id and f"{call_id}{at}", "name": name}
+            | {"arguments": ARGUMENTS}
+            for at, name in enumerate(names)
+        ]
+        said = json.dumps([{"role": "assistant", "parts": parts}])
+        return {"gen_ai.operation.name": "chat", "gen_ai.output.messages": said}
+
+    reading = read_trace(
+        [
+            *spans_of(otlp_span(1, chat(ids[0], "lookup", "lookup", "refund")), scope="framework"),
+            *spans_of(otlp_span(2, chat(ids[1], "lookup", "delete"), parent=1), scope="sdk"),
+        ]
+    )
+    assert len(reading.model_calls) == 1
+    names = [use.call.name for use in reading.tool_uses]
+    assert sorted(names) == ["delete", "lookup", "lookup", "refund"]
 
 
 def test_whatever_stands_in_attributes_is_read_without_harm(spans_of):
