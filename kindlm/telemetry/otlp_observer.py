@@ -1,15 +1,16 @@
 """Observes agents by the spans that they export: which belong to a message, and whether all came.
 
 Each attempt of an execution has a trace of its own, each message a span in it that is kindlm's: the
-agent gets both as `traceparent`. What an agent did about a message has arrived when a span below
-kindlm's has, and no parent is missing. A span arrives when it has ended, so that all within it have
-ended before.
+agent gets both as `traceparent`. What an agent did about a message has arrived when a span has that
+encloses the whole answer, and no parent is missing. Spans arrive after they have ended, in turn, so
+that all within it have arrived before. One that ended long before the answer does not enclose it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -34,6 +35,8 @@ MAX_SPANS = 20_000
 MAX_TRACE_BYTES = 50_000_000
 _MAX_STRANGERS = 10_000
 _CALLS = (Kind.CHAT, Kind.TOOL)
+_SETTLING = 5
+"""How much longer spans are waited for than from the end of the enclosing one to the answer."""
 
 
 @asynccontextmanager
@@ -136,7 +139,8 @@ class TracedConversation:
 
     Of all spans that came, `_parents` has the parents. `_lacking` are parents that did not come.
     `_unread` are spans that are of no message yet, `_past` kindlm's spans of earlier messages.
-    `_is_enclosed` is whether a span came that encloses the whole answer.
+    `_tops` are spans right below kindlm's that may enclose the answer, `_loose` those of models,
+    tools and agents that are below no such span.
     """
 
     observer: OtlpObserver
@@ -151,7 +155,9 @@ class TracedConversation:
     _lacking: set[str] = field(default_factory=set)
     _unread: dict[str, Span] = field(default_factory=dict)
     _past: set[str] = field(default_factory=set)
-    _is_enclosed: bool = False
+    _tops: list[Span] = field(default_factory=list)
+    _loose: list[Span] = field(default_factory=list)
+    _answered_ns: int = 0
     _size: int = 0
     _is_cut: bool = False
     _strangers: int = 0
@@ -176,7 +182,7 @@ class TracedConversation:
         if self.target.instance is not None:
             watch_own_spans()
         self._past.add(self.sent)
-        self.call, self.sent, self._is_enclosed = call, secrets.token_hex(8), False
+        self.call, self.sent, self._tops, self._loose = call, secrets.token_hex(8), [], []
         self._strangers = self.observer.strange_calls
 
     def take(self, span: Span) -> None:
@@ -190,21 +196,26 @@ class TracedConversation:
         parent = span.parent
         self._parents[span.id], self._unread[span.id] = parent, span
         self._lacking.discard(span.id)
-        if parent in (self.sent, self.root):
-            # A call of a model, a tool or a service is no whole answer: others may follow it.
-            kind = dialects.kind_of(span)
-            is_whole = kind is Kind.AGENT or (kind is Kind.OTHER and not span.is_outgoing)
-            self._is_enclosed |= is_whole
-        elif parent and parent not in self._parents and parent not in self._past:
+        if parent in ("", self.sent, self.root):
+            # A call or a run of an agent is no whole answer: others may follow it.
+            if dialects.kind_of(span) is not Kind.OTHER:
+                self._loose.append(span)
+            elif parent and not span.is_outgoing and not dialects.is_of_framework(span):
+                self._tops.append(span)
+        elif parent not in self._parents and parent not in self._past:
             self._lacking.add(parent)
 
     async def seen(self) -> Seen:
         """Wait until all spans of the message are there; return what they say."""
+        self._answered_ns = time.time_ns()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.target.telemetry_wait_ms / 1000):
                 while not self._is_cut and self._incomplete() is not None:
                     self.arrived.clear()
-                    await self.arrived.wait()
+                    unsettled = (self._settled_ns() or 0) - time.time_ns()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(unsettled / 1e9 if unsettled > 0 else None):
+                            await self.arrived.wait()
         incomplete, spans = self._incomplete(), self._take_out()
         # Messages of models can be long; others go on meanwhile.
         reading = await asyncio.to_thread(read_trace, spans)
@@ -247,15 +258,28 @@ class TracedConversation:
                 f"Spans arrived, but {count(len(self._lacking), 'parent')} of theirs did not "
                 f"{wait}, so spans of tool calls may be missing, too. {_EXPORT_SOON}"
             )
-        # A program that ran for this answer alone has ended, and exported all.
-        if not self._is_enclosed and not self.target.prints_calls:
+        settled = self._settled_ns()
+        if settled is None or settled > time.time_ns():
             return (
                 f"Spans arrived, but none {wait} that encloses the whole answer, so spans of tool "
                 "calls may be missing. Instrument the server, or open a span around the answer, "
                 "below the one in the header traceparent (in programs: the variable TRACEPARENT). "
-                + _EXPORT_SOON
+                "A program has to flush its spans before it ends. " + _EXPORT_SOON
             )
         return None
+
+    def _settled_ns(self) -> int | None:
+        """Return when the spans are all there, given the one around the answer; None without it.
+
+        What it does not enclose came in the time from its end to the answer. To export that can
+        take a multiple of the time: it lies between two exports, or hosts are busy.
+        """
+        last = max(self._tops, key=lambda span: span.end_ns, default=None)
+        if last is None or not all(
+            last.start_ns <= each.start_ns and each.end_ns <= last.end_ns for each in self._loose
+        ):
+            return None
+        return self._answered_ns + _SETTLING * max(self._answered_ns - last.end_ns, 0)
 
     def _take_out(self) -> list[Span]:
         """Return the spans that came since the last message, without those of earlier ones."""

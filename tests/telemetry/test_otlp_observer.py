@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ CHAT = {
     "gen_ai.response.model": "m-1",
     "gen_ai.usage.input_tokens": 10,
     "gen_ai.usage.output_tokens": 2,
-    "gen_ai.response.finish_reasons": ["stop"],
+    "gen_ai.output.messages": '[{"role": "assistant", "parts": [{"content": "Sent."}]}]',
 }
 
 
@@ -86,6 +87,11 @@ class Bench:
         self.observer.take(read_json(otlp_request(*named)), place)
 
 
+def around(number: int, sent: str) -> dict[str, Any]:
+    """Return a span that encloses an answer: it ends when that has long been there."""
+    return otlp_span(number, parent=sent, times=(0, 2**62))
+
+
 def sent_with(conversation: TracedConversation) -> str:
     """Return kindlm's span in the header of the message."""
     version, trace, span, flags = conversation.headers["traceparent"].split("-")
@@ -109,7 +115,7 @@ def test_it_waits_for_the_span_around_the_answer_and_for_missing_parents(bench):
         waiting = asyncio.create_task(conversation.seen())
         for span in (
             otlp_span(3, TOOL, parent=2),
-            otlp_span(1, parent=sent, times=(0, 900)),
+            around(1, sent),
             otlp_span(2, parent=1),
         ):
             await asyncio.sleep(0)
@@ -137,13 +143,13 @@ def test_each_message_has_its_own_spans_and_late_ones_are_no_other_messages(benc
     assert second != first
     bench.arrive(
         conversation.trace,
-        otlp_span(1, parent=first),
+        around(1, first),
         otlp_span(2, TOOL, parent=1),
     )
     # What encloses the first answer does not enclose this one.
     assert bench.seen(conversation).tool_uses == ()
     begun = bench.begin(conversation, 3)
-    bench.arrive(conversation.trace, otlp_span(3, parent=begun), otlp_span(4, CHAT, parent=3))
+    bench.arrive(conversation.trace, around(3, begun), otlp_span(4, CHAT, parent=3))
     found = bench.seen(conversation)
     assert (found.missing, found.usage, found.model) == (None, Usage(10, 2), "m-1")
     assert (found.cost, found.shows_tools) == (Cost(0.5, CostSource.COMPUTED), True)
@@ -157,7 +163,7 @@ def test_a_span_comes_once_and_its_ids_are_no_way_into_another_conversation(benc
     one, other = bench.open("1.1"), bench.open("2.1")
     bench.begin(one)
     bench.begin(other)
-    spans = [otlp_span(1, parent=sent_with(one)), otlp_span(2, TOOL, parent=1)]
+    spans = [around(1, sent_with(one)), otlp_span(2, TOOL, parent=1)]
     bench.arrive(one.trace, *spans)
     bench.arrive(one.trace, *spans)  # an exporter that got no answer
     # The span of one message in the trace of another conversation, and in a trace of its own.
@@ -172,12 +178,12 @@ def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
     bench.arrive("f" * 32, otlp_span(9, TOOL))  # before: of no conversation that is open
     sent = bench.begin(conversation)
     bench.arrive("e" * 32, otlp_span(8))  # no call
-    complete = (otlp_span(1, parent=sent), otlp_span(2, TOOL, parent=1))
+    complete = (around(1, sent), otlp_span(2, TOOL, parent=1))
     bench.arrive(conversation.trace, *complete)
     assert bench.seen(conversation).missing is None
     sent = bench.begin(conversation, 2)
     bench.arrive("d" * 32, otlp_span(7, TOOL))
-    bench.arrive(conversation.trace, otlp_span(3, parent=sent), otlp_span(4, TOOL, parent=3))
+    bench.arrive(conversation.trace, around(3, sent), otlp_span(4, TOOL, parent=3))
     found = bench.seen(conversation)
     assert "1 span of models or tools arrived in traces" in (found.missing or "")
     assert not found.shows_tools
@@ -185,14 +191,43 @@ def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
     assert note.startswith("3 spans arrived in 3 traces that kindlm did not start.")
 
 
-@pytest.mark.parametrize(
-    "only", [otlp_span(1, TOOL), otlp_span(1, CHAT), otlp_span(1) | {"kind": 3}]
-)
-def test_a_call_does_not_enclose_an_answer(bench, only):
+AGENT = {"gen_ai.operation.name": "invoke_agent"}
+NOT_AROUND = {
+    "a tool": [otlp_span(1, TOOL)],
+    "a model": [otlp_span(1, CHAT)],
+    "a request": [otlp_span(1) | {"kind": 3}],
+    "the first of several agents": [otlp_span(1, AGENT, times=(0, 2**62))],
+    "a chain": [otlp_span(1, {"openinference.span.kind": "CHAIN"}, times=(0, 2**62))],
+    "beside a model": [otlp_span(1, CHAT), otlp_span(2, times=(101, 2**62))],
+    "long before the answer": [otlp_span(1)],
+}
+
+
+@pytest.mark.parametrize("spans", NOT_AROUND.values(), ids=NOT_AROUND)
+def test_only_a_plain_span_around_all_encloses_an_answer(bench, spans):
     conversation = bench.open()
     sent = bench.begin(conversation)
-    bench.arrive(conversation.trace, only | {"parentSpanId": sent})
+    bench.arrive(conversation.trace, *(span | {"parentSpanId": sent} for span in spans))
     assert "none within 20 ms that encloses" in (bench.seen(conversation).missing or "")
+
+
+def test_the_longer_a_span_ended_before_the_answer_the_longer_others_may_follow(bench):
+    bench.wait_ms = 60_000
+    conversation = bench.open()
+
+    async def run() -> None:
+        await conversation.begin(1)
+        sent, now = sent_with(conversation), time.time_ns()
+        first = otlp_span(1, parent=sent, times=(now - 200_000_000, now - 100_000_000))
+        bench.arrive(conversation.trace, first)
+        waiting = asyncio.create_task(conversation.seen())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        bench.arrive(conversation.trace, around(2, sent), otlp_span(3, TOOL, parent=2))
+        found = await waiting
+        assert (len(found.tool_uses), found.missing) == (1, None)
+
+    bench.runner.run(run())
 
 
 def test_what_comes_to_the_address_of_a_program_is_of_its_conversation(bench):
@@ -201,7 +236,7 @@ def test_what_comes_to_the_address_of_a_program_is_of_its_conversation(bench):
     root = conversation.environ["TRACEPARENT"].split("-")[2]
     place = conversation.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].rpartition("/")[2]
     bench.arrive("c" * 32, otlp_span(1, TOOL), place=place)
-    bench.arrive(conversation.trace, otlp_span(2, parent=root), place=place)
+    bench.arrive(conversation.trace, around(2, root), place=place)
     found = bench.seen(conversation)
     assert (len(found.tool_uses), found.missing) == (1, None)
 

@@ -101,7 +101,7 @@ def main() -> None:
             sys.stdout.write(json.dumps({"text": answer(json.loads(line), given)}) + "\n")
             sys.stdout.flush()
     elif "--once" in sys.argv:
-        sys.stdout.write(answer({"conversation_id": sys.stdin.read()}, given, "bare"))
+        sys.stdout.write(answer({"conversation_id": sys.stdin.read()}, given))
     else:
         with GOOD.get_tracer("shop").start_as_current_span("warm up"):
             pass
