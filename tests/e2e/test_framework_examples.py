@@ -16,7 +16,8 @@ ORDERS = [("A1", "shipped"), ("B2", "delivered")]
 
 @pytest.fixture
 def copied(workspace):
-    """Return a function that puts an example into the workspace."""
+    """Return a function that puts an example into the workspace, where no key is."""
+    del workspace.env["OPENAI_API_KEY"]
 
     def copied(name):
         ignored = shutil.ignore_patterns("__pycache__", ".kindlm", ".venv")
