@@ -7,6 +7,7 @@ breaks, direction overrides, halves of surrogate pairs. Nothing of that reaches 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,18 @@ def printable(text: str) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: `1 call`, `3 calls`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+_SAYS_AN_ERROR = re.compile(r"\W*[\w.]*(?:error|exception|panic)\b", re.IGNORECASE)
+_LAST_LINES = 3
+
+
+def last_words(printed: Iterable[str]) -> str:
+    """Return the last lines that a program printed, and before them the last that is an error."""
+    lines = [line.strip() for line in printed if line.strip()]
+    kept = lines[-_LAST_LINES:]
+    errors = [line for line in lines if _SAYS_AN_ERROR.match(line)]
+    return " | ".join(kept if not errors or errors[-1] in kept else [errors[-1], *kept])
 
 
 def listed(first: Iterable[str], total: int) -> str:

@@ -16,6 +16,7 @@ from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, lookup
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.strict_json import parse_json
 from kindlm.unreachable import retry_after, unreachable_reason
+from kindlm.wording import last_words
 
 SHORTEST_HIDDEN = 6
 """Characters of the shortest credential that is kept out of messages.
@@ -26,7 +27,6 @@ word rather than show a short password. What is shorter still is in too many wor
 
 _STREAM = re.compile(r"[\ufeff\s]*(?:(?:data|event|id|retry)?:|\{[^\r\n]*[\r\n]+\s*\{)")
 _QUOTED_CHARACTERS = 200
-_QUOTED_LINES = 3
 _LOOKED_AT = 10_000
 _HIDDEN = "[hidden]"
 _A_PAGE_CAME = (
@@ -68,9 +68,8 @@ class Who:
         return line if len(line) <= _QUOTED_CHARACTERS else line[:_QUOTED_CHARACTERS] + "…"
 
     def last_words(self, printed: str) -> str:
-        """Return the last lines of what a program printed, as `quote` does."""
-        lines = [line for line in printed.splitlines() if line.strip()]
-        return self.quote(" | ".join(lines[-_QUOTED_LINES:]))
+        """Return what of a program's output says best why it ended, as `quote` does."""
+        return self.quote(last_words(printed.splitlines()))
 
 
 def failed(

@@ -20,6 +20,7 @@ from kindlm.engine.field_log import FieldLog
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.suite import Service
 from kindlm.trace_context import UNTRACED
+from kindlm.wording import last_words
 
 _log = FieldLog(__name__)
 
@@ -142,9 +143,9 @@ class _Running:
         return self.failed(message, f"Check serve.{self._service.name}.command.")
 
     def failed(self, message: str, hint: str) -> KindlmError:
-        """Return an error of the service; the last line that it printed is a better hint."""
-        said = [line for line in self._tail if line.strip()]
-        return _error(self._service, message, f"It said: {said[-1]}" if said else hint)
+        """Return an error of the service; what it printed last is a better hint."""
+        said = last_words(self._tail)
+        return _error(self._service, message, f"It said: {said}" if said else hint)
 
 
 async def _start(
