@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -45,10 +45,6 @@ from kindlm.values import refuse
 class Http(Served):
     """Agents that take JSON by POST and answer with JSON, text or a stream."""
 
-    system_text_hint: ClassVar[str] = (
-        "Use `request: messages`, a `protocol` that has a place for it, or a prompt without it"
-    )
-
     request: Literal["message", "messages", "query"] = Field(
         default="message", examples=["messages"]
     )
@@ -81,6 +77,15 @@ class Http(Served):
             partial(_read, reading=reading),
             partial(form_warnings, form=self.request, template=self.body),
         )
+
+    @property
+    def system_text_hint(self) -> str:  # type: ignore[override]
+        """What to do where the system text is not sent."""
+        if self.body is not None:
+            return "Put {{system}} or {{messages}} into `body`, or use a prompt without it"
+        if self.protocol is not None:
+            return "The protocol has no place for it: use a prompt without it"
+        return "Use `request: messages`, a `protocol` with a place for it, or a prompt without it"
 
     def sends_system_text(self) -> bool:
         """Tell whether the form of the body has the system text."""

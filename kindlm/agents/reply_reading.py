@@ -14,6 +14,7 @@ from kindlm.agents.reply_parts import (
     ABSENT,
     CALLS_MISSING,
     PATH,
+    WHERE_THE_TEXT_IS,
     NoTextKnown,
     UnreadableReply,
     calls_tools,
@@ -193,7 +194,7 @@ def read_reply(value: Any, reading: Reading) -> Told:
     if text is None and not (
         entries and (reading.may_lack_text or _has_calls_alone(value, reading))
     ):
-        raise NoTextKnown(_NO_TEXT)
+        raise _no_text(value)
     reasons = end_reasons(value)
     if calls_tools(reasons) and not entries:
         if not text:
@@ -312,6 +313,16 @@ def text_of(value: Any, reading: Reading) -> str | None:
         if any(key in value and value[key] is None for key in reading.text_keys):
             return ""
     return None
+
+
+def _no_text(value: Any) -> NoTextKnown:
+    """Return the error of JSON in which no text is known; it names the only text of an object."""
+    error = NoTextKnown(_NO_TEXT)
+    members = value.items() if isinstance(value, dict) else ()
+    texts = [key for key, it in members if isinstance(it, str) and key not in _BESIDE_CALLS]
+    if len(texts) == 1 and texts[0].isidentifier() and len(texts[0]) <= _MAX_NAME:
+        error.hint = WHERE_THE_TEXT_IS.replace("data.answer", texts[0])
+    return error
 
 
 def _has_calls_alone(value: Any, reading: Reading) -> bool:

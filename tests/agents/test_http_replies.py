@@ -55,6 +55,11 @@ def test_an_answer_in_which_no_text_is_known_is_an_error(talk, http, failure, bo
     assert "`responsePath" in error.hint
 
 
+def test_the_only_text_of_an_unknown_answer_is_named(talk, http, failure):
+    (result,), _ = talk(http({"reply": "Tuesday", "id": "7", "turns": 1}))
+    assert "`responsePath: reply`" in failure(result).hint
+
+
 def test_the_error_of_an_unknown_answer_shows_how_it_begins(talk, http, failure):
     (result,), _ = talk(http({"foo": "\x1b[31m\u202e" + "x" * 300}))
     quoted = failure(result).message.partition(": ")[2]

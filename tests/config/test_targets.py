@@ -264,6 +264,22 @@ def test_a_system_text_that_is_not_sent(load: Any, minimal: str, agent: str, is_
 
 
 @pytest.mark.parametrize(
+    ("more", "hint"),
+    [
+        ("protocol: a2a", "The protocol has no place for it"),
+        ("protocol: a2a, body: {a: 1}", "into `body`"),
+        ("request: query", "Use `request: messages`"),
+    ],
+)
+def test_what_to_do_about_a_system_text(load: Any, minimal: str, more: str, hint: str) -> None:
+    text = minimal.replace("{user: Hi}", "{system: Be kind, user: Hi}")
+    text = text.replace("prompt: ask", "prompt: ask\n    models: [shop]")
+    loaded = load(text + f"agents: [{{id: shop, adapter: http, endpoint: 'http://h', {more}}}]\n")
+    [told] = [each.error for each in loaded.diagnostics if "system text" in each.error.message]
+    assert hint in told.hint
+
+
+@pytest.mark.parametrize(
     ("agent", "takes_tools"),
     [
         ("adapter: http, endpoint: 'http://h'", False),
