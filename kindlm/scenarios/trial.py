@@ -94,7 +94,7 @@ class _Checking:
         return self._talked.messages
 
     @overload
-    def require(self, what: Reply, *, weight: float = 1.0) -> Checks: ...
+    def require(self, what: Reply | ConversationChecks, *, weight: float = 1.0) -> Checks: ...
 
     @overload
     def require(self, what: object, message: str = "", *, weight: float = 1.0) -> Checks | None: ...
@@ -102,13 +102,14 @@ class _Checking:
     def require(self, what: object, message: str = "", *, weight: float = 1.0) -> Checks | None:
         """End the scenario unless something holds: `t.require(reply).contains("A1")`.
 
-        What is no answer of the agent has to be true: `t.require(order_id, "no order id")`. That
-        may be a verdict: `t.require(await t.judge(reply, "Is it polite?"))`.
+        `t.conversation` may stand for the answer. What is neither has to be true:
+        `t.require(order_id, "no order id")`. That may be a verdict:
+        `t.require(await t.judge(reply, "Is it polite?"))`.
 
         Raises:
             TypeError: for what is always true, such as a check that was not waited for.
         """
-        if isinstance(what, Reply):
+        if isinstance(what, Reply | ConversationChecks):
             span, weight = self._span(what), _checked(weight)
             return Checks(self._desk, span, self._place, weight=weight, required=True)
         if inspect.isawaitable(what):
@@ -249,6 +250,8 @@ class _Checking:
         if isinstance(what, Conversed):
             turns = [self._talked.answered(each).turn for each in what.replies]
             return Span(lambda: what, turns[0], turns[-1])
+        if isinstance(what, tuple) and all(isinstance(each, Message) for each in what):
+            raise TypeError("of all that was said, write t.conversation, not t.messages")
         reply = self._talked.answered(what)
         return Span(lambda: reply, reply.turn, reply.turn, is_conversation=False)
 

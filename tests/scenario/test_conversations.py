@@ -130,6 +130,19 @@ def test_a_judge_sees_a_talk_and_gives_a_verdict_for_each_criterion(talks: Proje
     assert texts[-1] == "You said: refund"
 
 
+def test_a_check_of_the_conversation_can_end_the_scenario(talks: Project) -> None:
+    checks = """
+    t.require(t.conversation).tool_called("lookup_order").contains("never said")
+    await t.agent.send("not sent")
+    """
+    assert talks.test(tests=TALK + checks) == 1
+    assert outcomes(talks) == [
+        ("conversation: lookup_order", "passed"),
+        ("conversation: never said", "failed"),
+    ]
+    assert "not sent" not in talks.agent.said
+
+
 def test_messages_are_what_was_said_so_far(talks: Project) -> None:
     checks = """
     first, second = t.messages[2:4]
@@ -162,6 +175,8 @@ NONSENSE = {
     "t.judge(talk, [])": "needs a criterion",
     't.judge(talk, ["polite", ""])': "criteria says nothing",
     't.require(talk, "done")': "require .goal_reached",
+    't.check(t.messages).contains("a")': "write t.conversation",
+    't.judge(t.messages, "is polite")': "write t.conversation",
 }
 
 
