@@ -73,11 +73,14 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
         test = _of_object(kind)
     else:
         raise typer.BadParameter(
-            f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL",
+            f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL."
+            " For an MCP server, begin with the suite in docs/agents.md#mcp",
             param_hint="--agent",
         )
     written = or_fail(create_project(folder, test.template, overwrite=force, values=test.values))
     note(f"Wrote {', '.join(str(path) for path in written)}.")
+    if not is_asked():
+        note(f"Edit in {written[0]} what was assumed, where your agent differs.")
     return test.command
 
 
@@ -116,7 +119,10 @@ def _expected() -> dict[str, str]:
 
 
 def _asked(question: str, default: str, read: Callable[[str], str]) -> str:
-    return ask(question, default, read) if is_asked() else default
+    if is_asked():
+        return ask(question, default, read)
+    note(f"{question}? Assumed: {default}")
+    return default
 
 
 def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
