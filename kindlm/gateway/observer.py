@@ -203,7 +203,8 @@ class Gateway:
             return found.conversation
         if self._answering is not None and not named:
             self._answering.passes_on = False
-            if not self._has_warned:
+            sharing = [each for each in self._open.values() if each.reached == "shared"]
+            if len(sharing) > 1 and not self._has_warned:
                 self._has_warned = True
                 self._warn(
                     f"The agent {self._answering.conversation.agent} answers one message at a"

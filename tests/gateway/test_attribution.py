@@ -72,6 +72,20 @@ def test_a_call_of_nobody_is_counted_and_leaves_open_conversations_undecided(beh
     assert warnings[0].startswith("2 calls of models")
 
 
+def test_one_execution_alone_waits_for_no_other(behind, warnings):
+    async def run():
+        async with (
+            open_peer(http_answer(200, ANSWER)) as peer,
+            behind(peer.url, adapter="http") as bench,
+        ):
+            await bench.observed.begin(1)
+            await call(bench.gateway)
+            assert (await bench.observed.seen()).missing is None
+
+    asyncio.run(run())
+    assert warnings == []
+
+
 def test_without_a_header_agents_answer_one_at_a_time(behind, desk_of, warnings):
     async def run():
         async with (
