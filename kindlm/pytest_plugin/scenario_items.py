@@ -43,6 +43,7 @@ from kindlm.pytest_plugin.summary import (
     write_configured_reports,
 )
 from kindlm.recording.history_file import new_run_id
+from kindlm.recording.project import run_environment
 from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
 from kindlm.scenarios.api import spec_of
 from kindlm.scenarios.scenario_suite import with_agent
@@ -150,7 +151,13 @@ class ScenarioItems:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Remember what each file and class holds: pytest keeps only what it was asked for."""
+        """Remember what each file and class holds: pytest keeps only what it was asked for.
+
+        Before a file is imported, the environment gets what its `.env` files say.
+        """
+        if isinstance(collector, pytest.File):
+            folders = [collector.path.parent, self._asked.root]
+            os.environ.update(run_environment(folders, os.environ))
         report = yield
         if isinstance(collector, pytest.File | pytest.Class):
             self._held[collector] = report.result or []

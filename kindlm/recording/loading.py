@@ -106,12 +106,13 @@ def load_paths(
     if isinstance(found, Err):
         return found
     held = found.value
+    folders = _folders(held.found, root)
+    environ = run_environment([*folders, root], os.environ)
     if any(
         item.front_end == "scenario" and item.path.suffix.lower() == ".py" for item in held.found
     ):
         guard.enter()
-    folders = _folders(held.found, root)
-    environ = run_environment([*folders, root], os.environ)
+        os.environ.update(environ)  # the agents that are imported with them look there
     loaded = _distinct(_load(held, root, environ, strict=strict, compat=compat, is_run=is_run))
     if strict:
         loaded += [_without_suite(path, _unrecognised(path)) for path in held.ignored]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pytest_project import run_inside
+from pytest_project import as_it_was, run_inside
 from scenario_project import Project
 
 from kindlm.cli.app import run
@@ -84,6 +84,29 @@ def test_an_object_runs_in_the_process_of_the_test(shop: Project) -> None:
     assert set(shop.statuses().values()) == {"passed"}
     under_pytest = run_inside(shop.root, "--kindlm", "tests")
     assert "6 passed" in under_pytest.stdout, under_pytest.stdout
+
+
+KEYED = """
+import os
+from kindlm import *
+
+KEY = os.environ["SHOP_API_KEY"]
+
+@scenario("x", agent=lambda text: f"{text} with {KEY}")
+async def test_it(t: Trial):
+    t.check(await t.agent.send("hi")).contains(KEY)
+"""
+
+
+@pytest.mark.parametrize("beside", ["", "tests/"])
+def test_an_object_finds_what_env_files_say(project: Project, beside: str) -> None:
+    project.write(f"{beside}.env", "SHOP_API_KEY=sk-shop-7c1f09d2\n")
+    project.write("tests/test_it.py", KEYED)
+    with as_it_was(project.root):
+        assert project.test() == 0
+    under_pytest = run_inside(project.root, "--kindlm", "tests")
+    assert "1 passed" in under_pytest.stdout, under_pytest.stdout
+    assert b"sk-shop" not in (project.root / ".kindlm" / "kindlm.db").read_bytes()
 
 
 def test_an_opaque_function_leaves_checks_of_tools_undecided(
