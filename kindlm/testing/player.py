@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Self
 
 from kindlm.matching import ABSENT, equal, value_at
-from kindlm.testing.scripted_talk import Conversation, Reply
+from kindlm.testing.scripted_talk import GRADED_QUESTION, Conversation, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,7 +138,7 @@ def captures_of(when: When, situation: Situation) -> dict[str, str] | None:
 
 
 def _request_matches(when: When, conversation: Conversation) -> bool:
-    if when.asks != conversation.asks:
+    if when.structured is None and when.asks != conversation.asks:
         return False
     if when.wire is not None and when.wire != conversation.wire:
         return False
@@ -204,11 +204,15 @@ def _text_captures(when: When, situation: Situation) -> dict[str, str] | None:
 # A question of the judge is one JSON object between two boundary lines.
 _DATA = re.compile(r"^<<<KINDLM-DATA-(\w+)\n(.*)\n^KINDLM-DATA-\1>>>$", re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r"\w+")
+_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 _UNREADABLE = {"reasoning": "The question holds no readable data between its boundary lines."}
 
 
-def answer_judge(script: Script, question: str) -> dict[str, Any]:
-    """The judgement: `score` and `reasoning`; without a score if the question is unreadable."""
+def answer_judge(script: Script, question: str, *, on_scale: bool = False) -> dict[str, Any]:
+    """The judgement: `score` and `reasoning`; without a score if the question is unreadable.
+
+    The score goes to 1, or with `on_scale` to the number that the rubric begins with.
+    """
     data = _read_data(question)
     if data is None or not isinstance(data.get("transcript"), dict):
         return _UNREADABLE
@@ -216,8 +220,11 @@ def answer_judge(script: Script, question: str) -> dict[str, Any]:
     rule = _rule_for(script, criteria)
     if rule is None:
         reasoning = f"No rule for the criterion {criteria!r}; the default score."
-        return {"score": script.judge_default, "reasoning": reasoning}
-    return _score(rule, data["transcript"])
+        judged = {"score": script.judge_default, "reasoning": reasoning}
+    else:
+        judged = _score(rule, data["transcript"])
+    highest = _NUMBER.match(str(data.get("rubric"))) if on_scale else None
+    return judged if highest is None else {**judged, "score": judged["score"] * float(highest[0])}
 
 
 def answer_drift(question: str) -> dict[str, Any]:
@@ -338,7 +345,9 @@ def play(script: Script, conversation: Conversation) -> Played:
 
 def _built_in(script: Script, conversation: Conversation) -> Played:
     if conversation.asks == "judge":
-        return Played("judge", Reply(structured=answer_judge(script, conversation.user)))
+        on_scale = conversation.structured == GRADED_QUESTION
+        judged = answer_judge(script, conversation.user, on_scale=on_scale)
+        return Played("judge", Reply(structured=judged))
     if conversation.asks == "drift":
         return Played("drift", Reply(structured=answer_drift(conversation.user)))
     return Played("none", Reply(text=UNMATCHED))

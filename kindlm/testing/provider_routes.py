@@ -29,7 +29,7 @@ from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.player import play
 from kindlm.testing.responses_wire import ResponsesWire
 from kindlm.testing.script import FaultRule, Script, builtin_scripts, fault_rules, load_script
-from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTION, Refusal
+from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -347,7 +347,7 @@ class App:
 def _target(call: _Call) -> FaultTarget:
     text = call.request.body.decode("utf-8", "replace")
     asks: Asks = "agent"
-    if f'"{JUDGE_QUESTION}"' in text:
+    if any(f'"{question}"' in text for question in JUDGE_QUESTIONS):
         asks = "judge"
     elif f'"{DRIFT_QUESTION}"' in text:
         asks = "drift"

@@ -150,6 +150,8 @@ def _results(node: Node) -> tuple[tuple[str, Any], ...]:
 class When:
     """The conditions of a rule; all must hold. `None` and empty mean "does not matter".
 
+    `asks` does not matter beside `structured`, which says more.
+
     `called` and `results` look at the whole conversation, `called_this_turn` only at what followed
     the last user message.
     """

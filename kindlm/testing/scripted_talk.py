@@ -24,7 +24,8 @@ WireName = Literal["openai", "anthropic"]
 Asks = Literal["agent", "judge", "drift"]
 Finish = Literal["stop", "length", "content_filter"]
 
-JUDGE_QUESTION = "kindlm_judgement"
+GRADED_QUESTION = "kindlm_graded"
+JUDGE_QUESTIONS = ("kindlm_judgement", GRADED_QUESTION)
 DRIFT_QUESTION = "kindlm_drift"
 
 
@@ -96,7 +97,7 @@ class Conversation:
     @property
     def asks(self) -> Asks:
         """Whether the agent is spoken to, or a judge."""
-        if self.structured == JUDGE_QUESTION:
+        if self.structured in JUDGE_QUESTIONS:
             return "judge"
         return "drift" if self.structured == DRIFT_QUESTION else "agent"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from checked_server import LoopbackServer
 from scenario_project import Project
 
 CHECKED = {
@@ -269,3 +270,26 @@ def test_what_is_always_true_is_nothing_to_require(project: Project, kind: str) 
     for at, told in enumerate(UNASKED.values()):
         if kind == "async def" or at != 1:
             assert told in errors[f"tests/test_it.py::test_{at}"]
+
+
+def test_the_server_for_tests_answers_a_judge_by_its_section(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = {"criteria": "polite", "checks": [{"says": "please"}, {"says": "said"}]}
+    script = {"judge": {"rules": [rule]}, "rules": [{"reply": {"text": "no judge"}}]}
+    with LoopbackServer(script) as server:
+        toml = (project.root / "kindlm.toml").read_text("utf-8")
+        judge = project.agent.url.replace("/chat", "/v1")
+        project.write("kindlm.toml", toml.replace(judge, f"{server.url}/v1"))
+        project.configure('api_key_env = "JUDGE_KEY"\n')
+        monkeypatch.setenv("JUDGE_KEY", "key-of-this-test")
+        code = project.test(
+            tests="""
+@scenario("x")
+async def test_it(t: Trial) -> None:
+    found = await t.judge(await t.agent.send("hi"), "is polite", threshold=2, scale=4)
+    assert found.score == 0.5
+"""
+        )
+    assert code == 0
+    assert [request.asks for request in server.requests] == ["judge"]
