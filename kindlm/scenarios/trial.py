@@ -243,7 +243,7 @@ class _Checking:
         more = {"turn": span.last, "where": where, "weight": _checked(weight)}
         return self._desk.evaluate(check.expected(span.labelled(label), **more))
 
-    def _span(self, what: Checked) -> Span:
+    def _span(self, what: object) -> Span:
         """Return what a check is asked for about; see `AgentUnderTest.answered`."""
         if isinstance(what, ConversationChecks):
             return what.span_at(self._desk)

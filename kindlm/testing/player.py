@@ -218,10 +218,11 @@ def answer_judge(script: Script, question: str, *, on_scale: bool = False) -> di
         return _UNREADABLE
     criteria = str(data.get("criteria", ""))
     rule = _rule_for(script, criteria)
-    if rule is None:
-        reasoning = f"No rule for the criterion {criteria!r}; the default score."
-        judged = {"score": script.judge_default, "reasoning": reasoning}
-    else:
+    judged: dict[str, Any] = {
+        "score": script.judge_default,
+        "reasoning": f"No rule for the criterion {criteria!r}; the default score.",
+    }
+    if rule is not None:
         judged = _score(rule, data["transcript"])
     highest = _NUMBER.match(str(data.get("rubric"))) if on_scale else None
     return judged if highest is None else {**judged, "score": judged["score"] * float(highest[0])}
