@@ -75,6 +75,7 @@ class _Use:
 class Answered:
     """What came back: `problem` says why it is no whole answer; `body` is None if unreadable.
 
+    `is_sent` is whether the provider may have had the request, and charge for it.
     `recorded` is set where it is the answer of an earlier run.
     """
 
@@ -83,6 +84,7 @@ class Answered:
     body: str | None
     problem: str | None = None
     recorded: RecordedAnswer | None = None
+    is_sent: bool = True
 
 
 class Conversation:
@@ -201,6 +203,8 @@ class Conversation:
         if problem is not None:
             if got.status < 400 and got.status:
                 self.lose(f"An answer of the model is not whole: {problem}")
+            if got.status < 400 and got.is_sent and call.path not in _FREE:
+                self._usage.append((Usage(), Cost()))
             self.desk.record(
                 ProviderFailed(
                     call=call.number,

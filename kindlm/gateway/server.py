@@ -16,7 +16,15 @@ from contextlib import AsyncExitStack
 from typing import Any, Protocol, Self
 from urllib.parse import unquote
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+    web,
+)
 
 from kindlm.gateway.bodies import MAX_RECORDED_BYTES, WithoutUsage, unpacked, with_usage_asked
 from kindlm.gateway.conversation import Answered, Conversation, ModelCall
@@ -240,6 +248,7 @@ class _Forwarding:
         self._headers: Mapping[str, str] = {}
         self._got = bytearray()
         self._problem: str | None = _AGENT_LEFT
+        self._is_sent = False
 
     def answered(self) -> Answered:
         """Return what came back until now."""
@@ -247,7 +256,7 @@ class _Forwarding:
         if self._status and len(self._got) <= MAX_RECORDED_BYTES:
             text = unpacked(bytes(self._got), self._headers.get("content-encoding", ""))
         kind = self._headers.get("content-type", "")
-        return Answered(self._status, kind, text, self._problem)
+        return Answered(self._status, kind, text, self._problem, is_sent=self._is_sent)
 
     async def forward(self, data: bytes) -> web.StreamResponse:
         """Send the request on, and the answer back while it comes."""
@@ -267,6 +276,7 @@ class _Forwarding:
         if query := request.rel_url.raw_query_string:
             url = f"{url}?{query}"
         out: web.StreamResponse | None = None
+        self._is_sent = True
         try:
             async with self._server.http.request(
                 request.method, url, headers=headers, data=asked or data, allow_redirects=False
@@ -289,6 +299,7 @@ class _Forwarding:
             self._problem = None
             await out.write_eof()
         except (ClientError, OSError, ValueError) as error:
+            self._is_sent = not isinstance(error, ClientConnectorError)
             if self._problem is not None:
                 why = "cut off the answer" if self._status else "could not be called"
                 self._problem = f"The provider {why}: {type(error).__name__}."

@@ -13,6 +13,7 @@ from raw_peer import http_answer, open_peer
 from yarl import URL
 
 from kindlm.errors import ErrorCode
+from kindlm.transcript import Usage
 
 SAID = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}], "tools": [CHAT_TOOL]}
 ANSWER = {
@@ -121,13 +122,17 @@ def test_a_refusal_of_the_provider_reaches_the_agent_and_each_try_is_recorded(be
 
 def test_a_stream_that_the_provider_cuts_is_cut_and_leaves_tools_undecided(behind):
     async def run():
-        async with open_peer(CUT_STREAM) as peer, behind(peer.url) as bench:
+        answer = http_answer(200, ANSWER)
+        async with open_peer(answer, CUT_STREAM) as peer, behind(peer.url) as bench:
+            await post(bench)
             with pytest.raises(aiohttp.ClientPayloadError):
                 await post(bench, body={**SAID, "stream": True})
             seen = await bench.observed.seen()
             (failure,) = bench.desk.failures
             assert "cut off the answer" in failure.message
             assert "not whole" in seen.missing
+            # What it costs is known of one call, and charged for both.
+            assert (seen.usage, seen.cost.usd) == (Usage(), None)
 
     asyncio.run(run())
 
