@@ -25,13 +25,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from kindlm.agents.reply_parts import (
-    MAX_EVENTS,
     UnreadableReply,
     error_text,
-    refuse_more,
     tells_failure,
 )
 from kindlm.agents.reply_reading import (
@@ -81,11 +79,29 @@ class Heard:
     carried: Any = None
 
 
+class Draft(Protocol):
+    """An answer in the making."""
+
+    def add(self, event: Mapping[str, Any], number: int, /) -> None:
+        """Take one event; the first one is number 1."""
+
+    def finished(self) -> Heard:
+        """Return the whole."""
+
+
+def hear_objects(pieces: Iterable[Piece], draft: Draft) -> Heard:
+    """Put a stream of objects together; raise `UnreadableReply` for anything else in it."""
+    for number, piece in enumerate(pieces, start=1):
+        if isinstance(piece, str):
+            raise UnreadableReply(f"event {number} is no JSON object")
+        draft.add(piece, number)
+    return draft.finished()
+
+
 def hear(pieces: Iterable[Piece]) -> Heard:
     """Put a stream together; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
     draft = _Draft()
     for number, piece in enumerate(pieces, start=1):
-        refuse_more(number, MAX_EVENTS, "events")
         if isinstance(piece, str):
             draft.texts.append(piece)
         else:

@@ -29,6 +29,7 @@ from kindlm.agents.tool_entries import (
     together,
 )
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
+from kindlm.wires.answer import content_text
 
 
 class Speaker(StrEnum):
@@ -198,7 +199,9 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
     names = (value.get("type"), value.get("role"))
     known = (_SPEAKERS[name] for name in names if isinstance(name, str) and name in _SPEAKERS)
     speaker = next(known, Speaker.AGENT)
-    content, text = value.get("content"), _text(value.get("content"))
+    content = value.get("content")
+    is_content = isinstance(content, str | list | None)
+    text = content_text(content) if is_content else compact_json(content)
     message = ChatMessage(speaker, text, _string(value.get("id")))
     match speaker:
         case Speaker.AGENT:
@@ -214,16 +217,6 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
             )
         case _:
             return message
-
-
-def _text(content: Any) -> str:
-    """Return the text of a content: a string, or parts of which some are texts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, list):
-        return compact_json(content)
-    parts = (part.get("text") if isinstance(part, dict) else part for part in content)
-    return "".join(part for part in parts if isinstance(part, str))
 
 
 def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:

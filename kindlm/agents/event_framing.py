@@ -37,6 +37,7 @@ from kindlm.agents.protocols.a2a import ends_answer, is_call_answer
 from kindlm.agents.reply_parts import MAX_EVENTS, StreamBrokeOff, UnreadableReply, refuse_more
 from kindlm.agents.tool_entries import names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
+from kindlm.wires.answer import objects
 from kindlm.wires.sse import DONE, LINE_END, Event, parse_events
 
 _EVENT = re.compile(r"[\ufeff\s]*(?:(?:event|id|retry):[^\r\n]*[\r\n]+)*data: ?\{")
@@ -247,11 +248,11 @@ class StreamEnd:
             )
 
     def _see_object(self, value: Mapping[str, Any]) -> None:
-        for choice in _objects(value.get("choices")):
+        for choice in objects(value.get("choices")):
             if not choice.keys().isdisjoint(("delta", "finish_reason", "message")):
                 ends = bool(choice.get("finish_reason")) or "message" in choice
                 self._take(StreamFormat.CHAT, ends=ends)
-        for candidate in _objects(value.get("candidates")):
+        for candidate in objects(value.get("candidates")):
             self._take(StreamFormat.GEMINI, ends=bool(candidate.get("finishReason")))
         if is_call_answer(value):
             self._take(StreamFormat.A2A, ends=ends_answer(value))
@@ -267,7 +268,3 @@ class StreamEnd:
 def _known_type(kind: str) -> StreamFormat | None:
     by_prefix = (known for prefix, known in _BY_PREFIX.items() if kind.startswith(prefix))
     return _BY_TYPE.get(kind) or next(by_prefix, None)
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []

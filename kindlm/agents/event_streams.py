@@ -28,7 +28,6 @@ from kindlm.agents.protocols.ai_sdk import hear_ui_messages
 from kindlm.agents.reply_parts import (
     CALLS_MISSING,
     MAX_CALLS,
-    MAX_EVENTS,
     AnotherProtocol,
     UnreadableReply,
     calls_tools,
@@ -65,7 +64,7 @@ from kindlm.agents.tool_entries import (
 from kindlm.same_calls import tells_again
 from kindlm.transcript import Usage
 from kindlm.wires import anthropic, chat, responses
-from kindlm.wires.answer import objects
+from kindlm.wires.answer import content_text, objects
 from kindlm.wires.sse import DONE, Event, parse_events
 
 T = TypeVar("T")
@@ -77,7 +76,6 @@ def read_stream(events: Iterable[Event], reading: Reading) -> Told:
     for number, event in enumerate(events, start=1):
         if event.data == DONE:
             break
-        refuse_more(number, MAX_EVENTS, "events")
         draft.add(event, number)
     return draft.finished()
 
@@ -230,15 +228,8 @@ def _piece(value: Mapping[str, Any], reading: Reading) -> str:
             return found
     parts = value.get("content")
     if isinstance(parts, list):
-        return "".join(_texts(parts))
+        return content_text(parts)
     return next((value[key] for key in reading.text_keys if isinstance(value.get(key), str)), "")
-
-
-def _texts(parts: Iterable[Any]) -> Iterable[str]:
-    for part in parts:
-        text = part.get("text") if isinstance(part, dict) else None
-        if isinstance(text, str):
-            yield text
 
 
 def _later(known: T | None, told: T | None) -> T | None:

@@ -34,6 +34,7 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import AgentTarget
 from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
+from kindlm.wires.answer import objects
 
 _log = logging.getLogger(__name__)
 
@@ -388,7 +389,7 @@ def _is_openai(endpoint: str) -> bool:
 def _asked_calls(run: Json) -> list[ToolCall]:
     """Return the functions that a run wants to have called; raise `UnreadableReply` for none."""
     found = lookup(run, "required_action.submit_tool_outputs.tool_calls")
-    asked = [call for call in _objects(found) if isinstance(call.get("id"), str)]
+    asked = [call for call in objects(found) if isinstance(call.get("id"), str)]
     if not asked:
         raise UnreadableReply("its run requires an action that is no call of a function")
     return [_function_call(call) for call in asked]
@@ -399,7 +400,7 @@ def _has_own_tools(run: Json) -> bool:
     tools = run.get("tools")
     if not isinstance(tools, list):
         return True
-    return any(tool.get("type") != _FUNCTION for tool in _objects(tools))
+    return any(tool.get("type") != _FUNCTION for tool in objects(tools))
 
 
 def _in_order(steps: Sequence[Json]) -> list[Json]:
@@ -477,14 +478,14 @@ def _function_call(call: Json) -> ToolCall:
 
 def _printed(outputs: Any) -> Any:
     """Return what code printed, as a text if it is nothing but that."""
-    found = _objects(outputs)
+    found = objects(outputs)
     logs = [output.get("logs") for output in found]
     texts = [text for text in logs if isinstance(text, str)]
     return "\n".join(texts) if len(texts) == len(found) else found
 
 
 def _texts(message: Json) -> Iterator[str]:
-    for part in _objects(message.get("content")):
+    for part in objects(message.get("content")):
         for path in ("text.value", "refusal"):
             found = lookup(part, path)
             if isinstance(found, str):
@@ -492,13 +493,9 @@ def _texts(message: Json) -> Iterator[str]:
 
 
 def _calls(step: Json) -> list[Any]:
-    return _objects(lookup(step, "step_details.tool_calls"))
+    return objects(lookup(step, "step_details.tool_calls"))
 
 
 def _created(step: Json) -> float:
     created = step.get("created_at")
     return created if isinstance(created, int | float) else 0
-
-
-def _objects(value: Any) -> list[Any]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

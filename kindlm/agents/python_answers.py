@@ -23,17 +23,12 @@ from kindlm.agents.chat_messages import holds_message
 from kindlm.agents.frameworks import as_json, reply_of
 from kindlm.agents.langgraph_replies import Sent, read_value
 from kindlm.agents.reply_parts import MAX_EVENTS, UnreadableReply, compact_json, refuse_more
-from kindlm.agents.reply_reading import (
-    MAX_TOKENS,
-    AgentFailed,
-    Reading,
-    agent_reply,
-    read_reply,
-)
+from kindlm.agents.reply_reading import AgentFailed, Reading, agent_reply, read_reply
 from kindlm.agents.user_code import in_thread
 from kindlm.errors import Err, Ok, Result
 from kindlm.plugins import Framework
 from kindlm.ports import AgentReply
+from kindlm.wires.answer import MAX_TOKENS
 
 
 async def drained(said: Any) -> Any:

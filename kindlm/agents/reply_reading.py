@@ -42,6 +42,7 @@ from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Usage
 from kindlm.values import refuse
 from kindlm.wires import anthropic, chat
+from kindlm.wires.answer import MAX_TOKENS, token_count
 from kindlm.wording import shown
 
 
@@ -118,8 +119,6 @@ _OUTPUT_TOKENS = (
     *("output_tokens", "completion_tokens", "output"),
     *("outputTokens", "completionTokens"),
 )
-MAX_TOKENS = 2**53 - 1
-"""A larger count is ignored: JSON numbers are exact up to here, and sums of many still fit."""
 _MODELS = ("model", "model_id", "model_name")
 _NO_TEXT = "nothing in it is known to be the text of an answer"
 _BESIDE_CALLS = frozenset(
@@ -251,7 +250,7 @@ def _usage(counts: Any) -> Usage:
         with_cache = anthropic.usage_of(counts).input_tokens
         told = _count(counts, _INPUT_TOKENS) if with_cache is None else with_cache
         return Usage(told, _count(counts, _OUTPUT_TOKENS))
-    return Usage(None, counts) if _is_count(counts) else Usage()
+    return Usage(None, token_count(counts))
 
 
 def bounded(usage: Usage) -> Usage:
@@ -373,9 +372,5 @@ def _amount(value: Any) -> float | None:
 
 
 def _count(counts: Mapping[str, Any], keys: Iterable[str]) -> int | None:
-    return next((counts[key] for key in keys if _is_count(counts.get(key))), None)
-
-
-def _is_count(value: Any) -> bool:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return is_number and 0 <= value <= MAX_TOKENS
+    found = (token_count(counts.get(key)) for key in keys)
+    return next((count for count in found if count is not None), None)

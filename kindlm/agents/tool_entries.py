@@ -25,7 +25,7 @@ from kindlm.agents.reply_parts import (
 )
 from kindlm.same_calls import completed, told_before, with_ids
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
-from kindlm.wires.answer import objects, part_texts
+from kindlm.wires.answer import content_text, objects
 from kindlm.wording import count, shown
 
 _NAMES = ("tool", "tool_name", "toolName", "name", "action")
@@ -233,7 +233,7 @@ def parts_text(value: Mapping[str, Any]) -> str | None:
             ]
             texts = [it for it in said if it.get("type") in ("text", "output_text")]
             refusals = [it for it in said if it.get("type") == "refusal"]
-            return "".join(part_texts(texts)) or "".join(part_texts(refusals))
+            return content_text(texts) or content_text(refusals)
     return None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from kindlm.strict_json import parse_json
 from kindlm.telemetry.spans import Span
+from kindlm.wires.answer import token_count
 
 
 class Kind(StrEnum):
@@ -197,9 +198,7 @@ def text_fact(span: Span, name: str) -> str | None:
 
 def tokens(span: Span, name: str) -> int | None:
     """Return a number of tokens."""
-    value = fact(span, name)
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-    return value if is_count else None
+    return token_count(fact(span, name))
 
 
 def capture_hint(span: Span) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -87,12 +87,19 @@ def error_message(body: Any) -> str | None:
     return error if isinstance(error, str) and error else None
 
 
-def part_texts(content: Any) -> Iterable[str]:
-    """Return the texts of a list of parts, refusals among them."""
+def content_text(content: Any, *, shows_others: bool = False) -> str:
+    """Return the text of a content: a string, or parts of which some are texts or refusals.
+
+    Other parts are left out, or `shows_others`: they stand there as `[image]` and the like.
+    """
+    if isinstance(content, str):
+        return content
+    texts = list[str]()
     for part in content if isinstance(content, list) else ():
-        if isinstance(part, str):
-            yield part
-        elif isinstance(part, dict):
-            text = part.get("text", part.get("refusal"))
-            if isinstance(text, str):
-                yield text
+        is_part = isinstance(part, dict)
+        text = part.get("text", part.get("refusal")) if is_part else part
+        if isinstance(text, str):
+            texts.append(text)
+        elif is_part and shows_others:
+            texts.append(f"[{part.get('type')}]")
+    return "".join(texts)

@@ -15,7 +15,7 @@ from kindlm.wires.answer import (
     text_or_none,
     token_count,
 )
-from kindlm.wires.request import content_text, role_of
+from kindlm.wires.request import role_of, said_text
 
 _FINISH_REASONS = {
     "end_turn": FinishReason.STOP,
@@ -109,7 +109,7 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
 
 def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
     """Return the messages of a request; the results in a user's message come before its text."""
-    system = content_text(body.get("system"))
+    system = said_text(body.get("system"))
     if system:
         yield Message(Role.SYSTEM, system)
     for message in objects(body.get("messages")):
@@ -122,7 +122,7 @@ def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
                 yield Message(Role.TOOL, text, (), block["tool_use_id"])
         calls = tuple(_tool_call(block) for block in blocks if _is_readable_call(block))
         said = [block for block in blocks if str(block.get("type")) in _SAID]
-        text = content if isinstance(content, str) else content_text(said)
+        text = content if isinstance(content, str) else said_text(said)
         if text or calls:
             yield Message(role, text, calls)
 
@@ -144,7 +144,7 @@ def _result(block: Mapping[str, Any]) -> Any:
     content = block.get("content")
     parts = objects(content)
     if parts and all(str(part.get("type")) in _SAID for part in parts):
-        content = content_text(parts)
+        content = said_text(parts)
     return {"error": content} if block.get("is_error") is True else content
 
 

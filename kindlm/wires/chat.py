@@ -13,13 +13,13 @@ from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
     UnreadableReply,
     WireAnswer,
+    content_text,
     error_message,
     objects,
-    part_texts,
     text_or_none,
     token_count,
 )
-from kindlm.wires.request import content_text, role_of
+from kindlm.wires.request import role_of, said_text
 from kindlm.wires.sse import DONE
 
 _FINISH_REASONS = {
@@ -125,7 +125,7 @@ def _add_piece(
 def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
     """Return the messages of a request."""
     for message in objects(body.get("messages")):
-        role, text = role_of(message.get("role")), content_text(message.get("content"))
+        role, text = role_of(message.get("role")), said_text(message.get("content"))
         if role is Role.TOOL:
             # Before there were ids, a result went by the name of its function.
             named = text_or_none(message.get("tool_call_id")) or "call_0"
@@ -167,10 +167,7 @@ def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 def text_of(message: Mapping[str, Any]) -> str:
     """Return the text of a message; a refusal if there is nothing else."""
-    content = message.get("content")
-    text = content if isinstance(content, str) else "".join(part_texts(content))
-    refusal = message.get("refusal")
-    return text or (refusal if isinstance(refusal, str) else "")
+    return content_text(message.get("content")) or text_or_none(message.get("refusal")) or ""
 
 
 def _usage(value: Any) -> Usage:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.transcript import Message, Role
+from kindlm.wires.answer import content_text
 
 _ROLES = {
     "system": Role.SYSTEM,
@@ -45,15 +46,6 @@ def role_of(value: Any) -> Role:
     return _ROLES.get(value, Role.USER) if isinstance(value, str) else Role.USER
 
 
-def content_text(content: Any) -> str:
-    """Return the text of a message's content: a string, or parts of which some are texts."""
-    if isinstance(content, str):
-        return content
-    return "".join(_shown(part) for part in content) if isinstance(content, list) else ""
-
-
-def _shown(part: Any) -> str:
-    if not isinstance(part, dict):
-        return part if isinstance(part, str) else ""
-    text = part.get("text", part.get("refusal"))
-    return text if isinstance(text, str) else f"[{part.get('type')}]"
+def said_text(content: Any) -> str:
+    """Return the text of what was said, in which parts without a text show their types."""
+    return content_text(content, shows_others=True)

@@ -14,13 +14,13 @@ from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
     UnreadableReply,
     WireAnswer,
+    content_text,
     error_message,
     objects,
-    part_texts,
     text_or_none,
     token_count,
 )
-from kindlm.wires.request import content_text, role_of
+from kindlm.wires.request import role_of, said_text
 from kindlm.wires.sse import DONE
 
 _INCOMPLETE = {
@@ -45,7 +45,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     if len(items) < len(output):
         raise UnreadableReply("its `output` holds something that is not an item")
     parts = [part for item in items if item.get("type") == "message" for part in _parts(item)]
-    text = "".join(part_texts([part for part in parts if part.get("type") != "refusal"]))
+    text = content_text([part for part in parts if part.get("type") != "refusal"])
     calls, hosted = list[ToolCall](), dict[str, Any]()
     for item in items:
         call = _call(item)
@@ -57,7 +57,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
             hosted[item["call_id"]] = _result(item)
     is_own = any(call.id not in hosted for call in calls)
     return WireAnswer(
-        text=text or "".join(part_texts(parts)),
+        text=text or content_text(parts),
         tool_calls=tuple(calls),
         usage=_usage(body.get("usage")),
         finish_reason=_ending(body, refused=bool(parts) and not text, calls=is_own),
@@ -124,7 +124,7 @@ def _joined(messages: Iterable[Message]) -> Iterator[Message]:
 def _message(item: Mapping[str, Any]) -> Message | None:
     if _is_output(item):
         output = item.get("output")
-        text = output if isinstance(output, str) else content_text(output)
+        text = said_text(output)
         return Message(Role.TOOL, text, (), item["call_id"])
     try:
         call = _call(item)
@@ -133,7 +133,7 @@ def _message(item: Mapping[str, Any]) -> Message | None:
     if call is not None:
         return Message(Role.ASSISTANT, "", (call,))
     if "role" in item:
-        return Message(role_of(item["role"]), content_text(item.get("content")))
+        return Message(role_of(item["role"]), said_text(item.get("content")))
     return None
 
 

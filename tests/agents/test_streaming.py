@@ -298,7 +298,7 @@ class TestFailures:
         assert "sent more than" in failure(result).message
 
     def test_too_many_events_are_refused(self, hear, failure, monkeypatch):
-        monkeypatch.setattr("kindlm.agents.agent_events.MAX_EVENTS", 3)
+        monkeypatch.setattr("kindlm.agents.event_framing.MAX_EVENTS", 3)
         assert "more than 3 events" in failure(hear(*[event("token", token="x")] * 4)).message
 
     def test_many_results_are_found_quickly(self, hear, success):

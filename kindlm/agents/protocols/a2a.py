@@ -20,15 +20,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.agent_events import Heard, Piece
+from kindlm.agents.agent_events import Heard, Piece, hear_objects
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import (
-    MAX_EVENTS,
     UnreadableReply,
     compact_json,
     error_text,
-    refuse_more,
 )
 from kindlm.agents.reply_reading import AgentFailed, Told, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import Calls
@@ -41,7 +39,7 @@ from kindlm.agents.tool_entries import (
 )
 from kindlm.ports import AgentRequest
 from kindlm.transcript import UNNAMED
-from kindlm.wires.answer import objects
+from kindlm.wires.answer import content_text, objects
 
 _NOT_YET = frozenset({"submitted", "working", "unspecified", "unknown"})
 _FAILED = frozenset({"failed", "rejected", "canceled"})
@@ -107,18 +105,7 @@ def hear_task(pieces: Iterable[Piece]) -> Heard:
         AgentFailed: the call or the task failed.
         UnreadableReply: there is no result, or the task goes on.
     """
-    draft = _Draft()
-    for number, piece in enumerate(pieces, start=1):
-        refuse_more(number, MAX_EVENTS, "events")
-        if isinstance(piece, str):
-            raise UnreadableReply(f"event {number} is no JSON object")
-        error = piece.get("error")
-        if error:
-            missing = isinstance(error, dict) and error.get("code") == _NO_METHOD
-            versions = " (`a2a` is version 1.0, `a2a-0.3` is 0.3)" if missing else ""
-            raise AgentFailed(f"{error_text(piece)}{versions}")
-        draft.add(*_result(piece))
-    return draft.finished()
+    return hear_objects(pieces, _Draft())
 
 
 def _result(value: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
@@ -154,8 +141,14 @@ class _Draft:
     about: dict[str, Any] = field(default_factory=dict)
     is_task: bool = False
 
-    def add(self, kind: str | None, said: Mapping[str, Any]) -> None:
-        """Take one result."""
+    def add(self, event: Mapping[str, Any], _number: int) -> None:
+        """Take one answer."""
+        error = event.get("error")
+        if error:
+            missing = isinstance(error, dict) and error.get("code") == _NO_METHOD
+            versions = " (`a2a` is version 1.0, `a2a-0.3` is 0.3)" if missing else ""
+            raise AgentFailed(f"{error_text(event)}{versions}")
+        kind, said = _result(event)
         context, about = said.get("contextId"), said.get("metadata")
         if isinstance(context, str):
             self.carried["contextId"] = context
@@ -238,8 +231,7 @@ class _Draft:
 
 
 def _text(message: Mapping[str, Any] | None) -> str:
-    parts = objects(message.get("parts")) if message is not None else []
-    return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    return "" if message is None else content_text(message.get("parts"))
 
 
 def _add_calls(calls: Calls, part: Mapping[str, Any]) -> None:

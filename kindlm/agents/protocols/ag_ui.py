@@ -24,12 +24,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.agent_events import Heard, Piece
+from kindlm.agents.agent_events import Heard, Piece, hear_objects
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import (
     MAX_CALLS,
-    MAX_EVENTS,
     UnreadableReply,
     compact_json,
     refuse_more,
@@ -41,7 +40,7 @@ from kindlm.ports import AgentRequest
 from kindlm.strict_json import read_json
 from kindlm.transcript import Usage
 from kindlm.wires.answer import objects
-from kindlm.wires.request import content_text
+from kindlm.wires.request import said_text
 
 _WAITS = "the run waits for a person: this is no complete answer"
 
@@ -76,13 +75,7 @@ def hear_run(pieces: Iterable[Piece]) -> Heard:
         AgentFailed: it says that the run failed.
         UnreadableReply: an event lacks what it is about, so that a tool call may be missing.
     """
-    draft = _Draft()
-    for number, piece in enumerate(pieces, start=1):
-        refuse_more(number, MAX_EVENTS, "events")
-        if isinstance(piece, str):
-            raise UnreadableReply(f"event {number} is no JSON object")
-        draft.add(piece, number)
-    return draft.finished()
+    return hear_objects(pieces, _Draft())
 
 
 @dataclass(slots=True)
@@ -166,7 +159,7 @@ class _Draft:
         text = ""
         for said in self.snapshot[users[-1] + 1 :] if users else self.snapshot:
             if said.get("role") == "assistant":
-                text = content_text(said.get("content")) or text
+                text = said_text(said.get("content")) or text
             for number, call in enumerate(objects(said.get("toolCalls")), start=1):
                 function = call.get("function")
                 if isinstance(function, dict) and str(call.get("id")) not in self.calls:
@@ -179,7 +172,7 @@ class _Draft:
 
 
 def _result(said: Mapping[str, Any]) -> Any:
-    result = read_json(content_text(said.get("content")))
+    result = read_json(said_text(said.get("content")))
     return failed_tool(said["error"], result) if said.get("error") else result
 
 

@@ -27,12 +27,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.agent_events import Heard, Piece
+from kindlm.agents.agent_events import Heard, Piece, hear_objects
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import (
     MAX_CALLS,
-    MAX_EVENTS,
     UnreadableReply,
     calls_tools,
     end_notes,
@@ -75,13 +74,7 @@ def hear_ui_messages(pieces: Iterable[Piece]) -> Heard:
         AgentFailed: it says that the agent failed or was stopped.
         UnreadableReply: an event lacks what it is about, so that a tool call may be missing.
     """
-    draft = _UiDraft()
-    for number, piece in enumerate(pieces, start=1):
-        refuse_more(number, MAX_EVENTS, "events")
-        if isinstance(piece, str):
-            raise UnreadableReply(f"event {number} is no JSON object")
-        draft.add(piece, number)
-    return draft.finished()
+    return hear_objects(pieces, _UiDraft())
 
 
 @dataclass(slots=True)
