@@ -120,12 +120,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "ai.response.finishReason",
         "gen_ai.completion.0.finish_reason",
     ),
-    "said": (
-        "ai.response.text",
-        "ai.response.object",
-        "ai.response.toolCalls",
-        "gen_ai.output.messages",
-    ),
+    "text": ("ai.response.text", "ai.response.object"),
+    "said": ("ai.response.toolCalls", "gen_ai.output.messages"),
     "asked": ("gen_ai.input.messages", "ai.prompt.messages"),
 }
 """The attributes that may hold a fact, the most telling ones first."""
@@ -264,25 +260,31 @@ class AskedCall:
 def calls_said(span: Span) -> tuple[list[AskedCall], bool]:
     """Return the tool calls that a call of a model ended with, and whether these are all.
 
-    They are not if the span holds no text that the model ended with. Why it ended says nothing:
-    some models end with "stop", and call tools.
+    They are not if the span holds no text that the model ended with, or messages that are cut off.
+    Why it ended says nothing: some models end with "stop", and call tools.
     """
     messages = list(_messages(span, "said"))
     calls = [call for message in messages for call in _calls(message)]
-    is_all = bool(calls) or span.is_error
-    return calls, is_all or (not ended_for_tools(span) and any(map(_has_text, messages)))
+    if any(isinstance(message, str) for message in messages):
+        return calls, False
+    if calls or span.is_error:
+        return calls, True
+    is_text = bool(fact(span, "text")) or any(map(_has_text, messages))
+    return [], is_text and not ended_for_tools(span)
 
 
 def ended_for_tools(span: Span) -> bool:
     """Return whether a model ended to have tools called, as its span says."""
     ended = fact(span, "finish")
-    reasons = {str(each).lower() for each in (ended if isinstance(ended, list) else [ended])}
-    return not _ENDED_FOR_TOOLS.isdisjoint(reasons)
+    reasons = list(ended) if isinstance(ended, list) else [ended]
+    for message in _messages(span, "said"):
+        reasons += [part.get("finish_reason") for part in _parts(message)]
+    return any(str(each).lower().rpartition(".")[2] in _ENDED_FOR_TOOLS for each in reasons)
 
 
 def said(span: Span) -> Any:
     """Return what a model said, as far as the span holds it."""
-    return next(_messages(span, "said"), None)
+    return fact(span, "text") or next(_messages(span, "said"), None)
 
 
 def results_asked(span: Span) -> dict[str, Any]:
@@ -324,7 +326,7 @@ def _nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 _DEPTH = 12
 _WITHIN = (
     "message", "messages", "parts", "content", "contents", "tool_calls", "toolCalls", "tool_call",
-    "message_content",
+    "message_content", "toolUse", "function_call", "functionCall",
 )  # fmt: skip
 """Where a message holds other messages, their parts and their calls."""
 _CALL_TYPES = frozenset({"tool_call", "tool-call", "tool_use", "function_call"})
@@ -355,19 +357,19 @@ def _calls(message: Any) -> Iterator[AskedCall]:
         function = part.get("function")
         inner = function if isinstance(function, dict) else part
         is_call = inner is not part or str(part.get("type")) in _CALL_TYPES or "toolName" in part
-        # Pieces of older conventions have neither a type nor a function.
-        is_call = is_call or ("name" in part and "arguments" in part)
+        # Pieces of older conventions, of Bedrock and Gemini have neither a type nor a function.
+        is_call = is_call or (
+            "name" in part and not {"arguments", "args", "input"}.isdisjoint(part)
+        )
         if not is_call or str(part.get("type")) in _RESULT_TYPES:
             continue
         name = _first(inner, "name", "toolName")
         given = _json(_first(inner, "arguments", "args", "input"))
-        call_id = _first(part, "id", "toolCallId", "call_id")
+        call_id = _first(part, "id", "toolCallId", "toolUseId", "call_id")
         yield AskedCall(str(call_id or ""), str(name or ""), given)
 
 
 def _has_text(message: Any) -> bool:
-    if isinstance(message, str):
-        return bool(message)
     texts = (part.get(key) for part in _parts(message) for key in ("content", "text"))
     return any(isinstance(text, str) and text not in ("", _HIDDEN) for text in texts)
 

@@ -380,6 +380,27 @@ UNKNOWN = {
         [{"gen_ai.operation.name": "chat", "llm.output_messages.0.message.role": "assistant"}],
         "what the model answered",
     ),
+    "messages that are cut off": (
+        [
+            {
+                "ai.operationId": "ai.streamText.doStream",
+                "ai.response.text": "I look.",
+                "ai.response.toolCalls": '[{"toolCallId": "c1", "toolNa',
+            },
+        ],
+        "what the model answered",
+    ),
+    "a text in a message that ended for tools": (
+        [
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.output.messages": json.dumps(
+                    [{"parts": [{"content": "I look."}], "finish_reason": "tool_call"}]
+                ),
+            },
+        ],
+        "what the model answered",
+    ),
     "an end for tools that a text does not name": (
         [
             {
@@ -397,6 +418,27 @@ UNKNOWN = {
 def test_what_spans_do_not_say_is_missing_with_the_way_out(spans_of, spans, why):
     made = [otlp_span(number, each) for number, each in enumerate(spans, 1)]
     assert why in (read_trace(spans_of(*made)).missing or "")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"toolUse": {"toolUseId": "c1", "name": "lookup", "input": ARGUMENTS}},
+        {"function_call": {"id": "c1", "name": "lookup", "args": ARGUMENTS}},
+        {"functionCall": {"name": "lookup", "args": ARGUMENTS}},
+    ],
+)
+def test_calls_in_forms_of_providers_are_read(spans_of, part):
+    choice = ("gen_ai.choice", {"message": json.dumps([{"text": "I look."}, part])})
+    reading = read_trace(spans_of(otlp_span(1, {"gen_ai.operation.name": "chat"}, events=[choice])))
+    assert uses_of(reading) == [("lookup", ARGUMENTS, None)]
+
+
+@pytest.mark.parametrize("name", ["ai.response.text", "ai.response.object"])
+def test_an_answer_in_json_is_a_text(spans_of, name):
+    chat = {"ai.operationId": "ai.generateObject.doGenerate", name: '{"is_sent": true}'}
+    reading = read_trace(spans_of(otlp_span(1, chat)))
+    assert (reading.tool_uses, reading.missing) == ((), None)
 
 
 @pytest.mark.parametrize("ids", [("", ""), ("x", "y")], ids=["no ids", "other ids"])
