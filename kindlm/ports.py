@@ -423,7 +423,7 @@ class Observation(Protocol):
         ...
 
     async def seen(self) -> Seen:
-        """Return what was seen since `begin`, now that the agent has answered; it may wait."""
+        """Return what was seen since the last time, now that the agent answered; it may wait."""
         ...
 
     def close(self) -> None:
@@ -536,11 +536,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class RecordedModelCall:
-    """A call of a model that an agent made and that was answered, as an observer recorded it.
+    """A call of a model that an agent made, as an observer recorded it.
 
     `id` names it, such as `k3f9x2ab-17.1/3`; `path` is where it was sent. `body` is the JSON of the
     request without its list of messages, `items` are these, each as JSON. `answer` is the body that
     came back, None if it was purged. `cost_usd` is what it cost, `latency_ms` what it took.
+    `failure` says why it was not answered.
     """
 
     id: str
@@ -551,6 +552,7 @@ class RecordedModelCall:
     answer: str | None
     cost_usd: float | None
     latency_ms: float
+    failure: str | None = None
 
 
 class ReplayedModels(Protocol):

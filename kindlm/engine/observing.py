@@ -20,7 +20,7 @@ from kindlm.transcript import Cost, Usage
 class ObservedCalls:
     """Takes the calls that observers see in one attempt; implements `ports.CallDesk`.
 
-    `spent_usd` is what they cost for the message that the agent is answering.
+    `spent_usd` is what they cost since the last answer of the agent.
     """
 
     subject: str

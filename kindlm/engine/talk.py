@@ -367,6 +367,7 @@ class AgentTalk(_LiveTalk):
             unseen=reply.unseen,
             models_of=self.models.source if self.models else None,
         )
+        self.desk.spent_usd = 0.0
         self.said.record(answer)
         _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
         self.warnings.update(dict.fromkeys(answer.warnings))
@@ -383,7 +384,7 @@ class AgentTalk(_LiveTalk):
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
         # A judge may call meanwhile.
-        number, self.desk.spent_usd = self.calls.last, 0.0
+        number = self.calls.last
         self.tools.begin(number)
         for observation in self.observations:
             await observation.begin(number)

@@ -1,7 +1,8 @@
 """The calls of models that an agent makes in one conversation: recorded, and counted.
 
 Tool calls are counted from the answers of models, their results when a request shows them first:
-history that is repeated in each request counts for nothing.
+history that is repeated in each request counts for nothing. All that comes after an answer of the
+agent belongs to its next one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from kindlm.errors import ErrorCode
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.gateway.replayer import RecordedAnswer
-from kindlm.gateway.upstreams import ITEMS, WIRES
+from kindlm.gateway.upstreams import ITEMS, SILENT, WIRES
 from kindlm.ports import CallDesk, Purpose, Seen
 from kindlm.stored_form import bounded
 from kindlm.strict_json import read_json
@@ -102,20 +103,17 @@ class Conversation:
         self._hint = hint
         self.open: dict[asyncio.Task[Any], ModelCall | None] = {}
         self._calls: list[ModelCall] = []
-        self._count = 0
         self._offers_tools = False
-        self._latest: dict[str, _Use] = {}
+        self._latest: dict[str, _Use | None] = {}  # None: of a call that was not seen
+        self._early: dict[str, Any] = {}
+        self._has_answer = False
         self._uses: list[_Use] = []
         self._usage: list[tuple[Usage, Cost]] = []
         self._model: str | None = None
         self._lost: list[str] = []
 
-    def begin(self) -> None:
-        """Begin to count: a message is about to be sent."""
-        self._uses, self._usage, self._lost = [], [], []
-
     def lose(self, why: str) -> None:
-        """Note that something of this message may have gone unseen."""
+        """Note that something of a message may have gone unseen."""
         if why not in self._lost:
             self._lost.append(why)
 
@@ -127,7 +125,6 @@ class Conversation:
         items = body.get(key) if body is not None else None
         items = items if isinstance(items, list) else []
         number = self.desk.next_call()
-        self._count += 1
         base, twin = self._begins_with(path, items)
         call = ModelCall(number, path, _model_of(body), items, base, None, len(items))
         if base is not None:
@@ -144,6 +141,9 @@ class Conversation:
             self._offers_tools = self._offers_tools or bool(said.tools)
         elif wire is not None:
             self.lose("A request of the agent to its model could not be read.")
+        elif not SILENT.fullmatch(path):
+            where = bounded(scrub(path))
+            self.lose(f"The agent called {where}: tool calls cannot be seen in what that answers.")
         previous = next(
             (c for c in self._calls if said.continues and _id(c) == said.continues), base
         )
@@ -189,7 +189,10 @@ class Conversation:
     def _take_results(self, results: Mapping[str, Any]) -> None:
         for call_id, result in results.items():
             use = self._latest.get(call_id)
-            if use is not None and not use.is_answered:
+            if call_id not in self._latest:
+                # An agent has its answer a moment before the gateway has recorded it.
+                self._early.setdefault(call_id, result)
+            elif use is not None and not use.is_answered:
                 use.response, use.is_answered = result, True
 
     def answered(self, call: ModelCall, got: Answered) -> None:
@@ -230,9 +233,11 @@ class Conversation:
         self.desk.spend(model or call.model, now)
         self._usage.append((answer.usage, cost))
         self._model = model or self._model
+        self._has_answer = self._has_answer or call.path in WIRES
         for each in answer.tool_calls:
-            is_hosted = each.id in answer.hosted
-            use = _Use(each, answer.hosted.get(each.id), is_hosted)
+            results = self._early if each.id in self._early else answer.hosted
+            use = _Use(each, results.get(each.id), each.id in results)
+            self._early.pop(each.id, None)
             self._uses.append(use)
             self._latest[each.id] = use
         self.desk.record(
@@ -255,7 +260,7 @@ class Conversation:
         )
 
     async def seen(self) -> Seen:
-        """Return what was seen since `begin`, once the calls that go on have ended."""
+        """Return what was seen since the last time, once the calls that go on have ended."""
         if self.open:
             # An agent has its answer a moment before the gateway has recorded it.
             _, unended = await asyncio.wait(set(self.open), timeout=_LAST_WORDS_S)
@@ -264,6 +269,13 @@ class Conversation:
                     "A call of a model still went on when the agent had answered. Let the agent"
                     " answer once its calls of models have ended."
                 )
+        if self._early:
+            self.lose(
+                "The agent sent its model the result of a tool call that no model made through the"
+                " gateway. It may call models elsewhere, or begin with calls from examples or an"
+                " earlier conversation."
+            )
+            self._latest |= dict.fromkeys(self._early)
         missing = self._missing()
         usage, cost = Usage(), Cost()
         if self._usage:
@@ -272,7 +284,7 @@ class Conversation:
                 usage = usage + more
                 known = cost.usd is not None and paid.usd is not None
                 cost = replace(cost, usd=cost.usd + paid.usd) if known else Cost()  # type: ignore[operator]
-        return Seen(
+        seen = Seen(
             tool_uses=tuple(ToolUse(use.call, use.response) for use in self._uses),
             usage=usage,
             cost=cost,
@@ -280,6 +292,9 @@ class Conversation:
             shows_tools=missing is None,
             missing=missing,
         )
+        self._early, self._has_answer = {}, False
+        self._uses, self._usage, self._lost = [], [], []
+        return seen
 
     def close(self) -> None:
         """End the calls that go on: the conversation is over."""
@@ -292,11 +307,11 @@ class Conversation:
     def _missing(self) -> str | None:
         if self._lost:
             return " ".join(self._lost)
-        if not self._count:
+        if not self._has_answer:
             return (
-                f"No call of a model came through the gateway from the agent {self.agent}, so that"
-                f" its tool calls cannot be seen. {self._hint} Or let the agent report its tool"
-                " calls."
+                f"No model answered the agent {self.agent} through the gateway for this message, so"
+                f" that its tool calls cannot be seen. {self._hint} Or let the agent report its"
+                " tool calls."
             )
         if not self._offers_tools:
             return (

@@ -215,7 +215,7 @@ class Gateway:
             return self._answering.conversation
         self._unassigned += 1
         for each in self._open.values():
-            if each.reached != "alone":
+            if each.has_begun:
                 each.conversation.lose(_NOT_ASSIGNED)
         # The limits of the run hold for it, too.
         known = None if self._replays else self._desk
@@ -245,13 +245,15 @@ class Gateway:
 class Observed:
     """One conversation; implements `ports.Observation`.
 
-    `passes_on` is whether its calls bear the header, None as long as there was none.
+    `passes_on` is whether its calls bear the header, None as long as there was none. `has_begun` is
+    whether the agent has got a message.
     """
 
     def __init__(self, gateway: Gateway, conversation: Conversation, reached: _Reached) -> None:
         self.conversation = conversation
         self.reached = reached
         self.passes_on: bool | None = None
+        self.has_begun = False
         self._gateway = gateway
         subject = conversation.desk.subject
         self.environ: Mapping[str, str] = {}
@@ -263,10 +265,10 @@ class Observed:
         """Begin to observe: a message is about to be sent."""
         if self.reached == "shared":
             await self._gateway.take_turn(self)
-        self.conversation.begin()
+        self.has_begun = True
 
     async def seen(self) -> Seen:
-        """Return what was seen since `begin`; see `ports.Observation`."""
+        """Return what was seen since the last time; see `ports.Observation`."""
         seen = await self.conversation.seen()
         self._gateway.end_turn(self)
         return seen

@@ -30,7 +30,7 @@ _COUNTED = 20
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A recorded call that was answered; `body` is its request, a JSON value."""
+    """A recorded call; `body` is its request, a JSON value."""
 
     call: RecordedModelCall
     body: Any
@@ -86,7 +86,8 @@ class RecordedModels:
         except RecursionError:
             return self._miss(path, "it is nested too deeply")
         wanted = fingerprint(path, form)
-        same = [each.call for each in questions if each.fingerprint == wanted]
+        found = [each.call for each in questions if each.fingerprint == wanted]
+        same = [call for call in found if call.failure is None]
         number = self._asked[wanted]
         self._asked[wanted] += 1
         if number < len(same):
@@ -98,6 +99,8 @@ class RecordedModels:
             why = f"the answer of {call.id} is not kept (any more)"
         elif same:
             why = f"it was made {count(len(same), 'time')} then, and comes once more now"
+        elif found:
+            return self._miss(path, f"it failed then: {found[0].failure}", verb="answered")
         else:
             why = self._nearest(path, form)
         hint = "Record it: kindlm test; or put it back as it was"
@@ -105,9 +108,15 @@ class RecordedModels:
             hint = "They differ in times or UUIDs alone: kindlm replay --mask-times"
         return self._miss(path, why, hint)
 
-    def _miss(self, path: str, why: str, hint: str = "Record it: kindlm test") -> Miss:
+    def _miss(
+        self,
+        path: str,
+        why: str,
+        hint: str = "Record it: kindlm test",
+        verb: str = "recorded",
+    ) -> Miss:
         message = (
-            f"Run {self.source.rpartition('-')[0]} never recorded this request of the agent to its"
+            f"Run {self.source.rpartition('-')[0]} never {verb} this request of the agent to its"
             f" model (call {self._asked.total()}, {path}): {why}."
         )
         self.missed = self.missed or KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)

@@ -6,6 +6,7 @@ or `anthropic`. Agents never see these keys.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -18,6 +19,13 @@ WIRES: Mapping[str, Wire] = {
     "anthropic/messages": "anthropic",
 }
 """The format of what is posted to a provider's path; other paths pass and are not understood."""
+
+SILENT = re.compile(
+    r"(openai/(audio|conversations|embeddings|files|images|models|moderations|rerank"
+    r"|responses/(compact|input_tokens)|traces|uploads|vector_stores|videos)"
+    r"|anthropic/(api/event_logging|files|messages/count_tokens|models))(/[\w-]+)*"
+)
+"""The paths where no model answers with a tool call."""
 
 ITEMS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
 """Where the list of messages stands in a request of a format."""

@@ -183,7 +183,7 @@ class RecordedAttempt:
         return replace(asked, messages=messages)
 
     def model_calls(self) -> list[RecordedModelCall]:
-        """Return the calls of models that an agent made and that were answered, in their order.
+        """Return the calls of models that an agent made, in their order.
 
         A call whose request was purged is left out, and so are those that continue it.
         """
@@ -203,9 +203,9 @@ class RecordedAttempt:
                 continue
             items[number] = (*items.get(base or 0, ()), *map(str, texts))
             outcome = self._outcomes.get(number)
-            if outcome is None or outcome.type != ProviderResponded.type or path is None:
+            if outcome is None or path is None:
                 continue
-            answer = outcome.data
+            answer, has_failed = outcome.data, outcome.type == ProviderFailed.type
             recorded_in = answer.get("recorded_in")
             found.append(
                 RecordedModelCall(
@@ -217,6 +217,7 @@ class RecordedAttempt:
                     answer=self._text_at(answer.get("raw")),
                     cost_usd=answer.get("cost_then_usd" if recorded_in else "cost_usd"),
                     latency_ms=answer["latency_ms"],
+                    failure=self._text_at(answer["message"]) or _GONE if has_failed else None,
                 )
             )
         return found

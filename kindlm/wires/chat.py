@@ -41,7 +41,12 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
         raise UnreadableReply(error_message(choices[0]) or "its first choice has no `message`")
     return WireAnswer(
         text=text_of(message),
-        tool_calls=function_calls(message),
+        # Whoever asked for several choices may have run the calls of any.
+        tool_calls=tuple(
+            call
+            for each in objects([choice.get("message") for choice in objects(choices)])
+            for call in function_calls(each)
+        ),
         usage=_usage(body.get("usage")),
         finish_reason=_ending(choices[0].get("finish_reason"), message),
         model=text_or_none(body.get("model")),
@@ -57,7 +62,7 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
     """
     body: dict[str, Any] = {}
     message: dict[str, Any] = {"content": "", "refusal": ""}
-    calls, current = list[dict[str, Any]](), dict[Any, dict[str, Any]]()
+    calls, current = list[dict[str, Any]](), dict[str, dict[str, Any]]()
     reason, is_done = None, False
     for chunk in events:
         if chunk.get("type") == DONE:
@@ -66,26 +71,26 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         if chunk.get("error"):
             raise UnreadableReply(error_message(chunk) or "the stream ended with an error")
         body |= {key: chunk[key] for key in ("id", "model", "usage") if chunk.get(key)}
-        # Of several choices, the first one is the answer.
+        # Of several choices, the first one is the answer; calls are those of all.
         for choice in objects(chunk.get("choices")):
-            if choice.get("index"):
-                continue
-            reason = choice.get("finish_reason") or reason
-            delta = choice.get("delta")
+            number, delta = choice.get("index") or 0, choice.get("delta")
+            if not number:
+                reason = choice.get("finish_reason") or reason
             if not isinstance(delta, dict):
                 continue
             for key in ("content", "refusal"):
-                if isinstance(delta.get(key), str):
+                if not number and isinstance(delta.get(key), str):
                     message[key] += delta[key]
             if delta.get("function_call") is not None:
-                _add_piece(calls, current, "old", {"function": delta["function_call"]})
+                old = {"function": delta["function_call"]}
+                _add_piece(calls, current, f"{number}/old", old)
             pieces = delta.get("tool_calls")
             if pieces is not None and not (isinstance(pieces, list) and objects(pieces) == pieces):
                 raise UnreadableReply("its tool calls, `delta.tool_calls`, are no list of objects")
             for position, piece in enumerate(pieces or ()):
                 index = piece.get("index")
                 index = index if isinstance(index, int | str) else position
-                _add_piece(calls, current, index, piece)
+                _add_piece(calls, current, f"{number}/{index}", piece)
     if calls:
         message["tool_calls"] = calls
     choice = {"message": message, "finish_reason": reason}
@@ -94,8 +99,8 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
 
 def _add_piece(
     calls: list[dict[str, Any]],
-    current: dict[Any, dict[str, Any]],
-    index: int | str,
+    current: dict[str, dict[str, Any]],
+    index: str,
     piece: Mapping[str, Any],
 ) -> None:
     """Take a piece of a call.

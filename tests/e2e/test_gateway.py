@@ -195,7 +195,7 @@ def test_an_agent_that_calls_no_model_is_undecided_and_has_no_key(run, workspace
     done, report = run(SILENT % KEY, PROGRAM, providers=providers)
     assert report["tests"][0]["executions"][0]["output"] == "Real keys: []"
     assert done.returncode == 1
-    assert "No call of a model came through the gateway" in done.stdout
+    assert "No model answered the agent shop through the gateway" in done.stdout
     assert report["summary"]["executions"]["errored"] == 1
 
 

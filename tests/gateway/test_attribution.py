@@ -105,3 +105,21 @@ def test_without_a_header_agents_answer_one_at_a_time(behind, desk_of, warnings)
     asyncio.run(run())
     assert len(warnings) == 1
     assert "one message at a time" in warnings[0]
+
+
+def test_a_call_of_nobody_may_be_of_any_agent_that_has_a_message(behind, desk_of):
+    async def run():
+        async with (
+            open_peer(http_answer(200, ANSWER)) as peer,
+            behind(peer.url) as alone,  # a program with an address of its own
+        ):
+            waiting = alone.gateway.observe(
+                AgentTarget("shop", "http", "", gateway=True), desk_of("2.1")
+            )
+            await call(alone.gateway)
+            await waiting.begin(1)
+            await call(alone.gateway)
+            assert "cannot be assigned" in (await alone.observed.seen()).missing
+            assert (await waiting.seen()).missing is None
+
+    asyncio.run(run())

@@ -200,6 +200,6 @@ def test_calls_that_are_no_talk_are_recorded_and_paid_for(behind):
             ]
             assert json.loads(bench.desk.asked[0].body) == texts
             assert (seen.usage.total, seen.cost.usd) == (7, 0.07)
-            assert "offered its models no tools" in seen.missing
+            assert "No model answered" in seen.missing
 
     asyncio.run(run())

@@ -86,6 +86,18 @@ def test_a_request_elsewhere_or_one_whose_answer_is_gone_is_a_miss() -> None:
     assert "the answer of k3f9x2ab-17.1/1 is not kept (any more)" in gone.text
 
 
+def test_a_request_that_failed_then_is_a_miss_unless_it_was_answered_later() -> None:
+    failed = replace(_call(1, _asked("Hi"), None), failure="The provider answered 500: Boom")
+    missed = _models(failed, failed).answer(CHAT, _asked("Hi"))
+    assert isinstance(missed, Miss)
+    assert missed.text == (
+        "Run k3f9x2ab never answered this request of the agent to its model"
+        " (call 1, openai/chat/completions): it failed then: The provider answered 500: Boom."
+    )
+    answer = _models(failed, _call(2, _asked("Hi"), "Hello")).answer(CHAT, _asked("Hi"))
+    assert isinstance(answer, RecordedAnswer)
+
+
 def test_a_request_that_differs_in_times_alone_names_the_option_that_gives_its_answer() -> None:
     recorded = _call(1, _asked("Hi", system="Today is 2026-11-23."), "first")
     now = _asked("Hi", system="Today is 2026-11-24.")

@@ -209,6 +209,22 @@ def test_an_answer_has_text_calls_usage_and_why_it_ended(wire: Wire) -> None:
     )
 
 
+def test_calls_of_all_choices_are_read_and_the_text_of_the_first() -> None:
+    first, second = (
+        delta({"content": "Hi"}, "stop"),
+        piece(0, '{"order": 7}', id="c1", name="refund"),
+    )
+    second["choices"][0]["index"] = 1
+    call = {"id": "c1", "function": {"name": "refund", "arguments": '{"order": 7}'}}
+    whole = {"content": "Hi"}, {"content": "No", "tool_calls": [call]}
+    body = {"choices": [{"message": message, "finish_reason": "stop"} for message in whole]}
+    for answer in (
+        read_answer("chat", "", json.dumps(body)),
+        read_answer("chat", "", sse(second, first)),
+    ):
+        assert (answer.text, answer.tool_calls) == ("Hi", (CALL,))
+
+
 @pytest.mark.parametrize("wire", STREAMS)
 @pytest.mark.parametrize("content_type", ["text/event-stream; charset=utf-8", ""])
 def test_a_stream_says_what_the_same_answer_says_without(wire: Wire, content_type: str) -> None:

@@ -1,0 +1,123 @@
+"""What an agent may do unseen leaves the checks of its tools undecided, message by message."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+from gateway_agents import CHAT_TOOL, RESULT
+from raw_peer import http_answer, open_peer
+
+
+def answer(text="Hi there!", *names):
+    """Answer as a model does, with calls of tools whose ids are their names."""
+    calls = [{"id": name, "type": "function", "function": {"name": name}} for name in names]
+    message = {"content": text, "tool_calls": calls}
+    return http_answer(
+        200,
+        {
+            "id": "chatcmpl-1",
+            "model": "gpt-4o",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+        },
+    )
+
+
+def said(*results, path="/chat/completions"):
+    """Return a call of a model that holds results of tools."""
+    sent = [{"role": "user", "content": "Hi"}]
+    sent += [{"role": "tool", "tool_call_id": name, "content": RESULT} for name in results]
+    return path, {"model": "gpt-4o", "messages": sent, "tools": [CHAT_TOOL]}
+
+
+@pytest.fixture
+def talk(behind):
+    """Have a talk; return what was seen of each message.
+
+    A message is the calls of models that an agent makes for it. Those of `between` come after the
+    first answer.
+    """
+
+    def talk(answers, *messages, between=()):
+        async def call(bench, path, body):
+            headers = {"authorization": f"Bearer {bench.gateway.key}"}
+            async with aiohttp.ClientSession(headers=headers) as session:
+                await session.post(bench.openai + path, json=body)
+
+        async def run():
+            seen = []
+            async with open_peer(*answers) as peer, behind(peer.url) as bench:
+                for number, calls in enumerate(messages):
+                    for each in between if number == 1 else ():
+                        await call(bench, *each)
+                    await bench.observed.begin(number)
+                    for each in calls:
+                        await call(bench, *each)
+                    seen.append(await bench.observed.seen())
+            return seen
+
+        return asyncio.run(run())
+
+    return talk
+
+
+def test_a_message_without_an_answer_of_a_model_is_undecided(talk):
+    failed = http_answer(500, {"error": {"message": "No"}})
+    vectors = http_answer(200, {"data": [], "usage": {"prompt_tokens": 7}})
+    answers = answer(), failed, vectors, answer()
+    seen = talk(answers, [said()], [said()], [said(path="/embeddings")], [], [said()])
+    assert [each.missing is None for each in seen] == [True, False, False, False, True]
+    assert "No model answered the agent shop through the gateway" in seen[1].missing
+
+
+def test_a_result_of_a_call_that_was_not_seen_leaves_that_message_undecided(talk):
+    answers = answer("", "lookup_order"), answer()
+    messages = [said(), said("lookup_order")], [said("lookup_order", "refund")], [said("refund")]
+    first, second, third = talk(answers, *messages)
+    assert (first.missing, third.missing) == (None, None)
+    assert "that no model made through the gateway" in second.missing
+
+
+def test_a_result_may_come_before_its_call_is_recorded(talk):
+    (seen,) = talk((answer(), answer("", "refund")), [said("refund"), said()])
+    assert seen.missing is None
+    assert [use.response for use in seen.tool_uses] == [{"paid": 7}]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_silent"),
+    [
+        ("/threads/thread_1/runs", False),
+        ("/deployments/x/chat/completions", False),
+        ("/v1/chat/completions", False),
+        ("/chat%2Fcompletions", False),
+        ("/files%2Fchat/completions", False),
+        ("/batches", False),
+        ("/embeddings", True),
+        ("/vector_stores/vs_1/search", True),
+        ("/responses/input_tokens", True),
+    ],
+)
+def test_an_address_that_is_not_understood_leaves_tools_undecided(talk, path, is_silent):
+    (seen,) = talk((answer(), answer()), [said(), said(path=path)])
+    assert (seen.missing is None) is is_silent, seen.missing
+
+
+def test_what_comes_after_an_answer_belongs_to_the_next_message(talk):
+    answers = answer(), answer("", "refund"), answer()
+    late = said(), said("refund"), said(path="/batches")
+    first, second = talk(answers, [said()], [said()], between=late)
+    assert (first.missing, first.tool_uses) == (None, ())
+    assert [use.call.name for use in second.tool_uses] == ["refund"]
+    assert "openai/batches" in second.missing
+    assert (second.usage.total, second.cost.usd) == (None, None)  # of a batch they are not known
+
+
+def test_a_call_in_any_of_several_choices_is_seen(talk):
+    message = {"tool_calls": [{"id": "c1", "function": {"name": "refund", "arguments": "{}"}}]}
+    choices = [{"message": {"content": "Hi"}, "finish_reason": "stop"}, {"message": message}]
+    (seen,) = talk([http_answer(200, {"choices": choices})], [said()])
+    assert [use.call.name for use in seen.tool_uses] == ["refund"]
+    assert "called refund, and was sent no result" in seen.missing
