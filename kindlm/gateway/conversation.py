@@ -29,6 +29,7 @@ from kindlm_store.new_event import scrub
 
 _REMEMBERED = 32
 _LAST_WORDS_S = 5.0
+_LONG = 200_000
 _CODES = {
     401: ErrorCode.PROVIDER_AUTH_ERROR,
     403: ErrorCode.PROVIDER_AUTH_ERROR,
@@ -195,13 +196,34 @@ class Conversation:
             elif use is not None and not use.is_answered:
                 use.response, use.is_answered = result, True
 
-    def answered(self, call: ModelCall, got: Answered) -> None:
-        """Record what came back, and count it."""
+    async def came(self, call: ModelCall, got: Answered) -> None:
+        """Record what came back, and count it, also if the task is cancelled meanwhile."""
+        if got.body is None or len(got.body) < _LONG:
+            return self.answered(call, got)
+        # To read it takes up to seconds, in which nothing else would go on.
+        begun = time.perf_counter()
+        reading = asyncio.create_task(asyncio.to_thread(_read, call.path, got))
+        left: asyncio.CancelledError | None = None
+        while not reading.done():
+            try:
+                await asyncio.wait({reading})
+            except asyncio.CancelledError as cancelled:
+                left = cancelled
+        call.begun += time.perf_counter() - begun
+        self.answered(call, got, reading.result())
+        if left is not None:
+            raise left
+        return None
+
+    def answered(
+        self, call: ModelCall, got: Answered, read: tuple[WireAnswer, str | None] | None = None
+    ) -> None:
+        """Record what came back, and count it; `read` is what stands in it, if that is known."""
         if call.is_over:
             return
         call.is_over = True
         latency_ms = (time.perf_counter() - call.begun) * 1000
-        answer, problem = _read(call.path, got)
+        answer, problem = read or _read(call.path, got)
         raw = None if got.body is None else scrub(got.body)
         if problem is not None:
             if got.status < 400 and got.status:

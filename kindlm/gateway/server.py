@@ -190,7 +190,7 @@ class GatewayServer:
                     call.begun = time.perf_counter()
                     return await forwarding.forward(data)
             finally:
-                conversation.answered(call, forwarding.answered())
+                await conversation.came(call, forwarding.answered())
         except web.HTTPRequestEntityTooLarge:
             conversation.lose("A request of the agent to its model has more than 64 MB.")
             raise
