@@ -25,10 +25,11 @@ import importlib
 import inspect
 import logging
 import re
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -37,7 +38,6 @@ from typing import Any, ClassVar, Self
 from pydantic import Field
 
 from kindlm.agents import agent_failures
-from kindlm.agents.answer_span import answer_span
 from kindlm.agents.frameworks import framework_of
 from kindlm.agents.http_request import all_messages, last_user_text, request_warnings
 from kindlm.agents.python_answers import drained, read_answer
@@ -152,7 +152,7 @@ class PythonAgent:
                 if self._call is None:
                     self._call = await self._make()
                 begun = time.perf_counter()  # making the agent is no part of its answer
-                with answer_span(request.headers):
+                with _answer_span(request.headers):
                     said = await self._answer(self._call, request)
                     # A streamed result goes on while it is read.
                     reply = await read_answer(
@@ -216,6 +216,20 @@ class PythonAgent:
         elif self._wants is Wants.MESSAGES:
             argument = all_messages(request)
         return await drained(await _called(call, argument))
+
+
+def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
+    """Return a span of OpenTelemetry around an answer, if the code makes spans at all.
+
+    It is in the trace that goes along with the message; the spans of the code are below it, so that
+    they are known to belong to the answer.
+    """
+    if "traceparent" not in headers or "opentelemetry.sdk.trace" not in sys.modules:
+        return nullcontext()
+    from opentelemetry import propagate, trace
+
+    context = propagate.extract(headers)
+    return trace.get_tracer("kindlm").start_as_current_span("answer", context=context)
 
 
 class Wants(Enum):

@@ -27,6 +27,7 @@ from kindlm.events.execution_events import (
     AgentReplied,
     AgentSent,
     AgentToolUse,
+    AgentTraced,
     AssertionEvaluated,
     CallAnswered,
     CallFailed,
@@ -39,6 +40,7 @@ from kindlm.events.execution_events import (
     ProviderResponded,
     ToolCalled,
     ToolSimulated,
+    TracedSpan,
 )
 from kindlm.events.run import (
     AgentProfiled,
@@ -63,7 +65,6 @@ from kindlm.events.run import (
     SuiteSkipped,
     SuiteStarted,
 )
-from kindlm.events.trace_events import AgentTraced, TracedSpan
 
 __all__ = [
     "EVENTS",

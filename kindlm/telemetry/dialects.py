@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import read_json
 from kindlm.telemetry.spans import Span
 from kindlm.wires.answer import token_count
 
@@ -393,12 +393,7 @@ def _first(value: Mapping[str, Any], *keys: str) -> Any:
 
 
 def _json(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_json(value)
-    except ValueError:
-        return value
+    return read_json(value) if isinstance(value, str) else value
 
 
 def _literal(text: str) -> Any:

@@ -9,6 +9,7 @@ that all within it have arrived before. One that ended long before the answer do
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections import Counter
@@ -17,7 +18,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
+from typing import Any
 
+from kindlm.events import AgentTraced, TracedSpan
 from kindlm.ports import CallDesk, Observation, Seen
 from kindlm.suite import AgentTarget, Command
 from kindlm.telemetry import dialects
@@ -25,8 +28,7 @@ from kindlm.telemetry.dialects import Kind
 from kindlm.telemetry.own_spans import take_own_spans, watch_own_spans
 from kindlm.telemetry.receiver import receiving
 from kindlm.telemetry.spans import Span
-from kindlm.telemetry.trace_event import traced
-from kindlm.telemetry.trace_reading import read_trace
+from kindlm.telemetry.trace_reading import in_order, read_trace
 from kindlm.trace_context import trace_id
 from kindlm.transcript import Cost, CostSource, Usage
 from kindlm.wording import count
@@ -34,6 +36,10 @@ from kindlm.wording import count
 MAX_SPANS = 20_000
 MAX_TRACE_BYTES = 50_000_000
 _MAX_STRANGERS = 10_000
+_MAX_RECORDED = 500
+_MAX_TEXT = 20_000
+_LONGEST_NAME = 200
+_LONGEST_MS = 7 * 24 * 3600 * 1000
 _CALLS = (Kind.CHAT, Kind.TOOL)
 _SETTLING = 5
 """How much longer spans are waited for than from the end of the enclosing one to the answer."""
@@ -220,7 +226,7 @@ class TracedConversation:
         # Messages of models can be long; others go on meanwhile.
         reading = await asyncio.to_thread(read_trace, spans)
         if spans:
-            self.desk.record(traced(self.call, spans))
+            self.desk.record(_event(self.call, spans))
         missing = incomplete or self._strange() or reading.missing
         calls = reading.model_calls
         costs = [self.desk.price(each.provider, each.model, each.usage) for each in calls]
@@ -312,6 +318,56 @@ class TracedConversation:
             "kindlm did not start: they may be of this execution. Pass the header traceparent on "
             "to all that the agent does, also in threads and queues."
         )
+
+
+def _event(call: int, spans: Sequence[Span]) -> AgentTraced:
+    """Return the event of the spans of one message; of many, those of calls and agents first."""
+    ordered = in_order(spans)
+    if len(ordered) > _MAX_RECORDED:
+        chosen = sorted(ordered, key=lambda each: dialects.kind_of(each) is Kind.OTHER)
+        kept = {span.id for span in chosen[:_MAX_RECORDED]}
+        ordered = [span for span in ordered if span.id in kept]
+    ids, start = {span.id for span in ordered}, min(span.start_ns for span in spans)
+    return AgentTraced(
+        call=call,
+        spans=[_recorded(span, start, is_below=span.parent in ids) for span in ordered],
+        more=len(spans) - len(ordered),
+    )
+
+
+def _recorded(span: Span, start_ns: int, *, is_below: bool) -> TracedSpan:
+    kind = dialects.kind_of(span)
+    given, got, name = None, None, span.name
+    if kind is Kind.TOOL:
+        given, got = dialects.arguments(span), dialects.result(span)
+        name = dialects.text_fact(span, "tool") or name
+    elif kind is Kind.CHAT:
+        got = dialects.said(span)
+        name = dialects.text_fact(span, "model") or name
+    return TracedSpan(
+        id=span.id,
+        parent=span.parent if is_below else None,
+        kind=kind.value,
+        name=name[:_LONGEST_NAME],
+        start_ms=_ms(span.start_ns - start_ns),
+        duration_ms=_ms(span.end_ns - span.start_ns),
+        failed=span.is_error,
+        message=span.status_message[:_MAX_TEXT] or None,
+        input=_text(given),
+        output=_text(got),
+        input_tokens=dialects.tokens(span, "input tokens") if kind is Kind.CHAT else None,
+        output_tokens=dialects.tokens(span, "output tokens") if kind is Kind.CHAT else None,
+    )
+
+
+def _ms(duration_ns: int) -> float:
+    return round(min(max(duration_ns, 0) / 1e6, _LONGEST_MS), 3)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value and value[:_MAX_TEXT]
+    return json.dumps(value, ensure_ascii=False)[:_MAX_TEXT]
 
 
 _FORMS = "Export OTLP over HTTP, as protobuf or JSON, 10 MB at most."

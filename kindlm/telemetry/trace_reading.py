@@ -22,7 +22,7 @@ MAX_CALLS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCall:
+class TracedCall:
     """A call of a model, with what its spans say of it."""
 
     provider: str | None
@@ -35,7 +35,7 @@ class TraceReading:
     """What some spans say. `missing` says why tool calls, or parts of them, may not be in them."""
 
     tool_uses: tuple[ToolUse, ...]
-    model_calls: tuple[ModelCall, ...]
+    model_calls: tuple[TracedCall, ...]
     missing: str | None
 
 
@@ -161,32 +161,21 @@ def _agree(one: Any, other: Any) -> bool:
     return one is None or other is None or one == other
 
 
-def _model_call(group: Group) -> ModelCall:
-    known = Usage(_first(group, _input_tokens), _first(group, _output_tokens))
-    model, provider = _first(group, _model), _first(group, _provider)
-    return ModelCall(provider, model, known)
+def _model_call(group: Group) -> TracedCall:
+    return TracedCall(
+        _first(group, dialects.text_fact, "provider"),
+        _first(group, dialects.text_fact, "model"),
+        Usage(
+            _first(group, dialects.tokens, "input tokens"),
+            _first(group, dialects.tokens, "output tokens"),
+        ),
+    )
 
 
-def _first(group: Group, read: Callable[[Span], Any]) -> Any:
+def _first(group: Group, read: Callable[..., Any], *name: str) -> Any:
     """Return what the innermost span says of those that say it."""
-    found = (read(span) for span in reversed(group))
+    found = (read(span, *name) for span in reversed(group))
     return next((value for value in found if value is not None), None)
-
-
-def _input_tokens(span: Span) -> int | None:
-    return dialects.tokens(span, "input tokens")
-
-
-def _output_tokens(span: Span) -> int | None:
-    return dialects.tokens(span, "output tokens")
-
-
-def _model(span: Span) -> str | None:
-    return dialects.text_fact(span, "model")
-
-
-def _provider(span: Span) -> str | None:
-    return dialects.text_fact(span, "provider")
 
 
 @dataclass(slots=True)
@@ -203,7 +192,7 @@ class _Slot:
 
     @property
     def name(self) -> str:
-        told = _first(self.group, _tool)
+        told = _first(self.group, dialects.text_fact, "tool")
         return str(told or (self.asked.name if self.asked else "") or UNNAMED)
 
     @property
@@ -218,10 +207,6 @@ class _Slot:
             response = results.get(self.id)
         call = ToolCall.told(self.id, self.name, self.arguments)
         return ToolUse(call.storable(), storable_json(response))
-
-
-def _tool(span: Span) -> Any:
-    return dialects.text_fact(span, "tool")
 
 
 def _asked(
