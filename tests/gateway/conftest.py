@@ -6,22 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import (
     AbstractAsyncContextManager,
-    AbstractContextManager,
     asynccontextmanager,
-    nullcontext,
 )
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from call_desk import Desk
 from checked_server import LoopbackServer
 
-from kindlm.events import Payload, ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.gateway.observer import Gateway, Observed
 from kindlm.gateway.replayer import Replayer
 from kindlm.ports import Seen
 from kindlm.suite import AgentTarget
-from kindlm.transcript import Cost, CostSource, Usage
 
 REAL_KEY = "sk-real-0123456789abcdef"
 
@@ -45,55 +42,6 @@ SHOP = {
 
 
 @dataclass
-class Desk:
-    """Implements `ports.CallDesk`; each token costs a cent."""
-
-    subject: str = "1.1"
-    recorded: list[Payload] = field(default_factory=list)
-    spent: list[tuple[str, Cost]] = field(default_factory=list)
-    over: bool = False
-    calls: int = 1
-
-    def record(self, event: Payload) -> None:
-        self.recorded.append(event)
-
-    def next_call(self) -> int:
-        self.calls += 1
-        return self.calls
-
-    def price(self, provider: str, model: str, usage: Usage) -> Cost:
-        assert provider in ("openai", "anthropic")
-        return Cost(None if usage.total is None else usage.total / 100, CostSource.COMPUTED)
-
-    def spend(self, model: str, cost: Cost) -> None:
-        self.spent.append((model, cost))
-
-    def is_over(self) -> bool:
-        return self.over
-
-    def waiting(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
-
-    def unassigned(self) -> Desk:
-        return replace(self, recorded=[])
-
-    @property
-    def asked(self) -> list[ProviderRequested]:
-        return [event for event in self.recorded if isinstance(event, ProviderRequested)]
-
-    @property
-    def answers(self) -> list[ProviderResponded]:
-        return [event for event in self.recorded if isinstance(event, ProviderResponded)]
-
-    @property
-    def failures(self) -> list[ProviderFailed]:
-        return [event for event in self.recorded if isinstance(event, ProviderFailed)]
-
-
-@dataclass
 class Bench:
     """One conversation of an agent behind a gateway."""
 
@@ -114,12 +62,6 @@ class Bench:
         import openai
 
         return openai.AsyncOpenAI(base_url=self.openai, api_key=self.gateway.key, **options)
-
-
-@pytest.fixture
-def desk_of() -> type[Desk]:
-    """Make the desk of an attempt."""
-    return Desk
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import aiohttp
+from call_desk import Desk
 from gateway_agents import CHAT_TOOL
 from raw_peer import http_answer, open_peer
 
@@ -29,7 +30,7 @@ async def call(gateway, **headers):
         return it.status
 
 
-def test_a_header_or_a_trace_says_whose_call_it_is(behind, desk_of):
+def test_a_header_or_a_trace_says_whose_call_it_is(behind):
     async def run():
         async with (
             open_peer(http_answer(200, ANSWER)) as peer,
@@ -40,7 +41,7 @@ def test_a_header_or_a_trace_says_whose_call_it_is(behind, desk_of):
             assert await call(gateway, x_kindlm_execution="1.1") == 200
             assert (await first.observed.seen()).missing is None
             await first.observed.begin(9)
-            desk = desk_of("2.1")
+            desk = Desk("2.1")
             second = gateway.observe(AgentTarget("shop", "http", "", gateway=True), desk)
             await second.begin(1)
             assert second.headers["traceparent"].split("-")[1] == trace_id("k3f9x2ab", "2.1")
@@ -86,13 +87,13 @@ def test_one_execution_alone_waits_for_no_other(behind, warnings):
     assert warnings == []
 
 
-def test_without_a_header_agents_answer_one_at_a_time(behind, desk_of, warnings):
+def test_without_a_header_agents_answer_one_at_a_time(behind, warnings):
     async def run():
         async with (
             open_peer(http_answer(200, ANSWER)) as peer,
             behind(peer.url, adapter="http") as first,
         ):
-            gateway, desk = first.gateway, desk_of("2.1")
+            gateway, desk = first.gateway, Desk("2.1")
             second = gateway.observe(AgentTarget("shop", "http", "", gateway=True), desk)
             waiting = asyncio.create_task(second.begin(1))
             await call(gateway)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from call_desk import Desk
 from otlp import otlp_request, otlp_span
 
 from kindlm.events import AgentTraced
@@ -32,32 +32,6 @@ CHAT = {
     "gen_ai.usage.output_tokens": 2,
     "gen_ai.output.messages": '[{"role": "assistant", "parts": [{"content": "Sent."}]}]',
 }
-
-
-@dataclass
-class Desk:
-    """Implements `ports.CallDesk`, as far as it is used."""
-
-    subject: str = "1.1"
-    recorded: list[Any] = field(default_factory=list)
-
-    def record(self, event: Any) -> None:
-        self.recorded.append(event)
-
-    def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
-        return Cost(0.5, CostSource.COMPUTED)
-
-    def next_call(self) -> int:
-        raise AssertionError
-
-    def spend(self, model: str, cost: Cost) -> None:
-        raise AssertionError
-
-    def is_over(self) -> bool:
-        raise AssertionError
-
-    def waiting(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 @dataclass
@@ -152,7 +126,7 @@ def test_each_message_has_its_own_spans_and_late_ones_are_no_other_messages(benc
     bench.arrive(conversation.trace, around(3, begun), otlp_span(4, CHAT, parent=3))
     found = bench.seen(conversation)
     assert (found.missing, found.usage, found.model) == (None, Usage(10, 2), "m-1")
-    assert (found.cost, found.shows_tools) == (Cost(0.5, CostSource.COMPUTED), True)
+    assert (found.cost, found.shows_tools) == (Cost(0.12, CostSource.COMPUTED), True)
     conversation.close()
     bench.arrive(conversation.trace, otlp_span(5, TOOL, parent=3))
     notes = [message for message, _ in bench.observer.notes()]
