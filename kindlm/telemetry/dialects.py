@@ -143,6 +143,7 @@ _CAPTURE: tuple[tuple[str, str], ...] = (
     ("traceloop.", "set TRACELOOP_TRACE_CONTENT=true"),
     ("llm.request.type", "set TRACELOOP_TRACE_CONTENT=true"),
     ("gen_ai.openai.api_base", "set TRACELOOP_TRACE_CONTENT=true"),
+    ("model_request_parameters", "leave include_content of Pydantic AI's settings on"),
     ("ai.", "leave recordInputs and recordOutputs of experimental_telemetry on"),
     (
         "",

@@ -376,6 +376,10 @@ UNKNOWN = {
         [{"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": ["stop"]}],
         "what the model answered",
     ),
+    "pydantic-ai without content": (
+        [{"gen_ai.operation.name": "chat", "model_request_parameters": "{}"}],
+        "include_content",
+    ),
     "a message without text": (
         [{"gen_ai.operation.name": "chat", "llm.output_messages.0.message.role": "assistant"}],
         "what the model answered",
