@@ -186,10 +186,7 @@ class _Draft:
             # Most events of a stream tell of no calls, and have no place for them.
             whole = call_entries(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
-        # Of several choices, the first one is the answer, wherever it stands.
-        others = [choice for choice in objects(value.get("choices")) if choice.get("index")]
-        seen = {**value, "choices": [{}, *others]} if others else value
-        is_unread = names_a_tool(kind) or is_of_tool(value) or hidden_calls(seen) is not None
+        is_unread = names_a_tool(kind) or is_of_tool(value) or hidden_calls(value) is not None
         if not whole and path is None and is_unread:
             whole = [{"id": UNREAD}]
         for entry in whole:

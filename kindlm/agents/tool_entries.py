@@ -86,10 +86,11 @@ _OF_CALLS = frozenset(
 _CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
 """Names of arguments; a definition of a tool has `parameters`."""
 
-_READ_IN = ("", *(f"{holder}." for holder in (*_HOLDERS, _CHAT_MESSAGE, _CHAT_DELTA)))
-_READ_PLACES = {_STEPS, "content_block"}.union(
-    f"{part}{key}" for part in _READ_IN for key in CALL_KEYS - {_STEPS}
-)
+_READ_IN = ("", *(f"{holder}." for holder in (*_HOLDERS, _CHAT_MESSAGE)))
+_READ_PLACES = {
+    *(_STEPS, "content_block", f"{_CHAT_DELTA}.tool_calls", f"{_CHAT_DELTA}.function_call"),
+    *(f"{part}{key}" for part in _READ_IN for key in CALL_KEYS - {_STEPS}),
+}
 """The paths at which calls are read, and `_PLACES_OF_PARTS` those of parts that may be calls."""
 _PLACES_OF_PARTS = {f"{part}{key}" for part in _READ_IN for key in _PARTS}
 

@@ -79,8 +79,7 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
             if not isinstance(delta, dict):
                 continue
             for key in ("content", "refusal"):
-                if not number and isinstance(delta.get(key), str):
-                    message[key] += delta[key]
+                message[key] += "" if number else content_text(delta.get(key))
             if delta.get("function_call") is not None:
                 old = {"function": delta["function_call"]}
                 _add_piece(calls, current, f"{number}/old", old)

@@ -125,14 +125,14 @@ def test_the_calls_of_several_messages_of_anthropic_are_told_apart(reply):
     assert told.text == "Paid."
 
 
-def test_a_call_in_another_choice_is_one_without_a_name(reply):
+def test_a_call_in_another_choice_is_a_call_and_its_text_is_none(reply):
     other = {"index": 1, "delta": {"content": "B", "tool_calls": [piece("c1", "pay", "{}")]}}
     told = reply(
         events({"choices": [other]}, {"choices": [{"delta": {"content": "A"}}]}, "[DONE]"),
         kind=STREAM,
     )
     assert told.text == "A"
-    assert [use.call.name for use in told.tool_uses] == ["unknown"]
+    assert [use.call.name for use in told.tool_uses] == ["pay"]
 
 
 def test_the_call_of_the_older_form_is_put_together(reply):
@@ -350,9 +350,12 @@ def test_a_packed_body_that_broke_off_is_no_answer(talk, http, failure, success,
         ({"type": "function_called", "function": "refund"}, "unknown"),
         ({"type": "message", "tool_calls": [{"id": "c", "name": "refund"}]}, "refund"),
         ({"toolCalls": [{"toolCallId": "c", "toolName": "refund"}]}, "refund"),
+        ({"choices": [{"delta": {"toolCalls": [{"name": "refund"}]}}]}, "unknown"),
     ],
 )
 def test_events_of_tools_are_calls_in_whatever_words(talk, http, success, adapter, event, name):
-    (result,), _ = talk(http(events(event, event, {"text": "ok"}), kind=STREAM), adapter=adapter)
+    (result,), _ = talk(
+        http(events(event, event, {"text": "ok"}, "[DONE]"), kind=STREAM), adapter=adapter
+    )
     assert [use.call.name for use in success(result).tool_uses] == [name]
     assert success(result).text == "ok"
