@@ -223,6 +223,9 @@ class Adapter(Section):
     takes_headers: ClassVar[bool] = True
     asks_for_tools: ClassVar[bool] = False
     """Whether the agent leaves it to its caller to run its tools: the test simulates them."""
+    starts_program: ClassVar[bool] = False
+    """Whether it starts a program for each conversation, with the variables that `open` gets: of
+    the gateway, if the agent has `gateway: true`."""
     system_text_hint: ClassVar[str] = "Use a prompt without it"
     """What to do where `sends_system_text` is false."""
 

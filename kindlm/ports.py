@@ -346,18 +346,16 @@ The mapping holds environment variables for a program that is started for this c
 class Seen:
     """What an observer saw of what an agent did about one message.
 
-    `tool_uses` are in the order of the calls. `shows_tools` is whether a tool call that is not here
-    was not made. `missing` says why tool calls may be missing, and what to do about it: checks of
-    tools are then undecided.
+    `tool_uses` are in the order of the calls. `missing` says why tool calls may be missing, and
+    what to do about it: checks of tools are then undecided. With None, a tool call that is not here
+    was not made.
     """
 
     tool_uses: tuple[ToolUse, ...] = ()
     usage: Usage = Usage()
     cost: Cost = Cost()
     model: str | None = None
-    shows_tools: bool = False
     missing: str | None = None
-    warnings: tuple[str, ...] = ()
 
 
 class CallDesk(Protocol):
@@ -424,6 +422,10 @@ class Observation(Protocol):
 
     async def seen(self) -> Seen:
         """Return what was seen since the last time, now that the agent answered; it may wait."""
+        ...
+
+    async def trouble(self) -> str | None:
+        """Return why the agent may have failed since `begin`, and what to do; None if unknown."""
         ...
 
     def close(self) -> None:

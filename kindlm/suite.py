@@ -105,6 +105,11 @@ class AgentTarget:
         """Whether it is a program that reports its tool calls in lines, as a `Command` does."""
         return self.options is not None and bool(self.options.prints_calls())
 
+    @property
+    def starts_program(self) -> bool:
+        """Whether a program is started for each conversation alone."""
+        return self.options is not None and self.instance is None and self.options.starts_program
+
 
 @dataclass(frozen=True, slots=True)
 class Command:

@@ -67,6 +67,7 @@ class Python(Adapter):
 
     needs_endpoint: ClassVar[bool] = True
     takes_headers: ClassVar[bool] = False
+    starts_program: ClassVar[bool] = True
 
     path: Text = Field(default=".", examples=["src"])
     """Folder that the module is imported from (`python`), relative to this file; what is not there

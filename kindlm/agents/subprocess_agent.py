@@ -79,6 +79,7 @@ class Program(ProgramOptions):
     """Agents that are programs."""
 
     takes_headers: ClassVar[bool] = False
+    starts_program: ClassVar[bool] = True
     system_text_hint: ClassVar[str] = (
         "Put {{system}} into its `command`, or use a prompt without it"
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from kindlm.engine.calls import Calls
 from kindlm.engine.pace import Pace, Turn
 from kindlm.engine.resources import LiveRun
+from kindlm.errors import KindlmError
 from kindlm.events import Payload
 from kindlm.ports import AgentReply, CallDesk, Observation
 from kindlm.same_calls import seen_together
@@ -111,8 +112,15 @@ async def with_what_was_seen(
             tool_uses=tuple(seen_together(reply.tool_uses, seen.tool_uses)),
             usage=seen.usage if reply.usage == Usage() else reply.usage,
             model=reply.model or seen.model,
-            warnings=(*reply.warnings, *seen.warnings),
-            reports_tools=reports or reply.reports_tools or seen.shows_tools,
+            reports_tools=reports or reply.reports_tools or seen.missing is None,
             unseen=None if reports else reply.unseen or seen.missing,
         )
     return reply, cost
+
+
+async def with_trouble(error: KindlmError, observations: Sequence[Observation]) -> KindlmError:
+    """Return the error of an agent with what observers know of its cause, and the way out."""
+    for observation in observations:
+        if (trouble := await observation.trouble()) is not None:
+            return replace(error, message=f"{error.message.rstrip('.')}. {trouble}")
+    return error

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from kindlm.engine.calls import Calls
 from kindlm.engine.field_log import FieldLog
-from kindlm.engine.observing import ObservedCalls, with_what_was_seen
+from kindlm.engine.observing import ObservedCalls, with_trouble, with_what_was_seen
 from kindlm.engine.pace import Callee
 from kindlm.engine.simulation import Tools
 from kindlm.engine.tool_servers import ToolServerFailed, ToolServers
@@ -403,11 +403,11 @@ class AgentTalk(_LiveTalk):
             self._log_body("The agent sent", number, result.value.raw or result.value.text)
             return result
         self._log_body("The agent sent", number, result.error.details.get("body") or "")
+        error = await with_trouble(result.error, self.observations)
         if not self.tools.has_answered:
-            return result
+            return Err(error)
         # Simulated tools count calls and keep state: asked again, they would answer otherwise.
-        details = {**result.error.details, "retryable": False}
-        return Err(replace(result.error, details=details))
+        return Err(replace(error, details={**error.details, "retryable": False}))
 
     def _log_body(self, message: str, number: int, body: str) -> None:
         """Log what was said, as far as the target asks for it and nothing in it is to be hidden."""

@@ -25,18 +25,10 @@ def unpacked(data: bytes, encoding: str) -> str | None:
         if encoding in _WBITS:
             unpacking = zlib.decompressobj(_WBITS[encoding])
             data = unpacking.decompress(data, MAX_RECORDED_BYTES + 1)
-        elif encoding == "br":
-            import brotli  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-            data = brotli.decompress(data)
-        elif encoding == "zstd":
-            import zstandard  # type: ignore[import-not-found, unused-ignore]
-
-            data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
         elif encoding not in ("", "identity"):
-            return None
+            return None  # providers are asked for none of these
         return data.decode() if len(data) <= MAX_RECORDED_BYTES else None
-    except Exception:  # noqa: BLE001 - packages raise what they like; the call goes on
+    except (zlib.error, UnicodeDecodeError):
         return None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from kindlm.errors import ErrorCode
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
-from kindlm.gateway.replayer import RecordedAnswer
+from kindlm.gateway.replay import RecordedAnswer
 from kindlm.gateway.upstreams import ITEMS, SILENT, WIRES
 from kindlm.ports import CallDesk, Purpose, Seen
 from kindlm.stored_form import bounded
@@ -30,6 +30,7 @@ from kindlm_store.new_event import scrub
 _REMEMBERED = 32
 _LAST_WORDS_S = 5.0
 _LONG = 200_000
+_LAST_TROUBLE_S = 1.0
 _CODES = {
     401: ErrorCode.PROVIDER_AUTH_ERROR,
     403: ErrorCode.PROVIDER_AUTH_ERROR,
@@ -78,7 +79,7 @@ class Answered:
     """What came back: `problem` says why it is no whole answer; `body` is None if unreadable.
 
     `is_sent` is whether the provider may have had the request, and charge for it.
-    `recorded` is set where it is the answer of an earlier run.
+    `recorded` is set where it is the answer of an earlier run. `hint` is what to do if it failed.
     """
 
     status: int
@@ -87,6 +88,7 @@ class Answered:
     problem: str | None = None
     recorded: RecordedAnswer | None = None
     is_sent: bool = True
+    hint: str = ""
 
 
 class Conversation:
@@ -112,11 +114,24 @@ class Conversation:
         self._usage: list[tuple[Usage, Cost]] = []
         self._model: str | None = None
         self._lost: list[str] = []
+        self._trouble: str | None = None
 
-    def lose(self, why: str) -> None:
-        """Note that something of a message may have gone unseen."""
+    def lose(self, why: str, hint: str = "") -> None:
+        """Note that something of a message may have gone unseen.
+
+        With a hint, it is a call that was refused, and may be why the agent fails.
+        """
         if why not in self._lost:
             self._lost.append(why)
+        if hint:
+            self._trouble = f"{why} {hint}."
+
+    async def trouble(self) -> str | None:
+        """Return which call failed last, once, and what to do; None if a later one did not."""
+        if self.open:
+            await asyncio.wait(set(self.open), timeout=_LAST_TROUBLE_S)
+        trouble, self._trouble = self._trouble, None
+        return trouble
 
     def requested(self, path: str, body: Any) -> ModelCall:
         """Record that a model is called; `body` is the JSON value, None if it is no JSON."""
@@ -230,6 +245,9 @@ class Conversation:
                 self.lose(f"An answer of the model is not whole: {problem}")
             if got.status < 400 and got.is_sent and call.path not in _FREE:
                 self._usage.append((Usage(), Cost()))
+            if got.hint:
+                said = bounded(scrub(problem)).rstrip(".")
+                self._trouble = f"Its call of {call.path} failed: {said}. {got.hint}."
             self.desk.record(
                 ProviderFailed(
                     call=call.number,
@@ -242,7 +260,7 @@ class Conversation:
                 )
             )
             return
-        call.answer = answer
+        call.answer, self._trouble = answer, None
         model = bounded(scrub(answer.model)) if answer.model else None
         provider = call.path.partition("/")[0]
         cost = now = Cost(0.0, CostSource.COMPUTED)
@@ -311,11 +329,10 @@ class Conversation:
             usage=usage,
             cost=cost,
             model=self._model if self._usage else None,
-            shows_tools=missing is None,
             missing=missing,
         )
         self._early, self._has_answer = {}, False
-        self._uses, self._usage, self._lost = [], [], []
+        self._uses, self._usage, self._lost, self._trouble = [], [], [], None
         return seen
 
     def close(self) -> None:

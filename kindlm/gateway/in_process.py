@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Any, Protocol
+from typing import Any
 
 from kindlm.trace_context import EXECUTION_HEADER, MESSAGE_HEADERS
 
@@ -21,16 +21,12 @@ KEY_HEADER = "x-kindlm-key"
 _CLIENTS = ("httpx", "httpx2")
 
 
-class Route(Protocol):
-    """What the gateway says about a request of an agent in this process."""
+Route = Callable[[str | None, str, bool], str | None]
+"""Says where a request of an agent in this process goes instead; None if it stays as it is.
 
-    def __call__(self, subject: str | None, url: str, *, blocks: bool) -> str | None:
-        """Return where a request goes instead; None if it stays as it is.
-
-        `subject` is None where it is not known which message it is about. `blocks` is whether it
-        would wait in the event loop of the gateway, and so for ever.
-        """
-        ...
+It takes the attempt, None where it is not known which message the request is about; the URL; and
+whether the request would wait in the event loop of the gateway, and so for ever.
+"""
 
 
 class Redirection:
@@ -83,7 +79,7 @@ class Redirection:
         subject = None if headers is None else headers.get(EXECUTION_HEADER)
         if headers is not None and subject is None:
             return  # of kindlm, or of the test itself
-        url = self._route(subject, str(request.url), blocks=blocks)
+        url = self._route(subject, str(request.url), blocks)
         if url is not None:
             request.url = type(request.url)(url)
             request.headers["host"] = request.url.netloc.decode("ascii")

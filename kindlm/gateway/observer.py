@@ -15,16 +15,13 @@ from typing import Literal, Self
 
 from kindlm.gateway.conversation import Conversation
 from kindlm.gateway.in_process import Redirection, instead
-from kindlm.gateway.replayer import Replayer
+from kindlm.gateway.replay import Replayer
 from kindlm.gateway.server import GatewayServer
 from kindlm.gateway.upstreams import DEFAULT_BASES, upstreams
 from kindlm.ports import CallDesk, Seen
 from kindlm.suite import AgentTarget, Command, ProviderSettings
 from kindlm.trace_context import EXECUTION_HEADER, MESSAGE_HEADERS, trace_of, traceparent
 from kindlm.wording import count
-
-_OF_ONE_CONVERSATION = frozenset({"subprocess", "python"})
-"""The adapters that start a program for each conversation."""
 
 _NOT_ASSIGNED = (
     "A call of a model came through the gateway that cannot be assigned to an execution. Let the"
@@ -150,7 +147,7 @@ class Gateway:
         if target.instance is not None:
             reached = "here"
             self._redirection = self._redirection or Redirection(self.key, self._route)
-        elif target.adapter in _OF_ONE_CONVERSATION:
+        elif target.starts_program:
             reached = "alone"
         observed = Observed(self, Conversation(target.id, desk, _HINTS[reached]), reached)
         self._desk, self._open[desk.subject] = desk, observed
@@ -188,7 +185,7 @@ class Gateway:
         self._traces = {trace: each for trace, each in self._traces.items() if each is not observed}
 
     def _addressed(
-        self, subject: str | None, headers: Mapping[str, str], *, is_call: bool
+        self, subject: str | None, headers: Mapping[str, str], is_call: bool
     ) -> Conversation | None:
         """Return the conversation that a call belongs to; see `server.Addressed`."""
         if subject is not None:
@@ -196,12 +193,16 @@ class Gateway:
             return None if own is None else own.conversation
         named, trace = headers.get(EXECUTION_HEADER), trace_of(headers.get("traceparent", ""))
         found = self._open.get(named) if named else self._traces.get(trace or "")
+        asked = [each for each in self._open.values() if each.is_asked and each.reached != "alone"]
         if not is_call:
+            # What is no call of a model, or was refused, belongs to the one that can have made it.
+            found = found or (asked[0] if len(asked) == 1 else None)
             return None if found is None else found.conversation
         if found is not None:
             found.passes_on = found.passes_on is not False
             return found.conversation
-        if self._answering is not None and not named:
+        # One that passed its header on before need not do so each time.
+        if self._answering is not None and not named and asked == [self._answering]:
             self._answering.passes_on = False
             sharing = [each for each in self._open.values() if each.reached == "shared"]
             if len(sharing) > 1 and not self._has_warned:
@@ -221,16 +222,17 @@ class Gateway:
         known = None if self._replays else self._desk
         return None if known is None else Conversation("", known.unassigned())
 
-    def _route(self, subject: str | None, url: str, *, blocks: bool) -> str | None:
+    def _route(self, subject: str | None, url: str, blocks: bool) -> str | None:
         """Return where a request of an agent in this process goes; see `in_process.Route`."""
         observed = self._open.get(subject or "")
         if subject is not None and observed is None:
             return None  # an agent that does not use the gateway
+        here = (each for each in self._open.values() if each.reached == "here")
+        if subject is None and not self._replays and not any(each.has_begun for each in here):
+            return None  # of a fixture, or of other code around the tests
         bases = {
-            provider: dict.fromkeys((upstream.base_url, default))
-            for (provider, upstream), default in zip(
-                self._server.providers.items(), DEFAULT_BASES.values(), strict=True
-            )
+            provider: (upstream.base_url, DEFAULT_BASES[provider])
+            for provider, upstream in self._server.providers.items()
         }
         found = instead(url, bases, self.address(subject))
         if found is not None and blocks:
@@ -246,7 +248,7 @@ class Observed:
     """One conversation; implements `ports.Observation`.
 
     `passes_on` is whether its calls bear the header, None as long as there was none. `has_begun` is
-    whether the agent has got a message.
+    whether the agent has got a message, `is_asked` whether it has not answered the last one.
     """
 
     def __init__(self, gateway: Gateway, conversation: Conversation, reached: _Reached) -> None:
@@ -254,6 +256,7 @@ class Observed:
         self.reached = reached
         self.passes_on: bool | None = None
         self.has_begun = False
+        self.is_asked = False
         self._gateway = gateway
         subject = conversation.desk.subject
         self.environ: Mapping[str, str] = {}
@@ -266,10 +269,16 @@ class Observed:
         if self.reached == "shared":
             await self._gateway.take_turn(self)
         self.has_begun = True
+        self.is_asked = True
+
+    async def trouble(self) -> str | None:
+        """Return the call of a model that failed last; see `ports.Observation`."""
+        return await self.conversation.trouble()
 
     async def seen(self) -> Seen:
         """Return what was seen since the last time; see `ports.Observation`."""
         seen = await self.conversation.seen()
+        self.is_asked = False
         self._gateway.end_turn(self)
         return seen
 

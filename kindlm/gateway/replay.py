@@ -8,7 +8,7 @@ cut off, is none. What was never recorded is a miss that names what differs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -16,7 +16,6 @@ from typing import Any
 
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.gateway.fingerprints import differences, fingerprint, normal_form
-from kindlm.gateway.replayer import Miss, RecordedAnswer
 from kindlm.gateway.upstreams import ITEMS, WIRES
 from kindlm.ports import RecordedModelCall
 from kindlm.strict_json import read_json
@@ -26,6 +25,37 @@ from kindlm.wording import count, listed
 _TOLD = 3
 _COUNTED = 20
 """So many differences from a recorded request are counted, to find the one that comes closest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """A whole answer of a provider; `body` is not packed. `call` is where it is recorded.
+
+    That is execution, attempt and number, such as `k3f9x2ab-17.1/3`. `cost_usd` is what it cost
+    then, None if that is not known; `latency_ms` is what it took.
+    """
+
+    status: int
+    content_type: str
+    body: bytes
+    call: str
+    cost_usd: float | None = None
+    latency_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Why there is no recorded answer to a request, and what differs from those that were made."""
+
+    text: str
+
+
+Replayer = Callable[[str, str, Any], RecordedAnswer | Miss]
+"""Answers a call that an agent makes of a model with what was recorded, or says why it cannot.
+
+It takes the attempt that asks now, as in `CallDesk.subject`; the provider and its path, such as
+`openai/chat/completions`, never with `v1/`; and the JSON value of the request, None if it is none.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import unquote
 
 from aiohttp import (
@@ -29,7 +29,7 @@ from aiohttp import (
 from kindlm.gateway.bodies import MAX_RECORDED_BYTES, WithoutUsage, unpacked, with_usage_asked
 from kindlm.gateway.conversation import Answered, Conversation, ModelCall
 from kindlm.gateway.in_process import KEY_HEADER
-from kindlm.gateway.replayer import Miss, Replayer
+from kindlm.gateway.replay import Miss, Replayer
 from kindlm.gateway.upstreams import Upstream
 from kindlm.http_client import has_proxies
 
@@ -66,14 +66,11 @@ _NOT_ANSWERED = _OF_CONNECTION | {"set-cookie"}
 _AGENT_LEFT = "The agent closed the connection before the answer was whole."
 
 
-class Addressed(Protocol):
-    """Finds the conversation that a call belongs to, by its address and its headers."""
+Addressed = Callable[[str | None, Mapping[str, str], bool], Conversation | None]
+"""Finds the conversation that a call belongs to; None if it is not known.
 
-    def __call__(
-        self, subject: str | None, headers: Mapping[str, str], *, is_call: bool
-    ) -> Conversation | None:
-        """Return the conversation; None if it is not known. `subject` is None without one."""
-        ...
+It takes the attempt in the address, None without one, the headers, and whether a model is called.
+"""
 
 
 class GatewayServer:
@@ -95,11 +92,11 @@ class GatewayServer:
     ) -> None:
         self.key = f"sk-kindlm-{secrets.token_hex(16)}"
         self.url = ""
+        self.http: ClientSession
         self.providers = providers
         self._addressed = addressed
         self._replayer = replayer
         self._stack = AsyncExitStack()
-        self._http: ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         """Listen on a free port."""
@@ -117,7 +114,7 @@ class GatewayServer:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        self._http = await self._stack.enter_async_context(
+        self.http = await self._stack.enter_async_context(
             ClientSession(
                 auto_decompress=False,
                 timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
@@ -143,16 +140,17 @@ class GatewayServer:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         keys = (given, request.headers.get("x-api-key"), request.headers.get(KEY_HEADER))
         has_key = self.key in keys
-        is_call = request.method == "POST"
-        conversation = None
-        if has_key or subject is not None:
-            conversation = self._addressed(subject, request.headers, is_call=is_call)
+        is_call = request.method == "POST" and has_key
+        conversation = self._addressed(subject, request.headers, is_call)
         if not has_key:
+            variable = self.providers[provider].key_variable
             if conversation is not None:
-                conversation.lose("A call came to the gateway without its key, and was refused.")
-            return _refused(
-                401, "The key is not that of the gateway: take it from the environment."
-            )
+                conversation.lose(
+                    f"A call of {provider}/{path} came to the gateway without its key, and was"
+                    " refused with 401.",
+                    f"Let the agent take its key from {variable}: there is a key of the gateway",
+                )
+            return _refused(401, f"The key is not that of the gateway: take it from {variable}.")
         if conversation is None:
             if subject is not None:
                 return _refused(410, "The conversation that this address was made for is over.")
@@ -175,7 +173,10 @@ class GatewayServer:
             text = unpacked(data, request.headers.get("content-encoding", ""))
             body = _json(text)
             if conversation.desk.is_over():
-                conversation.lose("A limit of the run stopped the agent's calls of models.")
+                conversation.lose(
+                    "A limit of the run stopped the agent's calls of models.",
+                    "Raise the limit, or let the agent ask less",
+                )
                 return _refused(
                     402, "A limit of the run (its cost, or its end) forbids more calls."
                 )
@@ -200,7 +201,7 @@ class GatewayServer:
     def _replayed(
         self, replayer: Replayer, conversation: Conversation, call: ModelCall, body: Any
     ) -> web.Response:
-        found = replayer.answer(conversation.desk.subject, call.path, body)
+        found = replayer(conversation.desk.subject, call.path, body)
         if isinstance(found, Miss):
             conversation.answered(call, Answered(422, "", None, found.text))
             conversation.lose(found.text)
@@ -217,16 +218,6 @@ class GatewayServer:
             status=found.status, body=data, headers={"content-type": found.content_type}
         )
 
-    @property
-    def http(self) -> ClientSession:
-        """The client that providers are called with."""
-        assert self._http is not None, "use it as `async with`"
-        return self._http
-
-    def upstream(self, provider: str) -> Upstream:
-        """Return where a provider is."""
-        return self.providers[provider]
-
 
 class _Forwarding:
     """One call on its way to a provider, and the answer on its way back."""
@@ -241,7 +232,7 @@ class _Forwarding:
     ) -> None:
         self._server = server
         self._request = request
-        self._upstream = server.upstream(provider)
+        self._upstream = server.providers[provider]
         self._path = path
         self._body = body
         self._status = 0
@@ -256,7 +247,20 @@ class _Forwarding:
         if self._status and len(self._got) <= MAX_RECORDED_BYTES:
             text = unpacked(bytes(self._got), self._headers.get("content-encoding", ""))
         kind = self._headers.get("content-type", "")
-        return Answered(self._status, kind, text, self._problem, is_sent=self._is_sent)
+        hint = "" if self._problem is _AGENT_LEFT else self._way_out()
+        return Answered(self._status, kind, text, self._problem, None, self._is_sent, hint)
+
+    def _way_out(self) -> str:
+        """Return what to do about a call that failed."""
+        upstream, status = self._upstream, self._status
+        if status in (0, 401, 403) and KEY_HEADER not in self._request.headers:
+            if not upstream.headers:
+                return f"kindlm has no key for it: set {upstream.key_variable} where kindlm runs"
+            if status:
+                return f"Look at the key in {upstream.key_variable} where kindlm runs"
+        if status:
+            return "See the call and its answer: kindlm show RUN EXECUTION --verbose"
+        return "See whether the provider can be reached from here"
 
     async def forward(self, data: bytes) -> web.StreamResponse:
         """Send the request on, and the answer back while it comes."""
@@ -283,11 +287,13 @@ class _Forwarding:
             ) as came:
                 self._status, self._headers = came.status, came.headers
                 out = web.StreamResponse(status=came.status, reason=came.reason)
-                for name, value in came.headers.items():
-                    if name.lower() not in _NOT_ANSWERED:
-                        out.headers.add(name, value)
                 is_stream = "event-stream" in came.headers.get("content-type", "")
                 without = WithoutUsage() if asked is not None and is_stream else None
+                # What is taken out of a body makes it shorter.
+                left_out = _NOT_ANSWERED | ({"content-length"} if without else set())
+                for name, value in came.headers.items():
+                    if name.lower() not in left_out:
+                        out.headers.add(name, value)
                 await out.prepare(request)
                 async for chunk in came.content.iter_any():
                     if len(self._got) <= MAX_RECORDED_BYTES:

@@ -40,9 +40,14 @@ DEFAULT_BASES = {
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A provider; `base_url` is what comes before a path such as `chat/completions`."""
+    """A provider; `base_url` is what comes before a path such as `chat/completions`.
+
+    `key_variable` names the variable of its key, of kindlm's there and of the gateway's for agents.
+    `headers` are empty without one.
+    """
 
     base_url: str
+    key_variable: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -52,23 +57,32 @@ def upstreams(
     """Return the providers by name; what a suite says of one counts before the environment."""
     written = {each.type: each for each in reversed(list(providers))}
     openai, anthropic = written.get("openai"), written.get("anthropic")
-    key = _key(openai, "OPENAI_API_KEY", environ)
+    variable = _variable(openai, "OPENAI_API_KEY")
+    key = environ.get(variable)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     base = _base(openai, "OPENAI_BASE_URL", environ) or DEFAULT_BASES["openai"]
-    found = {"openai": Upstream(base, headers)}
-    key, token = _key(anthropic, "ANTHROPIC_API_KEY", environ), environ.get("ANTHROPIC_AUTH_TOKEN")
+    found = {"openai": Upstream(base, variable, headers)}
+    variable = _variable(anthropic, "ANTHROPIC_API_KEY")
+    key, token = environ.get(variable), environ.get("ANTHROPIC_AUTH_TOKEN")
     headers = {"x-api-key": key} if key else {}
     if not key and token:
         headers = {"Authorization": f"Bearer {token}"}
     base = _base(anthropic, "ANTHROPIC_BASE_URL", environ) or DEFAULT_BASES["anthropic"]
     # With and without its version: clients differ.
-    found["anthropic"] = Upstream(base.removesuffix("/v1") + "/v1", headers)
+    found["anthropic"] = Upstream(base.removesuffix("/v1") + "/v1", variable, headers)
     return found
 
 
-def _key(written: ProviderSettings | None, variable: str, environ: Mapping[str, str]) -> str | None:
-    name = written.api_key_env if written and written.api_key_env else variable
-    return environ.get(name)
+def lacks_keys(environ: Mapping[str, str], providers: Iterable[ProviderSettings]) -> bool:
+    """Return whether no key is known, and calls go to OpenAI and Anthropic themselves."""
+    return all(
+        not upstream.headers and upstream.base_url == DEFAULT_BASES[name]
+        for name, upstream in upstreams(environ, providers).items()
+    )
+
+
+def _variable(written: ProviderSettings | None, usual: str) -> str:
+    return written.api_key_env if written and written.api_key_env else usual
 
 
 def _base(

@@ -121,7 +121,7 @@ def load_paths(
     remember_secrets(suite_secrets(environ, suites))
     diagnostics: dict[tuple[str, str], Diagnostic] = {}
     for item in loaded:
-        for wrong in (*item.diagnostics, *_warnings(item, environ)):
+        for wrong in (*item.diagnostics, *_warnings(item, environ, is_run=is_run)):
             # Folders may share a configuration, and what is wrong with it.
             diagnostics.setdefault((str(wrong.error.where), wrong.error.message), wrong)
     return Ok(
@@ -247,7 +247,9 @@ def _load(
             yield from load_folder(folder, [*here, *others], configs().of(folder), around, chosen)
 
 
-def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
+def _warnings(
+    loaded: LoadedSuite, environ: Mapping[str, str], *, is_run: bool
+) -> Iterator[Diagnostic]:
     """Yield what of the environment does not suit a suite."""
     suite = loaded.suite
     if suite is None:
@@ -269,6 +271,22 @@ def _warnings(loaded: LoadedSuite, environ: Mapping[str, str]) -> Iterator[Diagn
         if not reads_protobuf():
             error = replace(NoProtobuf.error, where=SourceLocation(str(loaded.path)))
             yield Diagnostic(error, "warning", "agents.telemetry", None)
+    # Objects have keys of their own.
+    behind = [one.id for one in suite.all_agents() if one.gateway and one.instance is None]
+    if behind and is_run:
+        from kindlm.gateway.upstreams import lacks_keys
+
+        if lacks_keys(environ, suite.providers.values()):
+            error = KindlmError(
+                ErrorCode.PROVIDER_AUTH_ERROR,
+                f'The agent "{behind[0]}" has `gateway: true`, and kindlm knows no key of OpenAI or'
+                " Anthropic to forward its calls of models with",
+                "Set OPENAI_API_KEY or ANTHROPIC_API_KEY in your environment or .env file; the"
+                " agent gets a key of the gateway",
+                where=SourceLocation(str(loaded.path)),
+                details={"reason": "no_provider_key"},
+            )
+            yield Diagnostic(error, "warning", "", None)
     expectations = (each for case in suite.cases for each in case.expectations)
     # Without a baseline it is skipped.
     drift = next((each for each in expectations if each.check.embeds), None)

@@ -9,15 +9,14 @@ import sqlite3
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kindlm.gateway.replay import RecordedModels
-from kindlm.gateway.replayer import Miss, RecordedAnswer
+from kindlm.gateway.replay import Miss, RecordedAnswer, RecordedModels
 from kindlm.history.recorded_attempts import RecordedAttempt, recorded_executions
 from kindlm.history.replayed_answers import as_repeat
 from kindlm.plan import Execution
 
 
 class ReplayedGateway:
-    """Answers calls of agents' models from an earlier run; a `gateway.replayer.Replayer`.
+    """Answers calls of agents' models from an earlier run.
 
     Args:
         db: A read-only connection.
@@ -49,7 +48,7 @@ class ReplayedGateway:
         return None
 
     def answer(self, subject: str, path: str, body: Any) -> RecordedAnswer | Miss:
-        """Return the recorded answer to a request, or why there is none."""
+        """Return the recorded answer to a request, or why there is none; see `replay.Replayer`."""
         models = self._open.get(subject.partition(".")[0])
         if models is None:
             return Miss(f"Run {self._run} recorded no call of a model of this test.")

@@ -334,7 +334,8 @@ class _Session:
 
         providers = [each for suite in suites for each in suite.providers.values()]
         warn = partial(self._warn, "gateway", ErrorCode.ASSERTION_EVAL_ERROR)
-        async with Gateway(self.run, request.environ, providers, warn, replayed) as gateway:
+        replayer = None if replayed is None else replayed.answer
+        async with Gateway(self.run, request.environ, providers, warn, replayer) as gateway:
             yield gateway
 
     @asynccontextmanager

@@ -237,9 +237,11 @@ class TracedConversation:
             usage=reduce(add, (each.usage for each in calls)) if calls else Usage(),
             cost=Cost(sum(known), CostSource.COMPUTED) if is_priced else Cost(),
             model=calls[-1].model if calls else None,
-            shows_tools=missing is None,
             missing=missing,
         )
+
+    async def trouble(self) -> None:
+        """Return None: spans of a message that failed are not waited for."""
 
     def close(self) -> None:
         """End the observation."""

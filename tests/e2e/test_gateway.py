@@ -270,6 +270,32 @@ def test_calls_of_an_agent_that_fails_are_paid_for_all_the_same(run):
     assert report["summary"]["tokens"]["input"] > 0
 
 
+OWN_KEY = ASKS.replace('os.environ["OPENAI_API_KEY"]', '"sk-own-key-of-the-agent"')
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_key_in_the_code_of_an_agent_is_named_in_its_error(run, is_served):
+    agent = (SERVES if is_served else LINES).replace(ASKS, OWN_KEY)
+    if is_served:
+        _, report = run(agent, AT_PORT, **served())
+    else:
+        _, report = run(agent, PROGRAM)
+    error = report["tests"][0]["executions"][0]["error"]
+    assert "came to the gateway without its key" in error["message"]
+    assert "take its key from OPENAI_API_KEY" in error["message"]
+
+
+def test_a_key_that_kindlm_lacks_is_named_in_the_error_of_the_agent(run, workspace):
+    del workspace.env["OPENAI_API_KEY"]
+    _, report = run(LINES, PROGRAM)
+    error = report["tests"][0]["executions"][0]["error"]
+    assert (
+        "Its call of openai/chat/completions failed: The provider answered 401"
+        in (error["message"])
+    )
+    assert "set OPENAI_API_KEY where kindlm runs" in error["message"]
+
+
 OF_THE_RUN = """
 import os
 from urllib.parse import urlsplit

@@ -13,6 +13,7 @@ from virtual_time import LoopClock, run_at_once
 from kindlm.engine.observing import ObservedCalls
 from kindlm.engine.pace import Pace
 from kindlm.engine.resources import OneForEach
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.outcome import Status
 from kindlm.ports import AgentReply, CallDesk, Seen
 from kindlm.suite import AgentTarget, Command
@@ -34,6 +35,7 @@ class Watcher:
     spends: float = 0.0
     calls: list[int] = field(default_factory=list)
     closed: int = 0
+    cause: str | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=lambda: {"traceparent": "00-1-2-01"})
 
@@ -48,6 +50,9 @@ class Watcher:
         if self.spends:
             self.desk.spend("model-1", Cost(self.spends, CostSource.COMPUTED))
         return self.what
+
+    async def trouble(self) -> str | None:
+        return self.cause
 
     def close(self) -> None:
         self.closed += 1
@@ -77,7 +82,6 @@ def test_calls_that_were_seen_count_and_a_call_that_was_also_told_counts_once(ta
     watcher = Watcher(
         Seen(
             (use("lookup", "c1", {"status": "late"}, order="A1"), use("refund", "c2")),
-            shows_tools=True,
         )
     )
     told = AgentReply("Done.", None, 5.0, tool_uses=(use("lookup", "told_0", order="A1"),))
@@ -97,14 +101,14 @@ def test_calls_that_were_seen_count_and_a_call_that_was_also_told_counts_once(ta
     ids=["no arguments", "other arguments of the same id"],
 )
 def test_a_call_that_was_told_in_part_counts_once(talk, bench, told: ToolUse) -> None:
-    seen = Seen((use("lookup", "c1", "late", order="A1"),), shows_tools=True)
+    seen = Seen((use("lookup", "c1", "late", order="A1"),))
     _, data = talk(Watcher(seen), AgentReply("Done.", None, 5.0, tool_uses=(told,)))
     assert [bench.json(call["arguments"])["order"] for call in data["tool_calls"]] == ["A1"]
     assert bench.json(data["tool_calls"][0]["response"]) == "late"
 
 
 def test_an_agent_that_is_seen_to_call_no_tools_passes_a_ban(talk) -> None:
-    finished, _ = talk(Watcher(Seen(shows_tools=True)), AgentReply("Hi", None, 5.0), BANNED)
+    finished, _ = talk(Watcher(Seen()), AgentReply("Hi", None, 5.0), BANNED)
     assert finished.status is Status.PASSED
 
 
@@ -121,6 +125,15 @@ def test_an_agent_that_reports_its_calls_misses_none(talk) -> None:
     finished, data = talk(Watcher(Seen(missing="not complete")), reply, BANNED)
     assert finished.status is Status.PASSED
     assert "unseen" not in data
+
+
+def test_what_observers_know_of_a_failure_is_in_its_error(bench, make) -> None:
+    bench.observers = (Watcher(Seen(), cause="Its call failed: 401."),)
+    bench.agent.outcomes = [KindlmError(ErrorCode.PROVIDER_API_ERROR, "It returned 500.", "Look")]
+    target = AgentTarget("shop", "http", "http://127.0.0.1:1")
+    finished = bench.execute(make.case(targets=("shop",)), agents={"shop": target})
+    assert finished.error is not None
+    assert finished.error.message == "It returned 500. Its call failed: 401."
 
 
 def test_what_observers_spent_is_counted_once(talk) -> None:

@@ -15,8 +15,9 @@ import pytest
 from call_desk import Desk
 from checked_server import LoopbackServer
 
+from kindlm.agents.subprocess_agent import Program
 from kindlm.gateway.observer import Gateway, Observed
-from kindlm.gateway.replayer import Replayer
+from kindlm.gateway.replay import Replayer
 from kindlm.ports import Seen
 from kindlm.suite import AgentTarget
 
@@ -86,7 +87,9 @@ async def _open(
 
     async with Gateway("k3f9x2ab", environ, (), warn, replayer) as gateway:
         desk = Desk()
-        observed = gateway.observe(AgentTarget("shop", adapter, "", gateway=True), desk)
+        options = {"subprocess": Program(command="python agent.py")}.get(adapter)
+        target = AgentTarget("shop", adapter, "", options=options, gateway=True)
+        observed = gateway.observe(target, desk)
         assert observed is not None
         await observed.begin(1)
         yield Bench(gateway, observed, desk)

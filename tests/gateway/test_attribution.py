@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import aiohttp
+import httpx
 from call_desk import Desk
 from gateway_agents import CHAT_TOOL
 from raw_peer import http_answer, open_peer
 
+from kindlm.plugins import Adapter
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import trace_id
 
@@ -87,6 +90,66 @@ def test_one_execution_alone_waits_for_no_other(behind, warnings):
     assert warnings == []
 
 
+def test_a_call_without_a_header_is_of_none_where_two_agents_can_have_made_it(behind):
+    async def run():
+        async with (
+            open_peer(http_answer(200, ANSWER)) as peer,
+            behind(peer.url, adapter="http") as first,
+        ):
+            gateway = first.gateway
+            await call(gateway, x_kindlm_execution="1.1")
+            await first.observed.seen()
+            # It has shown that it passes its header on, and goes on beside the other one.
+            await first.observed.begin(9)
+            desk = Desk("2.1")
+            second = gateway.observe(AgentTarget("other", "http", "", gateway=True), desk)
+            await second.begin(1)
+            await call(gateway)
+            assert not desk.answers
+            for observed in (first.observed, second):
+                assert "cannot be assigned" in (await observed.seen()).missing
+
+    asyncio.run(run())
+
+
+def test_a_call_before_any_message_of_an_agent_here_is_of_none(behind):
+    async def run():
+        async with (
+            open_peer(http_answer(200, ANSWER)) as peer,
+            behind(peer.url, adapter="http") as bench,
+        ):
+            target = AgentTarget("here", "python", "", instance=object(), gateway=True)
+            here = bench.gateway.observe(target, Desk("2.1"))
+
+            def fixture():
+                httpx.post(f"{peer.url}/v1/chat/completions", json=SAID)
+
+            async def in_a_thread():
+                thread = ThreadPoolExecutor(1)  # without the context of a message
+                await asyncio.wrap_future(thread.submit(fixture))
+
+            await in_a_thread()
+            assert "cannot be assigned" not in ((await bench.observed.seen()).missing or "")
+            await here.begin(1)
+            await in_a_thread()
+            assert "cannot be assigned" in (await here.seen()).missing
+
+    asyncio.run(run())
+
+
+def test_an_adapter_of_a_package_that_starts_programs_gets_an_address_for_each(behind):
+    class Launched(Adapter):
+        starts_program = True
+
+    async def run():
+        async with behind("http://127.0.0.1:1") as bench:
+            target = AgentTarget("own", "launched", "", options=Launched(), gateway=True)
+            observed = bench.gateway.observe(target, Desk("2.1"))
+            assert observed.environ["OPENAI_BASE_URL"].endswith("/x/2.1/openai/v1")
+
+    asyncio.run(run())
+
+
 def test_without_a_header_agents_answer_one_at_a_time(behind, warnings):
     async def run():
         async with (
@@ -108,14 +171,14 @@ def test_without_a_header_agents_answer_one_at_a_time(behind, warnings):
     assert "one message at a time" in warnings[0]
 
 
-def test_a_call_of_nobody_may_be_of_any_agent_that_has_a_message(behind, desk_of):
+def test_a_call_of_nobody_may_be_of_any_agent_that_has_a_message(behind):
     async def run():
         async with (
             open_peer(http_answer(200, ANSWER)) as peer,
             behind(peer.url) as alone,  # a program with an address of its own
         ):
             waiting = alone.gateway.observe(
-                AgentTarget("shop", "http", "", gateway=True), desk_of("2.1")
+                AgentTarget("shop", "http", "", gateway=True), Desk("2.1")
             )
             await call(alone.gateway)
             await waiting.begin(1)

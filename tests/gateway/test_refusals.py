@@ -54,6 +54,9 @@ def test_only_the_key_of_the_gateway_opens_it_and_the_real_key_goes_up(behind):
             assert "not that of the gateway" in text
             assert not peer.received
             assert not bench.desk.recorded
+            trouble = await bench.observed.trouble()
+            assert "openai/chat/completions" in trouble
+            assert "from OPENAI_API_KEY" in trouble
             assert (await post(bench, path="/a%20b%00/c?d=1"))[0] == 200
             assert peer.received[0].path == "/v1/a%20b%00/c?d=1"
             assert peer.received[0].headers["authorization"] == "Bearer sk-real-0123456789abcdef"
@@ -140,6 +143,21 @@ def test_a_stream_that_the_provider_cuts_is_cut_and_leaves_tools_undecided(behin
     asyncio.run(run())
 
 
+def test_tokens_are_taken_out_of_a_stream_that_has_a_length(behind):
+    tokens = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
+    end = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+    answer = http_answer(200, EVENT + end + tokens, {"content-type": "text/event-stream"})
+    assert b"content-length" in answer.lower()
+
+    async def run():
+        async with open_peer(answer) as peer, behind(peer.url) as bench:
+            status, text, _ = await post(bench, body={**SAID, "stream": True})
+            assert (status, text.encode()) == (200, EVENT + end)
+            assert (await bench.observed.seen()).usage.total == 3
+
+    asyncio.run(run())
+
+
 def test_an_agent_that_leaves_ends_the_call_of_the_provider(behind):
     async def run():
         async with open_peer(HANGING_STREAM) as peer, behind(peer.url) as bench:
@@ -212,6 +230,9 @@ def test_a_provider_that_cannot_be_reached_is_an_error_of_the_network(behind):
             assert (status, "could not be called" in text) == (502, True)
             (failure,) = bench.desk.failures
             assert failure.error_number == ErrorCode.PROVIDER_NETWORK_ERROR
+            trouble = await bench.observed.trouble()
+            assert failure.message in trouble
+            assert "can be reached" in trouble
 
     asyncio.run(run())
 

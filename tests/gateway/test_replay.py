@@ -6,8 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from kindlm.gateway.replay import RecordedModels
-from kindlm.gateway.replayer import Miss, RecordedAnswer
+from kindlm.gateway.replay import Miss, RecordedAnswer, RecordedModels
 from kindlm.ports import RecordedModelCall
 
 CHAT = "openai/chat/completions"

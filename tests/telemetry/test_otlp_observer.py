@@ -97,7 +97,7 @@ def test_it_waits_for_the_span_around_the_answer_and_for_missing_parents(bench):
             bench.arrive(trace, span)
         found = await waiting
         assert [use.call.name for use in found.tool_uses] == ["lookup"]
-        assert (found.shows_tools, found.missing) == (True, None)
+        assert found.missing is None
 
     bench.runner.run(run())
     (event,) = conversation.desk.recorded
@@ -126,7 +126,7 @@ def test_each_message_has_its_own_spans_and_late_ones_are_no_other_messages(benc
     bench.arrive(conversation.trace, around(3, begun), otlp_span(4, CHAT, parent=3))
     found = bench.seen(conversation)
     assert (found.missing, found.usage, found.model) == (None, Usage(10, 2), "m-1")
-    assert (found.cost, found.shows_tools) == (Cost(0.12, CostSource.COMPUTED), True)
+    assert (found.cost, found.missing) == (Cost(0.12, CostSource.COMPUTED), None)
     conversation.close()
     bench.arrive(conversation.trace, otlp_span(5, TOOL, parent=3))
     notes = [message for message, _ in bench.observer.notes()]
@@ -160,7 +160,7 @@ def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
     bench.arrive(conversation.trace, around(3, sent), otlp_span(4, TOOL, parent=3))
     found = bench.seen(conversation)
     assert "1 span of models or tools arrived in traces" in (found.missing or "")
-    assert not found.shows_tools
+    assert found.missing is not None
     (note,) = [message for message, _ in bench.observer.notes()]
     assert note.startswith("3 spans arrived in 3 traces that kindlm did not start.")
 
