@@ -296,9 +296,10 @@ class _Session:
         self._warn(
             "prices",
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"A limit of costs cannot be kept: the price of {shown(model)} is not known.",
-            "Add it to `prices` in kindlm.yaml, in dollars for a million tokens; for cases of "
-            "EvalView to `model` in .evalview/config.yaml. In scenarios, let the agent tell its "
+            f"A limit of costs cannot be kept: the price of {shown(model)} is not known, or how "
+            "many tokens a call took.",
+            "Add the price to `prices` in kindlm.yaml, in dollars for a million tokens; for cases "
+            "of EvalView to `model` in .evalview/config.yaml. In scenarios, let the agent tell its "
             "`cost`.",
         )
 
