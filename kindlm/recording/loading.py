@@ -113,6 +113,10 @@ def load_paths(
     ):
         guard.enter()
         os.environ.update(environ)  # the agents that are imported with them look there
+        if not is_run:
+            # Clients that agents make when they are imported want a key, and none is used.
+            for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+                os.environ.setdefault(name, "sk-kindlm-no-key")
     loaded = _distinct(_load(held, root, environ, strict=strict, compat=compat, is_run=is_run))
     if strict:
         loaded += [_without_suite(path, _unrecognised(path)) for path in held.ignored]

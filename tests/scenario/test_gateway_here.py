@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -107,10 +108,14 @@ def outcome(project: Project, provider: LoopbackServer, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("name", ["answer", "later"])
-def test_calls_of_an_agent_here_are_seen_and_assigned(outcome, provider, name):
+def test_calls_of_an_agent_here_are_seen_and_assigned(outcome, provider, name, monkeypatch):
     statuses, shown = outcome(name, 8)
     assert statuses == {"passed"}, shown
     assert len(provider.requests) == 16
+    # The agent's module makes a client when it is imported.
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    sys.modules.pop("agents", None)
     assert run(["replay", "tests"]) == 0
     assert len(provider.requests) == 16
 
