@@ -15,6 +15,7 @@ kindlm's own providers and adapters are subclasses of the same classes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -294,6 +295,13 @@ class Framework:
         """Tell whether `send` can talk to an object. Its type or a base of it is of the package."""
         return False
 
+    def turn(self, agent: Any) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002
+        """Return what is held while an agent answers; waiting for it is no part of the answer.
+
+        That is a lock where conversations that share an agent have to take turns.
+        """
+        return nullcontext()
+
     async def send(self, agent: Any, request: AgentRequest) -> Any:
         """Send the last message of a request to an agent, and return its result, for `read`.
 
@@ -306,7 +314,7 @@ class Framework:
 
         A result comes from `send`, or from a function of the user, who may also return a part of
         one, or yield its pieces: these come as a list. What it raises makes the execution errored.
-        Its `latency_ms` is not used.
+        A `latency_ms` of 0 stands for the time that `send` and `read` took.
         """
         raise NotImplementedError
 

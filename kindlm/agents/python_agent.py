@@ -149,9 +149,14 @@ class PythonAgent:
         """Call the agent with one message; see `ports.Agent`."""
         headers = MESSAGE_HEADERS.set(request.headers)
         try:
-            async with asyncio.timeout(request.timeout_s) as deadline:
+            async with AsyncExitStack() as turn, asyncio.timeout(request.timeout_s) as deadline:
                 if self._call is None:
                     self._call = await self._make()
+                if self._framework is not None:
+                    deadline.reschedule(None)  # others have their own time
+                    await turn.enter_async_context(self._framework.turn(self._call))
+                    now = asyncio.get_running_loop().time()
+                    deadline.reschedule(now + request.timeout_s)
                 begun = time.perf_counter()  # making the agent is no part of its answer
                 with _answer_span(request.headers):
                     said = await self._answer(self._call, request)

@@ -7,12 +7,14 @@ import json
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import pytest
 from options import options_of
 
+from kindlm.agents.python_agent import python_agent
 from kindlm.errors import ErrorCode
-from kindlm.ports import AgentReply
+from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
 
@@ -444,3 +446,41 @@ def test_a_client_of_another_event_loop_is_an_error_with_the_way_out(module, tal
     """)
     (result,) = talk(f"{name}:agent")
     assert "Make the function async" in failure(result).hint
+
+
+def test_waiting_for_an_agent_that_others_talk_to_takes_no_time_of_the_answer() -> None:
+    class TaskRunner:
+        async def save_state(self):
+            return {}
+
+        async def load_state(self, state):
+            pass
+
+        async def run_stream(self, task):
+            if task == "first":
+                await asyncio.sleep(0.2)  # more than the second may take
+            yield BaseChatMessage()
+
+    class BaseMessage:
+        pass
+
+    class BaseChatMessage(BaseMessage):
+        type, models_usage = "TextMessage", None
+
+        def to_text(self):
+            return "Done."
+
+    for known in (TaskRunner, BaseMessage, BaseChatMessage):
+        known.__module__ = "autogen_agentchat"
+    shared = TaskRunner()
+
+    async def talk(text: str, timeout_s: float):
+        target = AgentTarget("shop", "python", "", instance=shared)
+        async with python_agent(target, Path()) as agent:
+            return await agent.send(AgentRequest(text, (Message(Role.USER, text),), timeout_s))
+
+    async def both():
+        return await asyncio.gather(talk("first", 20), talk("second", 0.1))
+
+    first, second = asyncio.run(both())
+    assert (first.value.text, second.value.text) == ("Done.", "Done.")

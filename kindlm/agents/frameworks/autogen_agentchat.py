@@ -22,11 +22,11 @@ from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 _PACKAGE = "autogen_agentchat"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Shared:
     """What conversations with the same object share: its first state, and whose turn it is."""
 
-    state: Mapping[str, Any]
+    state: Mapping[str, Any] | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -44,16 +44,19 @@ class AutoGen(Framework):
         """Tell whether it is an agent or a team."""
         return is_a(value, _PACKAGE, "TaskRunner")
 
+    def turn(self, agent: Any) -> asyncio.Lock:
+        """Return what lets one conversation after the other use the agent."""
+        return _SHARED.setdefault(agent, _Shared()).turn
+
     async def send(self, agent: Any, request: AgentRequest) -> Any:
         """Give the agent the message as its task; return the messages."""
-        if agent not in _SHARED:
-            _SHARED.setdefault(agent, _Shared(await agent.save_state()))
         shared = _SHARED[agent]
+        if shared.state is None:
+            shared.state = await agent.save_state()
         self._model = _model(agent)
-        async with shared.turn:
-            await agent.load_state(shared.state if self._state is None else self._state)
-            messages = [each async for each in agent.run_stream(task=last_user_text(request))]
-            self._state = await agent.save_state()
+        await agent.load_state(shared.state if self._state is None else self._state)
+        messages = [each async for each in agent.run_stream(task=last_user_text(request))]
+        self._state = await agent.save_state()
         return messages
 
     async def read(self, result: Any, sent: str) -> AgentReply | None:
