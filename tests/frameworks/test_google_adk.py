@@ -69,11 +69,21 @@ def test_a_function_may_yield_events_streamed_or_not(server):
 
 
 def test_what_an_agent_does_as_a_tool_is_unseen(server):
+    from google.adk.runners import InMemoryRunner
     from google.adk.tools.agent_tool import AgentTool
 
-    agent = _agent(tools=[AgentTool(_agent())])
+    agent = _agent(name="front", tools=[AgentTool(_agent())])
     (reply,) = Talk(agent).say("Hello")
     assert "an agent is a tool" in (reply.unseen or "")
+
+    async def events(text):
+        return await InMemoryRunner(agent).run_debug(text, quiet=True)
+
+    asks = {"toolCalls": [{"name": "desk", "arguments": {"request": "A1"}}]}
+    server.use_script({"rules": [{"when": {"notCalled": "desk"}, "reply": asks}, *SCRIPT["rules"]]})
+    (reply,) = Talk(events).say("Which order?")
+    assert [use.call.name for use in reply.tool_uses] == ["desk"]
+    assert "an agent that is a tool" in (reply.unseen or "")
 
 
 def test_tools_of_agents_below_are_seen(server):

@@ -60,6 +60,8 @@ def test_a_function_may_return_the_state_or_all_messages_or_the_last_one(server)
     for function in (state, messages):
         (reply,) = Talk(function).say("Where is A1?")
         check_lookup(reply, "A1")
+        (reply,) = Talk(function).say("Hello")
+        assert (reply.tool_uses, reply.reports_tools) == ((), True)
     (reply,) = Talk(last).say("Where is A1?")
     assert (reply.text, reply.tool_uses, reply.reports_tools) == ("A1 is shipped.", (), None)
 
@@ -124,14 +126,25 @@ def test_tools_that_no_message_tells_of_are_heard_of(server):
 
 
 def test_a_graph_whose_models_are_not_of_langchain_shows_no_calls():
+    from langchain_core.messages import AIMessage
     from langgraph.graph import END, START, MessagesState, StateGraph
 
     graph = StateGraph(MessagesState)
-    graph.add_node("desk", lambda state: {"messages": [("ai", "It is shipped.")]})
+    graph.add_node("desk", lambda state: {"messages": [AIMessage("It is shipped.")]})
     graph.add_edge(START, "desk")
     graph.add_edge("desk", END)
-    (reply,) = Talk(graph.compile()).say("Where is A1?")
-    assert (reply.text, reply.reports_tools) == ("It is shipped.", None)
+    graph = graph.compile()
+
+    async def state(text):
+        return await graph.ainvoke({"messages": [("user", text)]})
+
+    async def stream(text):
+        async for piece in graph.astream({"messages": [("user", text)]}):
+            yield piece
+
+    for agent in (graph, state, stream):
+        (reply,) = Talk(agent).say("Where is A1?")
+        assert (reply.text, reply.reports_tools) == ("It is shipped.", None)
 
 
 def _refund(order: str) -> str:

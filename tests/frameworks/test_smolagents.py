@@ -132,10 +132,15 @@ def test_tools_of_agents_that_are_managed_are_seen(server):
         },
     ]
     server.use_script({"rules": [*rules, *_SCRIPT["rules"]]})
-    (reply,) = Talk(_agent(tools=[], managed_agents=[below])).say("Which order?")
-    assert reply.text == "Yes."
+    agent = _agent(tools=[], managed_agents=[below])
+    (reply,) = Talk(agent).say("Which order?")
+    assert (reply.text, reply.unseen) == ("Yes.", None)
     assert [use.call.name for use in reply.tool_uses] == ["desk", "lookup_order"]
     assert reply.usage.input_tokens is None
+    # The result alone does not show the call of the agent below.
+    (reply,) = Talk(lambda text: agent.run(text, return_full_result=True)).say("Which order?")
+    assert [use.call.name for use in reply.tool_uses] == ["desk"]
+    assert "managed agent" in (reply.unseen or "")
 
 
 def test_the_system_text_is_passed_on(server):

@@ -25,6 +25,12 @@ _INNER = (
 )
 
 
+_MAY_BE_INNER = (
+    "a call with nothing but a `request` may be of an agent that is a tool, and the events of ADK "
+    "do not show which tools it called. Give kindlm the agent itself"
+)
+
+
 class GoogleADK(Framework):
     """Talks to agents, and reads events."""
 
@@ -67,15 +73,18 @@ class GoogleADK(Framework):
             raise AgentFailed(f"{whole[-1].error_code}: {whole[-1].error_message}")
         usages = [event.usage_metadata for event in whole if event.usage_metadata is not None]
         models = [event.model_version for event in whole if event.model_version]
+        uses, unseen = _calls(whole).uses, self._unseen
+        if self._runner is None and any([*use.call.arguments] == ["request"] for use in uses):
+            unseen = _MAY_BE_INNER
         return AgentReply(
             text=_text(whole),
             raw=compact_json([as_json(event) for event in whole]),
             latency_ms=0.0,
-            tool_uses=_calls(whole).uses,
+            tool_uses=uses,
             usage=total([_usage(counts) for counts in usages]),
             model=models[-1] if models else None,
             reports_tools=True,
-            unseen=self._unseen,
+            unseen=unseen,
         )
 
 

@@ -9,8 +9,8 @@
 
 It runs by `ainvoke`, with a callback handler that hears of the tools and models that run, also in
 graphs within tools or nodes: messages need not tell of them. A state shows all tool calls that its
-messages hold after the message that was sent. Messages without that one show no other calls than
-their own: some may have been left out.
+messages hold after the message that was sent, if a model of LangChain answered. Messages without
+the one that was sent show no other calls than their own: some may have been left out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class LangChain(Framework):
         reply = self._read(result, sent)
         heard, self._heard = self._heard, None
         if heard is None:
-            return reply
+            if reply is None or _is_answered(result):
+                return reply
+            return replace(reply, reports_tools=None)
         if reply is None and isinstance(result, str):
             reply = AgentReply(result, raw=result, latency_ms=0.0)
         return None if reply is None else heard.added_to(reply)
@@ -163,6 +165,18 @@ def _handler() -> Any:
 
 def _is_message(value: Any) -> bool:
     return is_a(value, _PACKAGE, "BaseMessage")
+
+
+def _is_answered(value: Any) -> bool:
+    """Tell whether a result holds an answer of a model of LangChain.
+
+    Code that calls a model in another way, and writes the answer down itself, may call tools.
+    """
+    if is_a(value, _PACKAGE, "AIMessage"):
+        has_run = str(value.id).startswith(("run-", "lc_run-"))
+        return bool(value.response_metadata or value.usage_metadata or has_run)
+    held = value.values() if isinstance(value, dict) else value
+    return isinstance(value, dict | list | tuple) and any(map(_is_answered, held))
 
 
 def _whole(pieces: list[Any]) -> Iterator[Any]:

@@ -29,6 +29,10 @@ _INSIDE_CODE = (
     "the agent calls tools from code, and results of smolagents do not show which. Give kindlm "
     "the agent itself, with the executor `local`"
 )
+_MANAGED = (
+    "a call with a `task` may be of a managed agent, and results of smolagents do not show which "
+    "tools it called. Give kindlm the agent itself"
+)
 _LIMIT = "the agent reached its limit of steps (`max_steps`)"
 
 
@@ -173,15 +177,19 @@ def _new(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
     told = as_json(output)
     counts = [step["token_usage"] or {} for step in steps if "token_usage" in step]
-    runs_code = any(step.get("code_action") is not None for step in steps)
+    uses, unseen = _calls(steps).uses, None
+    if any(step.get("code_action") is not None for step in steps):
+        unseen = _INSIDE_CODE
+    elif any("task" in use.call.arguments for use in uses):
+        unseen = _MANAGED
     return AgentReply(
         text=told if isinstance(told, str) else compact_json(told),
         raw=compact_json([as_json(_short(step)) for step in steps]),
         latency_ms=0.0,
-        tool_uses=_calls(steps).uses,
+        tool_uses=uses,
         usage=total([read_usage({"usage": each}) for each in counts]),
         reports_tools=True,
-        unseen=_INSIDE_CODE if runs_code else None,
+        unseen=unseen,
     )
 
 
