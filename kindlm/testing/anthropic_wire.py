@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.scripted_talk import (
-    Conversation,
     Refusal,
     Reply,
+    TalkRequest,
     Turn,
     TurnsBuilder,
     fingerprint_of,
@@ -98,7 +98,7 @@ def headers(request_id: str, allowance: Allowance) -> tuple[tuple[str, str], ...
 
 def read(
     headers: Mapping[str, str], body: dict[str, Any], raw_body: bytes, model: ModelSpec | None
-) -> Conversation | Refusal:
+) -> TalkRequest | Refusal:
     """The conversation that a request holds, or why it holds none."""
     if "anthropic-version" not in headers:
         return _refusal("anthropic-version: header is required")
@@ -119,7 +119,7 @@ def _refusal(message: str) -> Refusal:
     return Refusal(400, "invalid_request_error", message)
 
 
-def _conversation(request: Node, raw_body: bytes) -> Conversation:
+def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
     fingerprint, prompt_tokens = fingerprint_of(raw_body)
     messages = request.entry("messages").items()
     if not messages:
@@ -131,7 +131,7 @@ def _conversation(request: Node, raw_body: bytes) -> Conversation:
     turns = _turns(messages)
     last = messages[-1]
     prefilled = last.entry("role").value == "assistant"
-    return Conversation(
+    return TalkRequest(
         wire=NAME,
         model=request.entry("model").text(),
         system=request.given("system", text_of, ""),
@@ -183,7 +183,7 @@ def _turns(messages: list[Node]) -> tuple[Turn, ...]:
     return turns.build()
 
 
-def write(conversation: Conversation, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
+def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
     """The message, or the events of its stream."""
     content: list[dict[str, Any]] = []
     if conversation.max_tokens == 0:  # nothing is generated; the prompt is only read
@@ -212,7 +212,7 @@ def write(conversation: Conversation, reply: Reply, reported_model: str) -> tupl
     return (json.dumps(message).encode("ascii"),)
 
 
-def _tool_uses(conversation: Conversation, reply: Reply) -> list[dict[str, Any]]:
+def _tool_uses(conversation: TalkRequest, reply: Reply) -> list[dict[str, Any]]:
     calls: list[tuple[str, Any]] = [(call.name, call.arguments) for call in reply.calls]
     if reply.structured is not None and conversation.forced_tool is not None:
         calls.append((conversation.forced_tool, reply.structured))
@@ -235,7 +235,7 @@ def _stop_reason(reply: Reply, content: list[dict[str, Any]]) -> str:
     return "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
 
 
-def _usage(conversation: Conversation, reply: Reply, text: str) -> dict[str, Any]:
+def _usage(conversation: TalkRequest, reply: Reply, text: str) -> dict[str, Any]:
     usage = usage_of(conversation, reply, text)
     return {
         "input_tokens": usage.input_tokens,

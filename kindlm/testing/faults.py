@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kindlm.testing.script import CallOut, Fault, FaultRule
-from kindlm.testing.scripted_talk import Conversation, Reply
+from kindlm.testing.scripted_talk import Reply, TalkRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -251,7 +251,7 @@ def encode_key(key: str, encoding: Encoding) -> str:
     return "".join(f"%{byte:02X}" for byte in key.encode()) if encoding == "percent" else key
 
 
-def faulty_reply(fault: Fault, conversation: Conversation, key: str) -> Reply | None:
+def faulty_reply(fault: Fault, conversation: TalkRequest, key: str) -> Reply | None:
     """The reply that a fault puts in place of the script's, if it is of that kind."""
     if fault.empty:
         return Reply()
@@ -268,7 +268,7 @@ def faulty_reply(fault: Fault, conversation: Conversation, key: str) -> Reply | 
     return None
 
 
-def without_limits(conversation: Conversation) -> Conversation:
+def without_limits(conversation: TalkRequest) -> TalkRequest:
     """The conversation without length and stop texts, which a fault does not heed."""
     return replace(conversation, max_tokens=None, stop=(), prefill="")
 

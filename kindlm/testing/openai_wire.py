@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.scripted_talk import (
-    Conversation,
     Refusal,
     Reply,
+    TalkRequest,
     Turn,
     TurnsBuilder,
     estimate_tokens,
@@ -132,7 +132,7 @@ def read(
     body: dict[str, Any],
     raw_body: bytes,
     model: ModelSpec | None,
-) -> Conversation | Refusal:
+) -> TalkRequest | Refusal:
     """The conversation that a request holds, or why it holds none."""
     if model is not None and model.reasoning and (refusal := _unsupported(body)) is not None:
         return refusal
@@ -168,7 +168,7 @@ def _unsupported(body: Mapping[str, Any]) -> Refusal | None:
     return None
 
 
-def _conversation(request: Node, raw_body: bytes) -> Conversation:
+def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
     fingerprint, prompt_tokens = fingerprint_of(raw_body)
     system, turns = _messages(request)
     tools = [tool.entry("function").entry("name").text() for tool in request.members("tools")]
@@ -181,7 +181,7 @@ def _conversation(request: Node, raw_body: bytes) -> Conversation:
     count = partial(Node.integer, minimum=1)
     limit = request.given("max_completion_tokens", count)
     options = request.given("stream_options", lambda node: node.given("include_usage", Node.flag))
-    return Conversation(
+    return TalkRequest(
         wire=NAME,
         model=request.entry("model").text(),
         system=system,
@@ -245,7 +245,7 @@ def _structured(node: Node) -> str | None:
     return node.entry("json_schema").entry("name").text() if kind == "json_schema" else None
 
 
-def write(conversation: Conversation, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
+def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
     """The completion, or the events of its stream."""
     text = reply.text
     if reply.structured is not None:
@@ -270,7 +270,7 @@ def write(conversation: Conversation, reply: Reply, reported_model: str) -> tupl
     return (json.dumps(completion).encode("ascii"),)
 
 
-def _envelope(conversation: Conversation, reported_model: str) -> dict[str, Any]:
+def _envelope(conversation: TalkRequest, reported_model: str) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{conversation.fingerprint[:29]}",
         "created": CREATED,
@@ -296,7 +296,7 @@ def _stream(envelope: dict[str, Any], chunks: Iterator[dict[str, Any]]) -> Itera
     yield b"data: [DONE]\n\n"
 
 
-def _tool_calls(conversation: Conversation, reply: Reply) -> list[dict[str, Any]]:
+def _tool_calls(conversation: TalkRequest, reply: Reply) -> list[dict[str, Any]]:
     return [
         {
             "id": f"call_{conversation.fingerprint[:20]}{position:04}",
@@ -311,7 +311,7 @@ def _finish_reason(reply: Reply) -> str:
     return reply.finish or ("tool_calls" if reply.calls else "stop")
 
 
-def _usage(conversation: Conversation, reply: Reply, text: str) -> dict[str, Any] | None:
+def _usage(conversation: TalkRequest, reply: Reply, text: str) -> dict[str, Any] | None:
     if not reply.reports_usage:
         return None
     usage = usage_of(conversation, reply, text)

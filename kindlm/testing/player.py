@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Self
 
 from kindlm.matching import ABSENT, equal, value_at
-from kindlm.testing.scripted_talk import GRADED_QUESTION, Conversation, Reply
+from kindlm.testing.scripted_talk import GRADED_QUESTION, Reply, TalkRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +100,7 @@ class Situation:
         said: All user messages.
     """
 
-    conversation: Conversation
+    conversation: TalkRequest
     called: frozenset[str]
     called_this_turn: frozenset[str]
     offered: frozenset[str]
@@ -108,7 +108,7 @@ class Situation:
     said: str
 
     @classmethod
-    def of(cls, conversation: Conversation) -> Self:
+    def of(cls, conversation: TalkRequest) -> Self:
         """The situation of a conversation."""
         turns = conversation.turns
         results = {call.name: call.result for call in conversation.calls}
@@ -137,7 +137,7 @@ def captures_of(when: When, situation: Situation) -> dict[str, str] | None:
     return _text_captures(when, situation)
 
 
-def _request_matches(when: When, conversation: Conversation) -> bool:
+def _request_matches(when: When, conversation: TalkRequest) -> bool:
     if when.structured is None and when.asks != conversation.asks:
         return False
     if when.wire is not None and when.wire != conversation.wire:
@@ -330,7 +330,7 @@ class Played:
     mistake: str | None = None
 
 
-def play(script: Script, conversation: Conversation) -> Played:
+def play(script: Script, conversation: TalkRequest) -> Played:
     """The reply to a conversation: of the first rule that matches, else the built-in one.
 
     Raises:
@@ -344,7 +344,7 @@ def play(script: Script, conversation: Conversation) -> Played:
     return _built_in(script, conversation)
 
 
-def _built_in(script: Script, conversation: Conversation) -> Played:
+def _built_in(script: Script, conversation: TalkRequest) -> Played:
     if conversation.asks == "judge":
         on_scale = conversation.structured == GRADED_QUESTION
         judged = answer_judge(script, conversation.user, on_scale=on_scale)
@@ -354,7 +354,7 @@ def _built_in(script: Script, conversation: Conversation) -> Played:
     return Played("none", Reply(text=UNMATCHED))
 
 
-def _play_rule(rule: Rule, conversation: Conversation, captures: dict[str, str]) -> Played:
+def _play_rule(rule: Rule, conversation: TalkRequest, captures: dict[str, str]) -> Played:
     template = rule.reply
     scope = _scope(conversation, captures)
     try:
@@ -376,7 +376,7 @@ def _play_rule(rule: Rule, conversation: Conversation, captures: dict[str, str])
     return Played(rule.name, reply, template.fault, template.delay_ms / 1000)
 
 
-def _scope(conversation: Conversation, captures: dict[str, str]) -> dict[str, Any]:
+def _scope(conversation: TalkRequest, captures: dict[str, str]) -> dict[str, Any]:
     """What placeholders can name; of several calls of a tool the latest counts."""
     calls = conversation.calls
     return {

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kindlm.testing.script import Fault, ModelSpec
-    from kindlm.testing.scripted_talk import Asks, Conversation, WireFormat
+    from kindlm.testing.scripted_talk import Asks, TalkRequest, WireFormat
 
 KeyState = Literal["missing", "accepted", "refused"]
 
@@ -292,7 +292,7 @@ class App:
         return None
 
     def _played(
-        self, call: _Call, conversation: Conversation, reported: str, fault: Fault | None
+        self, call: _Call, conversation: TalkRequest, reported: str, fault: Fault | None
     ) -> _Outcome:
         try:
             played = play(self._script, conversation)

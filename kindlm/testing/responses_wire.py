@@ -16,9 +16,9 @@ from kindlm.testing import openai_wire
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.openai_wire import CREATED, misread, refusal_of
 from kindlm.testing.scripted_talk import (
-    Conversation,
     Refusal,
     Reply,
+    TalkRequest,
     Turn,
     TurnsBuilder,
     fingerprint_of,
@@ -86,7 +86,7 @@ class ResponsesWire:
         body: dict[str, Any],
         raw_body: bytes,
         model: ModelSpec | None,
-    ) -> Conversation | Refusal:
+    ) -> TalkRequest | Refusal:
         """The conversation that a request holds or continues, or why it holds none."""
         for name in ("temperature", "top_p") if model is not None and model.reasoning else ():
             if body.get(name) not in (None, 1):
@@ -106,7 +106,7 @@ class ResponsesWire:
         except ScriptError as error:
             return misread(error)
 
-    def _conversation(self, request: Node, raw_body: bytes) -> Conversation:
+    def _conversation(self, request: Node, raw_body: bytes) -> TalkRequest:
         fingerprint, prompt_tokens = fingerprint_of(raw_body)
         body, given = request.value, request.entry("input")
         if isinstance(given.value, str):
@@ -122,7 +122,7 @@ class ResponsesWire:
         if forced is None:
             choice.choice("none", "auto", "required")
         form = request.given("text", lambda node: node.given("format", _structured))
-        conversation = Conversation(
+        conversation = TalkRequest(
             wire=self.NAME,
             model=request.entry("model").text(),
             system="\n".join(filter(None, (instructions, system))),
@@ -159,7 +159,7 @@ class ResponsesWire:
             del self._said[next(iter(self._said))]
 
     def write(
-        self, conversation: Conversation, reply: Reply, reported_model: str
+        self, conversation: TalkRequest, reply: Reply, reported_model: str
     ) -> tuple[bytes, ...]:
         """The response, or the events of its stream."""
         text = reply.text
@@ -201,7 +201,7 @@ class ResponsesWire:
         return (json.dumps(response).encode("ascii"),)
 
 
-def _id(conversation: Conversation) -> str:
+def _id(conversation: TalkRequest) -> str:
     return f"resp_{conversation.fingerprint}"
 
 
@@ -255,7 +255,7 @@ def _text(content: Node) -> str:
     )
 
 
-def _output(conversation: Conversation, reply: Reply, text: str | None) -> list[dict[str, Any]]:
+def _output(conversation: TalkRequest, reply: Reply, text: str | None) -> list[dict[str, Any]]:
     output = list[dict[str, Any]]()
     if text is not None:
         part = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}

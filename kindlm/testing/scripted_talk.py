@@ -1,7 +1,7 @@
 """What a request asks and what is replied, apart from any wire format.
 
 Each wire format (`openai_wire`, `responses_wire`, `anthropic_wire`) reads its requests into a
-`Conversation` and writes its answers from a `Reply`, so one script plays the same agent through all
+`TalkRequest` and writes its answers from a `Reply`, so one script plays the same agent through all
 of them.
 """
 
@@ -47,7 +47,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class TalkRequest:
     """A request to a model.
 
     Attributes:
@@ -188,12 +188,12 @@ class WireFormat(Protocol):
         raw_body: bytes,
         model: ModelSpec | None,
         /,
-    ) -> Conversation | Refusal:
+    ) -> TalkRequest | Refusal:
         """The conversation that a request holds, or why it holds none."""
         ...
 
     def write(
-        self, conversation: Conversation, reply: Reply, reported_model: str, /
+        self, conversation: TalkRequest, reply: Reply, reported_model: str, /
     ) -> tuple[bytes, ...]:
         """The parts of an answer's body: one, or the events of a stream."""
         ...
@@ -247,7 +247,7 @@ def estimate_tokens(text: str) -> int:
     return (len(text) + 3) // 4
 
 
-def usage_of(conversation: Conversation, reply: Reply, text: str) -> Usage:
+def usage_of(conversation: TalkRequest, reply: Reply, text: str) -> Usage:
     """The usage to report for a reply whose visible output is `text`."""
     if reply.usage is not None:
         return reply.usage
@@ -255,7 +255,7 @@ def usage_of(conversation: Conversation, reply: Reply, text: str) -> Usage:
     return Usage(conversation.prompt_tokens, estimate_tokens(text) + calls)
 
 
-def shape(reply: Reply, conversation: Conversation, text: str) -> tuple[str, Reply]:
+def shape(reply: Reply, conversation: TalkRequest, text: str) -> tuple[str, Reply]:
     """Applies what the request asked for to the text of a reply: prefill, stop texts, length.
 
     Returns:
