@@ -15,7 +15,6 @@ GRAPH = """
 import json, operator, sys
 from typing import Annotated, Any, TypedDict
 
-from langgraph.graph import END, START, StateGraph
 from openai import OpenAI
 
 PROMPT = "You are the support of a shop."
@@ -25,10 +24,6 @@ TOOLS = [
     for name in ("lookup_order", "list_parcels")
 ]
 client = OpenAI(max_retries=1)
-
-
-class State(TypedDict):
-    messages: Annotated[list[Any], operator.add]
 
 
 def ask(state):
@@ -61,23 +56,40 @@ def act(state):
     return {"messages": results}
 
 
-def goes_on(state):
-    return "act" if state["messages"][-1].get("tool_calls") else END
+def by_hand(said):
+    while True:
+        said = said + ask({"messages": said})["messages"]
+        if not said[-1].get("tool_calls"):
+            return said
+        said = said + act({"messages": said})["messages"]
 
 
-graph = StateGraph(State)
-graph.add_node("ask", ask)
-graph.add_node("act", act)
-graph.add_edge(START, "ask")
-graph.add_conditional_edges("ask", goes_on)
-graph.add_edge("act", "ask")
-compiled = graph.compile()
+def by_langgraph(said):
+    from langgraph.graph import END, START, StateGraph
+
+    class State(TypedDict):
+        messages: Annotated[list[Any], operator.add]
+
+    def goes_on(state):
+        return "act" if state["messages"][-1].get("tool_calls") else END
+
+    graph = StateGraph(State)
+    graph.add_node("ask", ask)
+    graph.add_node("act", act)
+    graph.add_edge(START, "ask")
+    graph.add_conditional_edges("ask", goes_on)
+    graph.add_edge("act", "ask")
+    return graph.compile().invoke({"messages": said})["messages"]
+
+
 said = []
 
 
 def answer(message):
     global said
-    said = compiled.invoke({"messages": [*said, {"role": "user", "content": message}]})["messages"]
+    # LangGraph takes most of the start of a program.
+    whole = by_hand if "--stream" in sys.argv else by_langgraph
+    said = whole([*said, {"role": "user", "content": message}])
     return said[-1]["content"]
 
 
