@@ -144,6 +144,7 @@ class _Desk:
 
 
 async def _serve(url: str) -> None:
+    from kindlm.agents.subprocess_agent import Program
     from kindlm.gateway.observer import Gateway
     from kindlm.recording.history_file import open_log
     from kindlm.recording.recorder import RunRecorder
@@ -155,7 +156,9 @@ async def _serve(url: str) -> None:
         log = stack.enter_context(open_log(Path(folder) / "kindlm.db", set()))
         desk = _Desk(RunRecorder(log, "run/benchmark").about("1.1").record)
         async with Gateway("benchmark", environ, (), lambda *_: None) as running:
-            observed = running.observe(AgentTarget("shop", "subprocess", "", gateway=True), desk)
+            options = Program(command="shop")
+            target = AgentTarget("shop", "subprocess", "", options=options, gateway=True)
+            observed = running.observe(target, desk)
             assert observed is not None
             address = observed.environ["OPENAI_BASE_URL"]
             print(json.dumps({"address": address, "key": running.key}), flush=True)
