@@ -41,8 +41,8 @@ def make_agent(
             on top of `environ`.
         environ: environment variables, with what `.env` files say.
         root: the folder from which an agent in Python is imported.
-        processes: where agents in Python run; in this process, if there are none, and if the
-            target holds the agent as an object.
+        processes: where agents in Python run. Without them, and where the target holds the agent
+            as an object, they run in this process.
 
     Returns:
         The agent, not yet opened; or the error of an adapter that is not known

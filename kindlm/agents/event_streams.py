@@ -86,8 +86,8 @@ class _Draft:
 
     `chunks` and `blocks` are the events in the formats of OpenAI's and Anthropic's models, which
     are read together in the end; their text stands at `place` among the others. `calls` came whole,
-    and `wholes` says where they are, by their ids. `broken` is the first event that begins as a
-    JSON object and is none.
+    and `wholes` says where they are, by their ids. `broken` is the first event that begins like
+    a JSON object and cannot be read as one.
     """
 
     reading: Reading

@@ -49,9 +49,8 @@ def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
         messages = tuple(_FORMATS[wire].messages_of(body))
     except (ValueError, RecursionError):
         messages = ()
-    model, continues = body.get("model"), body.get("previous_response_id")
+    continues = body.get("previous_response_id")
     return WireRequest(
-        model=model if isinstance(model, str) else "",
         messages=messages,
         tool_results={
             message.tool_call_id: read_json(message.text)
@@ -59,7 +58,6 @@ def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
             if message.tool_call_id is not None
         },
         tools=tuple(_tool_names(body.get("tools"))),
-        stream=body.get("stream") is True,
         continues=continues if isinstance(continues, str) else None,
     )
 

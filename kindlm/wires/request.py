@@ -23,21 +23,17 @@ class WireRequest:
     """What a request says.
 
     Attributes:
-        model: the model that is asked.
         messages: what was said before, the system text first. In the text of a message, parts that
             are no text stand as `[image]` and the like.
         tool_results: the results of tool calls, by the ids of the calls: JSON values, or texts that
             are no JSON. Of a tool that failed, an object with `error`.
         tools: the names of the tools on offer.
-        stream: whether a stream is asked for.
         continues: the id of the answer that this continues, where the provider remembers it.
     """
 
-    model: str = ""
     messages: tuple[Message, ...] = ()
     tool_results: Mapping[str, Any] = field(default_factory=dict)
     tools: tuple[str, ...] = ()
-    stream: bool = False
     continues: str | None = None
 
 

@@ -488,7 +488,7 @@ def test_a_request_has_messages_results_and_tools(wire: Wire) -> None:
         Message(Role.TOOL, '{"done": true}', (), "c1"),
     )
     assert request.tool_results == {"c1": {"done": True}}
-    assert (request.model, request.tools, request.stream) == ("m", ("refund",), True)
+    assert request.tools == ("refund",)
     assert request.continues == REQUESTS[wire].get("previous_response_id")
 
 
@@ -501,7 +501,7 @@ def test_a_request_that_is_nested_too_deeply_has_no_messages(depth: int) -> None
 
     request = read_request("chat", {"model": "m", "messages": [{"tool_calls": calls}]})
 
-    assert (request.model, len(request.messages)) == ("m", int(depth == 1))
+    assert len(request.messages) == int(depth == 1)
 
 
 def test_a_failed_tool_of_anthropic_has_an_error() -> None:
