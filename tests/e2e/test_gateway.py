@@ -9,25 +9,13 @@ from contextlib import closing
 
 import pytest
 from checked_server import LoopbackServer
+from order_shop import order_shop
 from workspace import KEY
 
 from kindlm.reports.pages.execution_page import execution_page
 from kindlm.reports.pages.html_document import Links, render_part
 
-SHOP = {
-    "models": ["gpt-4o"],
-    "keys": [KEY],
-    "rules": [
-        {
-            "when": {
-                "user": {"matches": r"order (?P<id>\w+-\d+)"},
-                "notCalledThisTurn": "lookup_order",
-            },
-            "reply": {"toolCalls": [{"name": "lookup_order", "arguments": {"order_id": "{{id}}"}}]},
-        },
-        {"reply": {"text": "It was delivered."}},
-    ],
-}
+SHOP = order_shop(KEY)
 ASKS = """
 import json, os, sys, urllib.request
 

@@ -1,4 +1,4 @@
-"""Suites that run against what was recorded: nobody is called, and what is new is told."""
+"""Suites that run against what was recorded: no provider is called, and what is new is reported."""
 
 from __future__ import annotations
 

@@ -7,25 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 from checked_server import LoopbackServer
+from order_shop import order_shop
 from scenario_project import Project
 
 from kindlm.cli.app import run
 
 KEY = "sk-example-5d1c92e07b3f4a68"
-SHOP = {
-    "models": ["gpt-4o"],
-    "keys": [KEY],
-    "rules": [
-        {
-            "when": {
-                "user": {"matches": r"order (?P<id>\w+-\d+)"},
-                "notCalledThisTurn": "lookup_order",
-            },
-            "reply": {"toolCalls": [{"name": "lookup_order", "arguments": {"order_id": "{{id}}"}}]},
-        },
-        {"reply": {"text": "It was delivered."}},
-    ],
-}
+SHOP = order_shop(KEY)
 AGENTS = """
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -149,7 +149,7 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
             " it is the tests that the run selected.",
         )
     if options.warnings:
-        called = "judges are asked what is new to them" if asks_judges else "nobody is called"
+        called = "judges are asked what is new to them" if asks_judges else "no provider is called"
         note(f"Everything is answered as in run {run}; {called}.", console)
         agents = sorted(
             {
