@@ -3,7 +3,7 @@
 python -m benchmarks                      all of them: about half an hour
 python -m benchmarks overhead storage     only these
 python -m benchmarks --small              all of them with small sizes: do they still work?
-python -m benchmarks --write-docs         all of them, and the table of docs/performance.md
+python -m benchmarks --write-docs         all of them, and the table of the docs' performance.md
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.machine import load, versions
 from benchmarks.registry import BENCHMARKS
 from benchmarks.table import Report, insert, render
 
-_PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+_PAGE = Path(__file__).parents[1] / "docs" / "contributing" / "performance.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,4 +1,7 @@
-"""All benchmarks, in the order of the table. docs/performance.md says what each of them means."""
+"""All benchmarks, in the order of the table.
+
+docs/contributing/performance.md says what each of them means.
+"""
 
 from __future__ import annotations
 

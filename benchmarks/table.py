@@ -1,4 +1,4 @@
-"""The table of all figures, as it is printed and as docs/performance.md shows it."""
+"""The table of all figures, as it is printed and as docs/contributing/performance.md shows it."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ class Report:
     group: ClassVar[str] = "kindlm.reports"
 
     def render(self, run: Mapping[str, Any]) -> str | bytes:
-        """Return the report; `run` is the document of the JSON report, as docs/reports.md has it.
+        """Return the report; `run` is the document of the JSON report: docs/how-to/reports.md.
 
         Texts in it are what models, agents and users wrote: escape them for the format.
         """

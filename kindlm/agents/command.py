@@ -47,7 +47,7 @@ _KEYS = {
 }
 _MAX_WARNINGS = 5
 
-REPORTS_HINT = "What a program may print: docs/configuration.md#agents-and-commands"
+REPORTS_HINT = "What a program may print: docs/reference/configuration.md#agents-and-commands"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def parent_of(value: Any, path: str) -> Any:
 WHERE_THE_TEXT_IS = (
     "Send the text as `text`, or say where it is: `responsePath: data.answer` (`$` takes all of "
     "the answer as it is), `toolCallsPath` for the tool calls; or name its format, such as "
-    "`protocol: chat` (docs/agents.md#protocols)"
+    "`protocol: chat` (docs/how-to/agents.md#protocols)"
 )
 
 AGENT_RULE = "agent"
@@ -73,7 +73,7 @@ class AnotherProtocol(UnreadableReply):
 
     hint = (
         "Give the `protocol` that the agent speaks, or leave it out: answers are then read by what "
-        "they look like (docs/agents.md#protocols)"
+        "they look like (docs/how-to/agents.md#protocols)"
     )
 
 
@@ -82,7 +82,7 @@ class StreamBrokeOff(UnreadableReply):
 
     hint = (
         "Look into the log of the agent for why it stopped, or into its server for the event that "
-        "ends the stream: docs/agents.md#the-end-of-a-stream"
+        "ends the stream: docs/how-to/agents.md#the-end-of-a-stream"
     )
 
 

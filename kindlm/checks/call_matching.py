@@ -46,7 +46,7 @@ def why_unknown(transcript: Transcript) -> str | None:
     return (
         "Nothing shows that the agent reports its tool calls: it may have made some that kindlm "
         f"cannot see. {way}; or add `reportsTools: true` (`reports_tools` in scenarios and TOML) "
-        "if it reports every call (docs/see-your-agent.md)."
+        "if it reports every call (docs/how-to/see-your-agent.md)."
     )
 
 

@@ -1,8 +1,8 @@
 """The file of an export: streams as they are recorded, in JSON Lines, with the texts they refer to.
 
-`docs/keeping-history.md` describes it. Every hash is in it, so that a reader can check that nothing
-was changed since it was recorded. Nothing else in it is trusted: `require_known_form` checks events
-from elsewhere before they enter the log for good.
+`docs/how-to/keeping-history.md` describes it. Every hash is in it, so that a reader can check that
+nothing was changed since it was recorded. Nothing else in it is trusted: `require_known_form`
+checks events from elsewhere before they enter the log for good.
 """
 
 from __future__ import annotations

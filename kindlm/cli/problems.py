@@ -10,7 +10,7 @@ from rich.text import Text
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.reports.untrusted import visible
 
-REFERENCE = "docs/errors.md"
+REFERENCE = "docs/reference/errors.md"
 """The page that says of each code what produces it and what to do."""
 
 _SOURCE_WIDTH = 160

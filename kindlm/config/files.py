@@ -211,5 +211,5 @@ def check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None
     else:
         return
     reporter.error(
-        _TEMPLATE, problem, "What a template may hold: docs/compliance.md", reason="template"
+        _TEMPLATE, problem, "What a template may hold: docs/how-to/compliance.md", reason="template"
     )

@@ -249,7 +249,8 @@ class ComplianceConfig(Section):
     template: Maybe[str] = Field(
         default=None, examples=["reports/template.md"], json_schema_extra=EXTENSION
     )
-    """Markdown with placeholders of Jinja, for the framework custom. See docs/compliance.md."""
+    """Markdown with placeholders of Jinja, for the framework `custom`: see
+    [Evidence for audits](../how-to/compliance.md)."""
     output_dir: str = Field(default="./compliance-reports", examples=["reports"])
     """Folder for the reports, relative to this file."""
     metadata: Maybe[ComplianceMetadata] = None

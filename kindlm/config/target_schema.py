@@ -144,13 +144,13 @@ class AgentConfig(Chosen):
     """Milliseconds for one answer; those of `defaults.timeoutMs` by default."""
     reports_tools: Maybe[bool] = Field(default=None, examples=[True])
     """It reports every tool call that it makes. Checks of calls that were not made need this where
-    its answers do not show it: see [Agents](agents.md)."""
+    its answers do not show it: see [Agents](../how-to/agents.md)."""
     gateway: Maybe[bool] = Field(default=None, examples=[True])
     """It calls its models through kindlm, which records these calls and sees its tool calls in
-    them: see [The gateway](agents.md#the-gateway)."""
+    them: see [The gateway](../how-to/agents.md#the-gateway)."""
     telemetry: Maybe[Literal["otlp"]] = Field(default=None, examples=["otlp"])
     """`otlp`: it exports OpenTelemetry spans of its tool calls and model calls, and kindlm receives
-    them: see [OpenTelemetry](agents.md#opentelemetry)."""
+    them: see [OpenTelemetry](../how-to/agents.md#opentelemetry)."""
     telemetry_wait_ms: Maybe[Annotated[int, Field(ge=1), WHOLE]] = Field(
         default=None, examples=[30_000]
     )

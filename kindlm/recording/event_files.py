@@ -1,8 +1,8 @@
 """Files of events in JSON Lines: exports, and the file for events that a history could not take.
 
 A file may come from anywhere, so nothing in it is taken on trust when it is read.
-`docs/unwritten-events.md` describes the second kind: a header, then one event on each line, in
-order. What kindlm writes there has lost its secrets and personal data already.
+`docs/how-to/unwritten-events.md` describes the second kind: a header, then one event on each line,
+in order. What kindlm writes there has lost its secrets and personal data already.
 """
 
 from __future__ import annotations

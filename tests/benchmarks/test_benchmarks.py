@@ -17,7 +17,7 @@ import loaded_kindlm
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "contributing" / "performance.md"
 
 COMPARED_WITH = {"comparison"}
 """Measured only where another program is installed."""

@@ -1,4 +1,4 @@
-"""docs/errors.md holds every code, with its number, its cause and what to do; nothing made up."""
+"""docs/reference/errors.md holds every code: its number, its cause, what to do; nothing made up."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_one_reference_is_enough_for_many_errors_of_a_kind(kindlm: Any, here: Pa
     errors = kindlm("validate").err
     assert errors.count("✗ ") > 1
     assert errors.count("See: ") == 1
-    assert errors.rstrip().endswith("See: docs/errors.md#config_validation_error")
+    assert errors.rstrip().endswith("See: docs/reference/errors.md#config_validation_error")
 
 
 def test_warnings_refer_to_nothing(kindlm: Any, here: Path) -> None:

@@ -21,7 +21,7 @@ from kindlm.plugins import Adapter, Provider
 from kindlm.suite import TOOL_PLACEHOLDER
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
 
 FILES = {
     "prompts/support.md": "You are a support agent.\n",
@@ -67,7 +67,7 @@ def schema() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def reference(schema: dict[str, Any]) -> Any:
-    path = ROOT / "docs/config_reference.py"
+    path = ROOT / "docs/scripts/config_reference.py"
     spec = importlib.util.spec_from_file_location("config_reference", path)
     assert spec
     assert spec.loader
@@ -119,7 +119,7 @@ def test_every_link_on_the_page_leads_somewhere(reference: Any) -> None:
 
 @pytest.mark.parametrize("name", [*ADAPTERS, "jsonl", "openai-assistant"])
 def test_every_adapter_and_its_options_are_on_the_page_of_agents(name: str) -> None:
-    page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "agents.md").read_text(encoding="utf-8")
     assert f"`{name}`" in page
     kind = ADAPTERS.get(name)
     for option in () if kind is None else keys_of(kind):

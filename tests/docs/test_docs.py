@@ -16,7 +16,7 @@ import yaml
 from kindlm.cli.app import run
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "store" / "README.md", *ROOT.glob("docs/*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "store" / "README.md", *ROOT.glob("docs/**/*.md")])
 
 
 def block(page: str, marker: str, language: str) -> str:
@@ -29,7 +29,7 @@ def block(page: str, marker: str, language: str) -> str:
 
 def test_the_first_suite_of_the_docs_passes(tmp_path):
     (tmp_path / "kindlm.yaml").write_text(
-        block("docs/getting-started.md", "suite: runs", "yaml"), encoding="utf-8"
+        block("docs/tutorial/getting-started.md", "suite: runs", "yaml"), encoding="utf-8"
     )
     command = [sys.executable, "-m", "kindlm", "test", "--reporter", "json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -42,9 +42,9 @@ def test_the_first_suite_of_the_docs_passes(tmp_path):
 @pytest.mark.parametrize("service", ["github", "gitlab"])
 def test_the_recipes_write_the_files_that_they_hand_on(service, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    suite = block("docs/getting-started.md", "suite: runs", "yaml")
+    suite = block("docs/tutorial/getting-started.md", "suite: runs", "yaml")
     Path("kindlm.yaml").write_text(suite, encoding="utf-8")
-    recipe = block("docs/reports.md", f"recipe: {service}", "yaml")
+    recipe = block("docs/how-to/reports.md", f"recipe: {service}", "yaml")
     jobs = yaml.load(recipe, yaml.BaseLoader)
     (job,) = jobs["jobs"].values() if service == "github" else jobs.values()
     lines = job.get("script") or [step.get("run", "") for step in job["steps"]]
@@ -77,7 +77,7 @@ OTHER_ROOMS = ("store/", "migrations/")
 
 
 def test_every_room_and_module_has_its_place_in_the_description():
-    page = (ROOT / "docs" / "inside.md").read_text("utf-8")
+    page = (ROOT / "docs" / "explanation" / "inside.md").read_text("utf-8")
     rooms = page.partition("## The rooms\n")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| (`.+?`) \|", rooms, re.MULTILINE)
     names = [name for cell in cells for name in re.findall(r"`(.+?)`", cell)]

@@ -13,7 +13,7 @@ from evalview_agents import handler_of_the_example, serving
 from kindlm.cli.app import run
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "evalview.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "evalview.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"<!-- ((?:case|config): \w+) -->\n```yaml\n(.*?)```", PAGE, re.DOTALL))
 
 

@@ -11,7 +11,7 @@ import pytest
 from scenario_project import Project, new_project, serving_agent
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "scenarios.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "scenarios.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"<!-- (\w+: \w+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
 
 

@@ -14,7 +14,7 @@ from scenario_project import Project, new_project, serving_agent
 from kindlm.cli.app import run
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "see-your-agent.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "see-your-agent.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"<!-- (\w+: \w+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
 CALLED = {"text": "Done.", "tool_calls": [{"name": "lookup_order", "arguments": {}}]}
 CALLING = """

@@ -1,4 +1,4 @@
-"""The check of docs/extending.md: one module makes all of kindlm know it."""
+"""The check of docs/how-to/extending.md: one module makes all of kindlm know it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "extending.md").read_text("utf-8")
 SUITE = """
 kindlm: 1
 project: shop

@@ -40,7 +40,8 @@ def test_the_documented_query_answers_what_a_failing_execution_called(example):
     agent = example.root / "examples" / "support-agent" / "agent.yaml"
     agent.write_text("extends: support-changed\n", encoding="utf-8")
     assert example.run("test", "examples/support-agent").returncode == 1
-    docs = (Path(__file__).parents[2] / "docs" / "getting-started.md").read_text("utf-8")
+    page = Path(__file__).parents[2] / "docs" / "tutorial" / "getting-started.md"
+    docs = page.read_text("utf-8")
     query = docs.partition("<!-- query: answers -->\n```sql\n")[2].partition("```")[0]
     rows = example.query(query)
     refunds = [row for row in rows if row[:2] == ("refund-double-charge", "gpt-4o")]

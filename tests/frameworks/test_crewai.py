@@ -1,7 +1,7 @@
 """CrewAI: crews, agents, and what they return.
 
 CrewAI needs too much for every machine: tests of it run where it is installed. See
-docs/inside-parts.md.
+docs/explanation/inside-parts.md.
 """
 
 from __future__ import annotations

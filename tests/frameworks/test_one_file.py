@@ -1,4 +1,4 @@
-"""The framework of docs/extending.md: a module of kindlm, or an entry point of a package."""
+"""The framework of docs/how-to/extending.md: a module of kindlm, or an entry point of a package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kindlm import packages
 from kindlm.agents import frameworks
 from kindlm.plugins import Framework
 
-PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "extending.md").read_text("utf-8")
 TOYBOTS = """
 from types import SimpleNamespace as Step
 

@@ -11,7 +11,7 @@ from planned_shop import RECORDED
 from kindlm.generate.test_plan import CATEGORIES, Order, read_plan
 from kindlm.generate.test_writing import rendered
 
-PAGE = (Path(__file__).parents[2] / "docs" / "generate.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "generate.md").read_text("utf-8")
 
 
 def test_the_example_is_what_is_written(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kindlm.errors import Err, Ok
 from kindlm.history.run_view import RunView
 from kindlm.reports.report_registry import find_report, report_names
 
-_DOCS = Path(__file__).parents[2] / "docs" / "extending.md"
+_DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "extending.md"
 
 
 @pytest.mark.parametrize(

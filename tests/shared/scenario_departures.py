@@ -1,7 +1,8 @@
 """Where kindlm does otherwise than cases of scenarios expect, as rules: the departures table.
 
-`docs/departures.md` is made of it. Each rule says by the input and the expected values of a case
-whether it is about it, and what kindlm does instead, which the test of the case is held to.
+`docs/contributing/departures.md` is made of it. Each rule says by the input and the expected values
+of a case whether it is about it, and what kindlm does instead, which the test of the case is held
+to.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The weighted score of EvalView 0.8, from 0 to 100: tools, output and sequence in one number.
 
-docs/evalview-scores.md has the formulas.
+docs/reference/evalview-scores.md has the formulas.
 """
 
 from __future__ import annotations

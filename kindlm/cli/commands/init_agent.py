@@ -74,7 +74,7 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
     else:
         raise typer.BadParameter(
             f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL."
-            " For an MCP server, begin with the suite in docs/agents.md#mcp",
+            " For an MCP server, begin with the suite in docs/how-to/agents.md#mcp",
             param_hint="--agent",
         )
     written = or_fail(create_project(folder, test.template, overwrite=force, values=test.values))

@@ -111,7 +111,7 @@ class ProjectConfig(EvalviewSection):
     its `adapter_config`."""
     gateway: Boolean | None = None
     """The agents call their models through kindlm: an extension; see
-    [The gateway](agents.md#the-gateway)."""
+    [The gateway](../how-to/agents.md#the-gateway)."""
     telemetry: Literal["otlp"] | None = None
     """`otlp`: kindlm receives the spans that the agents export: an extension. A case may say it for
     itself, in its `adapter_config`."""
@@ -119,7 +119,7 @@ class ProjectConfig(EvalviewSection):
     """Milliseconds to wait for spans after each answer, 10,000 by default: an extension."""
     serve: list[ServeConfig] | None = None
     """Programs that are started before the cases: an extension. Its keys are those of
-    [`serve` in kindlm.yaml](configuration.md#serve)."""
+    [`serve` in kindlm.yaml](../reference/configuration.md#serve)."""
     allow_private_urls: Any = None
     """Has no effect: agents under test are on this machine more often than not."""
     budget: Any = None

@@ -57,8 +57,8 @@ def _failed(file: str, error: TemplateFailedError) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"The template {file} of the compliance report failed: {error}.",
-        "The run is recorded, with this template. What one may do: docs/compliance.md. Fix it, and"
-        " run the tests again.",
+        "The run is recorded, with this template. What one may do: docs/how-to/compliance.md. Fix"
+        " it, and run the tests again.",
     )
 
 

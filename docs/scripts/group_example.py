@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "shared"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "shared"))
 
 from recorded_history import History, Make
 

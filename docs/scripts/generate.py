@@ -1,4 +1,4 @@
-"""Writes the generated parts of the docs; `cog -r docs/*.md README.md` calls it."""
+"""Writes the generated parts of the docs; `cog -r docs/*/*.md README.md` calls it."""
 
 from __future__ import annotations
 

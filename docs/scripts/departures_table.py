@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "shared"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "shared"))
 
 from scenario_departures import DEPARTURES, NO_TREES
 from vector_cases import OURS, cases_of, departing

@@ -1,9 +1,9 @@
-"""The picture of the rooms in docs/inside.md, drawn from what they import."""
+"""The picture of the rooms in docs/explanation/inside.md, drawn from what they import."""
 
 import ast
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "kindlm"
+PACKAGE = Path(__file__).parents[2] / "kindlm"
 VALUES = "values"
 """All modules at the top of the package, drawn as one room."""
 

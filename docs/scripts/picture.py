@@ -1,6 +1,6 @@
 """Draws the picture of the README: what `kindlm demo` prints, as SVG.
 
-Run: python docs/picture.py
+Run: python docs/scripts/picture.py
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-PICTURE = Path(__file__).parent / "images" / "demo.svg"
+PICTURE = Path(__file__).parents[1] / "images" / "demo.svg"
 WIDTH = 92
 
 

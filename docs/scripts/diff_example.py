@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "shared"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "shared"))
 
 from recorded_history import History, Make
 

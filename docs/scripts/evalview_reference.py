@@ -152,7 +152,7 @@ class _Reference:
         if "$ref" in field:
             name = _reference(field)
             if name == _PROGRAMS:
-                return "[program](configuration.md#serve)"
+                return "[program](../reference/configuration.md#serve)"
             place = next(
                 place for place, found in self._sections if found is self._definitions[name]
             )
