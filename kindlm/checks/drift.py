@@ -32,7 +32,7 @@ from kindlm.checks.base import (
     undecided,
 )
 from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is, prompt
-from kindlm.checks.output import json_of
+from kindlm.checks.output_schema import json_of
 from kindlm.errors import Err, ErrorCode
 from kindlm.matching import ABSENT, equal, value_at
 from kindlm.outcome import CheckResult

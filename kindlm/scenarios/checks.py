@@ -29,7 +29,8 @@ from pydantic import BaseModel, ValidationError
 from kindlm.checks import base
 from kindlm.checks.base import Check
 from kindlm.checks.limits import Latency, TokenUsage
-from kindlm.checks.output import Contains, Matches, NotContains, Schema
+from kindlm.checks.output import Contains, Matches, NotContains
+from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome

@@ -12,7 +12,8 @@ from kindlm.checks.drift import Drift
 from kindlm.checks.guardrails import KeywordsAllow, KeywordsDeny
 from kindlm.checks.judge import Judge
 from kindlm.checks.limits import Cost, Latency
-from kindlm.checks.output import Contains, MaxLength, NotContains, Schema
+from kindlm.checks.output import Contains, MaxLength, NotContains
+from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.checks.trajectory import Trajectory, TrajectoryCall
 from kindlm.packages import as_written

@@ -15,7 +15,8 @@ from kindlm.checks.base import AskingCheck, Fill, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
 from kindlm.checks.evalview.tools import SequenceMode, sequence_progress
 from kindlm.checks.judging import GRADED, JudgeError, Judging, Number, answered, prompt, tool_call
-from kindlm.checks.output import count_unmatched, find_json, occurs
+from kindlm.checks.output import count_unmatched, occurs
+from kindlm.checks.output_schema import find_json
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext

@@ -22,7 +22,8 @@ from kindlm.checks.evalview.tools import (
 from kindlm.checks.evalview.uncertainty import Uncertainty
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.limits import Cost, Latency, Metric
-from kindlm.checks.output import Contains, NotContains, OutputSchema, Regex
+from kindlm.checks.output import Contains, NotContains, Regex
+from kindlm.checks.output_schema import OutputSchema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.config.document import Path
 from kindlm.config.expect import Placed, unique_labels

@@ -1,0 +1,142 @@
+"""Checks of the JSON in the final text: whether it is JSON, and fits a schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from kindlm.checks.base import Check, failed, passed
+from kindlm.json_schema import SchemaIssue, schema_issues
+from kindlm.model_answers import unfenced
+from kindlm.outcome import CheckResult
+from kindlm.ports import CheckContext
+from kindlm.strict_json import NotJsonError, parse_json, parse_json_at
+from kindlm.transcript import Transcript
+from kindlm.wording import excerpt, listed, shown
+
+CODES = {
+    "SCHEMA_PARSE_ERROR": "the output is no JSON",
+    "SCHEMA_INVALID": "the output does not fit its schema; all places are listed",
+}
+
+_MAX_LISTED = 5
+_OPENING = re.compile(r'\{[ \t\n\r]*["}]')
+_MAX_OPENINGS = 1_000
+_MAX_READ = 20_000_000
+"""How many characters of objects that turn out to be none are read before a text is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema(Check):
+    """The whole text is JSON, and fits the schema if there is one.
+
+    `schema_file` is the name that the schema is known by. `issues` returns what else is wrong with
+    a value that fits the schema: a schema cannot say all that a model can.
+    """
+
+    kind = "schema"
+
+    schema: Any = None
+    schema_file: str | None = None
+    issues: Callable[[Any], list[SchemaIssue]] | None = None
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return self.schema is not None
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        text = transcript.text
+        try:
+            value = json_of(text)
+        except ValueError as error:
+            return _no_json(f"The output is not JSON: {error}. It is {shown(text)}.", text)
+        note = ""
+        if unfenced(text) is not None:
+            note = "The output is JSON inside a code fence, which was taken away."
+        if self.schema is None:
+            return passed(message=note)
+        found = schema_issues(self.schema, value)
+        if not found and self.issues is not None:
+            found = self.issues(value)
+        if not found:
+            return passed(message=note)
+        name = self.schema_file or "the schema"
+        first = " ".join(f"{issue.path}: {issue.message};" for issue in found[:_MAX_LISTED])
+        left = len(found) - _MAX_LISTED
+        places = f"{first} and {left} more" if left > 0 else f"{first.removesuffix(';')}."
+        return _invalid(f"The output does not fit {name}: {places} {note}".rstrip(), name, found)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSchema(Check):
+    """The JSON in the text fits the schema.
+
+    It is the whole text if that is JSON, a code fence around it allowed, else the first object
+    in it that can be read.
+    """
+
+    kind = "output_schema"
+
+    schema: Any
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return True
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        try:
+            value = find_json(transcript.text)
+        except ValueError:
+            message = f"The output holds no JSON object. It is {shown(transcript.text)}."
+            return _no_json(message, transcript.text)
+        found = schema_issues(self.schema, value)
+        if not found:
+            return passed()
+        places = (f"{issue.path}: {issue.message}" for issue in found[:_MAX_LISTED])
+        message = f"The JSON in the output does not fit the schema: {listed(places, len(found))}."
+        return _invalid(message, "the schema", found)
+
+
+def _no_json(message: str, text: str) -> CheckResult:
+    return failed("SCHEMA_PARSE_ERROR", message, expected="JSON", actual=excerpt(text))
+
+
+def _invalid(message: str, name: str, issues: Sequence[SchemaIssue]) -> CheckResult:
+    actual = [{"path": issue.path, "message": issue.message} for issue in issues]
+    return failed("SCHEMA_INVALID", message, expected=name, actual=actual)
+
+
+def json_of(text: str) -> Any:
+    """Return the JSON that a whole text is, a code fence around it allowed.
+
+    Raises:
+        ValueError: it is no JSON; says where.
+    """
+    inside = unfenced(text)
+    return parse_json(text if inside is None else inside)
+
+
+def find_json(text: str) -> Any:
+    """Return the JSON that a text is, or the first object in it; raise `ValueError` if none is.
+
+    Nothing is found any more once a thousand places turned out to be none, or once 20 million
+    characters were read in vain: where objects are open within one another, each is read to the
+    place where all of them break off.
+    """
+    try:
+        return json_of(text)
+    except ValueError:
+        pass
+    read = 0
+    for opening in islice(_OPENING.finditer(text), _MAX_OPENINGS):
+        start = opening.start()
+        try:
+            return parse_json_at(text, start)
+        except NotJsonError as error:
+            read += error.position - start + 1
+        except ValueError:  # it does not say where
+            read += len(text) - start
+        if read > _MAX_READ:
+            break
+    raise ValueError("it holds no JSON object")
