@@ -1,4 +1,4 @@
-"""What the docs say is true: examples run, links lead somewhere, generated parts are up to date."""
+"""What the docs say is true: examples run, and generated parts are up to date."""
 
 from __future__ import annotations
 
@@ -54,23 +54,6 @@ def test_the_recipes_write_the_files_that_they_hand_on(service, tmp_path, monkey
     handed_on = set(re.findall(r"reports/[\w.]+", recipe))
     assert len(handed_on) > 1
     assert {path.as_posix() for path in Path("reports").iterdir()} == handed_on
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
-    text = page.read_text("utf-8")
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
-        if not target.startswith(("http://", "https://", "mailto:")):
-            assert (page.parent / target).exists(), target
-
-
-def test_anchors_lead_to_a_heading():
-    for page in PAGES:
-        text = page.read_text("utf-8")
-        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-        anchors = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
-        for anchor in re.findall(r"\]\(#([^)]+)\)", text):
-            assert anchor in anchors, f"{page.name}#{anchor}"
 
 
 OTHER_ROOMS = ("store/", "migrations/")
