@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
 
 from kindlm.cli.console import (
     discard_output,
@@ -30,44 +31,61 @@ from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.garbage import put_off
 from kindlm.guard import guard
 
-_COMMANDS = {
-    "demo": "Test an agent, change it, test it again, and see what changed.",
-    "init": "Write a first suite: one that runs at once, without key or network, or one for your"
-    " agent.",
-    "validate": "Check suites without running them: nothing is called.",
-    "gen": "Write tests for an agent: a model plans them, files are made of templates.",
-    "test": "Run tests, record everything, judge the gates.",
-    "watch": "Run tests like `kindlm test`, and again whenever a file changes that matters.",
-    "runs": "List the recorded runs, newest first, or show how a test did over time.",
-    "show": "Show a run or a group of shards, or an execution with its transcript.",
-    "diff": "Compare two runs: which tests got worse, and what changed in behaviour.",
-    "settle": "Repeat the suspected tests of AFTER, a few at a time, until each is confirmed or"
-    " cleared.",
-    "report": "Write a report of a recorded run, or of the shards of one.",
-    "rescore": "Check recorded conversations by the suite as it is now: the tested model is not"
-    " called.",
-    "replay": "Run tests with the answers of a recorded run: no key, no network, no cost.",
-    "label": "Give a run a name.",
-    "review": "Say whether an execution passes, or report whether judges say what people say.",
-    "browse": "Open the history in the web browser, until Ctrl-C.",
-    "tail": "Follow a run while it goes on, from another terminal; ends when it ends, with its"
-    " verdict.",
-    "export": "Write a run, its texts and what is noted of it as JSON Lines, for kindlm import.",
-    "import": "Bring in a run: exported, not written, or of another program.",
-    "merge": "Merge other histories into this one, in any order.",
-    "backup": "Copy the history to a new file, and check the copy.",
-    "verify": "Check recorded events and texts against their hashes.",
-    "rebuild": "Compute all tables anew from the recorded events.",
-    "purge": "Erase recorded texts for good.",
-    "schema": "Print the JSON Schema of kindlm.yaml.",
-    "baseline": "Choose the recorded run that later ones are compared with.",
+_COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Start": {
+        "demo": "Watch kindlm find a change in a bundled agent.",
+        "init": "Create a first suite, or a test of your own agent.",
+        "validate": "Check test files without running them.",
+        "list": "List what `kindlm test` would run.",
+        "test": "Run tests and record every event.",
+        "watch": "Run tests again whenever a relevant file changes.",
+    },
+    "Compare": {
+        "diff": "Compare two runs: regressions, fixes and changed behaviour.",
+        "baseline": "Choose the run that later runs are compared with.",
+        "settle": "Repeat suspected regressions until confirmed or cleared.",
+        "rescore": "Check recorded conversations against the current suite.",
+        "replay": "Run tests with recorded model answers: no key, no cost.",
+    },
+    "History": {
+        "runs": "List recorded runs, or show one test over time.",
+        "show": "Show a run, or one execution with its transcript.",
+        "report": "Write a report of a recorded run.",
+        "browse": "Open the history in a web browser.",
+        "tail": "Follow a run from another terminal.",
+        "label": "Name a run.",
+        "review": "Record a human verdict, or report judge–human agreement.",
+        "history": "Back up, move, check or erase the history.",
+    },
+    "Advanced": {
+        "gen": "Generate tests of an agent with a model.",
+        "schema": "Print the JSON Schema of kindlm.yaml.",
+    },
 }
-"""Each command with what `kindlm --help` says of it, in that order.
+"""The commands in groups, each with what `kindlm --help` says of it, in that order.
 
 Each is in the module of its name, and the help of its function begins with the same sentence.
 """
 
-_MODULES = {"watch": "test", "import": "import_"}
+_HISTORY: Mapping[str, str] = {
+    "backup": "Copy the history to a new file, and check the copy.",
+    "export": "Write a run as JSON Lines, for `kindlm history import`.",
+    "import": "Import a run: a kindlm history export, a recovery file, or another tool's results.",
+    "merge": "Merge other histories into this one.",
+    "verify": "Check recorded events and content against their hashes.",
+    "rebuild": "Recompute all tables from the recorded events.",
+    "purge": "Erase recorded content permanently.",
+}
+"""The commands of `kindlm history`; without that word, they work and are not shown."""
+
+_HELP = {name: said for group in _COMMANDS.values() for name, said in group.items()}
+
+COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
+"""All commands as they are typed."""
+
+_LOADABLE = frozenset(COMMANDS) - {"history"}
+
+_MODULES = {"watch": "test", "import": "import_", "list": "list_"}
 """Of commands whose module has another name."""
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
@@ -92,40 +110,88 @@ def _main(
     ] = False,
 ) -> None:
     del version
+    need_command(context)
+
+
+def need_command(context: typer.Context) -> None:
+    """Print the help of a command with commands if none was given, and exit with 1."""
     if context.invoked_subcommand is None:
         # A script that lost its command must not take the help for a success.
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(1)
 
 
-def make_app(commands: Iterable[str] = _COMMANDS, *, loaded: bool = True) -> typer.Typer:
+class _Grouped(TyperGroup):
+    """A command with commands, which its help lists by group."""
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """Write a section for each group, with the same columns."""
+        names = max(map(len, self.commands), default=0)
+        limit = formatter.width - names - 6
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            group = getattr(command, "rich_help_panel", None) or "Commands"
+            row = (name.ljust(names), command.get_short_help_str(limit))
+            groups.setdefault(group, []).append(row)
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
+
+def make_app(commands: Iterable[str] = COMMANDS, *, loaded: bool = True) -> typer.Typer:
     """Return the command line with these commands; only their modules are imported.
 
     Without `loaded`, no module is imported, and the commands cannot be run: it is for their list.
     """
-    app = typer.Typer(
-        help="Behavioural regression testing for AI agents, and the recorder of all they did.",
-        epilog="Start with: kindlm init",
+    app = _make_group(
+        "Behavioural regression testing for AI agents, with a complete record of every run."
+    )
+    app.info.epilog = "Start with: kindlm init. More on a command: kindlm COMMAND --help"
+    app.callback()(_main)
+    history = _make_group(_HELP["history"])
+    history.callback()(need_command)
+    groups = {name: group for group, members in _COMMANDS.items() for name in members}
+    for outer, _, inner in (command.partition(" ") for command in commands):
+        if outer == "history" and all(group.name != outer for group in app.registered_groups):
+            app.add_typer(history, name=outer, rich_help_panel=groups[outer])
+        if inner:
+            _add(history, inner, _HISTORY[inner], None, loaded=loaded)
+        elif outer != "history":
+            _add(app, outer, _HELP[outer], groups[outer], loaded=loaded)
+    return app
+
+
+def _make_group(said: str) -> typer.Typer:
+    return typer.Typer(
+        cls=_Grouped,
+        help=said,
         invoke_without_command=True,
         add_completion=False,
         # Plain help: half the start-up time, and the same on a terminal and in a pipe.
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    app.callback()(_main)
-    for name in commands:
-        if not loaded:
-            app.command(name, help=_COMMANDS[name])(lambda: None)
-            continue
-        base = _MODULES.get(name, name)
-        module = import_module(f"kindlm.cli.commands.{base}")
-        if name == "baseline":
-            app.add_typer(module.baseline_app, name=name)
-        else:
-            command = getattr(module, f"{base.rstrip('_')}_command")
-            # `watch` is a name of another command.
-            app.command(name, help=_COMMANDS[name] if name == "watch" else None)(command)
-    return app
+
+
+def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: bool) -> None:
+    if not loaded:
+        app.command(name, help=said, rich_help_panel=group)(lambda: None)
+        return
+    base = _MODULES.get(name, name)
+    module = import_module(f"kindlm.cli.commands.{base}")
+    if name == "baseline":
+        app.add_typer(
+            module.baseline_app,
+            name=name,
+            help=said,
+            callback=need_command,
+            invoke_without_command=True,
+            rich_help_panel=group,
+        )
+        return
+    command = getattr(module, f"{base.rstrip('_')}_command")
+    # `watch` is a name of another command.
+    app.command(name, help=said if name == "watch" else None, rich_help_panel=group)(command)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -179,10 +245,11 @@ def _invoke(arguments: Sequence[str]) -> int:
             show([_not_utf8(argument)])
             return 1
     named = in_our_names(arguments)
-    name = next((argument for argument in named if argument != "--"), None)
+    words = [argument for argument in named if argument != "--"]
+    names = (" ".join(words[:2]), *words[:1])
     # Help, and what to say of a command that there is not, need the names of all of them. An option
     # before the name of a command is one of those, or a mistake.
-    command = _make_command(name if name in _COMMANDS else None)
+    command = _make_command(next((name for name in names if name in _LOADABLE), None))
     try:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
     except SystemExit as stop:
@@ -227,7 +294,10 @@ def _disk_full(error: OSError) -> KindlmError:
     )
 
 
-_OTHER_COMMANDS: Mapping[str, str] = {"run": "test"}
+_OTHER_COMMANDS: Mapping[str, Sequence[str]] = {
+    "run": ["test"],
+    **{name: ["history", name] for name in _HISTORY},
+}
 
 _ALIKE: Mapping[str, str] = {"watch": "test"}
 """Commands of ours that take the options of another one."""
@@ -235,12 +305,13 @@ _ALIKE: Mapping[str, str] = {"watch": "test"}
 _OTHER_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "test": {
         "--tag": "--tags",
-        "--repeat": "--runs",
+        "--runs": "--repeat",
         "--parallel": "--concurrency",
         "--format": "--reporter",
         "--version": "--label",
         "--filter-failing": "--failed",
     },
+    "replay": {"--runs": "--repeat"},
 }
 
 _ALWAYS_DONE: Mapping[str, frozenset[str]] = {"test": frozenset({"--save"})}
@@ -259,11 +330,11 @@ def in_our_names(arguments: Sequence[str]) -> list[str]:
     """Return a command line with the names of other tools put into ours, and defaults put in."""
     if not arguments:
         return []
-    command = _OTHER_COMMANDS.get(arguments[0], arguments[0])
-    like = _ALIKE.get(command, command)
+    command = _OTHER_COMMANDS.get(arguments[0], arguments[:1])
+    like = _ALIKE.get(arguments[0], command[0])
     names, surplus = _OTHER_OPTIONS.get(like, {}), _ALWAYS_DONE.get(like, frozenset())
     defaults = _DEFAULTS.get(like, {})
-    renamed = [command]
+    renamed = [*command]
     for position, argument in enumerate(arguments[1:], start=1):
         if argument == "--":
             return [*renamed, *arguments[position:]]

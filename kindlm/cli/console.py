@@ -258,8 +258,8 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         damaged = KindlmError(
             ErrorCode.UNKNOWN_ERROR,
             f"The history is damaged: {error}.",
-            "See where: kindlm verify. Take what can be read of it into a new history: kindlm merge"
-            " DAMAGED.db --db NEW.db",
+            "See where: kindlm history verify. Merge what can be read into a new history:"
+            " kindlm history merge DAMAGED.db --db NEW.db",
             trace=redact("".join(traceback.format_exception(error))),
         )
         show([damaged])
@@ -269,7 +269,8 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
             ErrorCode.UNKNOWN_ERROR,
             f"The tables of {error.projection!r} cannot be computed: {error}.",
             "No event is lost. Update kindlm. If it is up to date, another program changed the"
-            " history: take the events into a new one with kindlm merge THIS.db --db NEW.db",
+            " history: take the events into a new one with"
+            " kindlm history merge THIS.db --db NEW.db",
         )
         show([newer])
         return
@@ -280,8 +281,8 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
     if _was_reading(error):
         message = f"What the history holds could not be read: {reason}"
         hint = (
-            "If another program changed its tables, kindlm rebuild computes them anew from what was"
-            f" recorded. {hint}"
+            "If another program changed its tables, kindlm history rebuild recomputes them from the"
+            f" events. {hint}"
         )
     problem = KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint.rstrip() or None, trace=trace)
     show([problem])

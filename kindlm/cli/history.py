@@ -24,7 +24,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocatio
 from kindlm.recording.project import Project, find_project
 from kindlm.wording import shown_path
 
-# Runs are imported where they are read: `kindlm backup`, `verify` and `rebuild` read none.
+# Runs are imported where they are read: `kindlm history backup`, `verify` and `rebuild` read none.
 if TYPE_CHECKING:
     from kindlm.history.run_view import RunView
     from kindlm.reports.report_registry import ReportOptions
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _REPORT_LIMIT = 256 * 1024 * 1024
 """Bytes; a larger file is no JSON report of a run."""
 
-RESTORE = "Restore it from a backup; kindlm backup makes them."
+RESTORE = "Restore it from a backup; kindlm history backup makes them."
 
 _NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
 
@@ -201,8 +201,8 @@ def fail_to_open(error: Exception) -> NoReturn:
 def salvage_hint(path: Path) -> str:
     """Return how to come by what is left of a damaged history."""
     return (
-        "Take what can be read of it into a new history:"
-        f" kindlm merge {shlex.quote(shown_path(path))} --db NEW.db. Or restore it from a backup."
+        "Merge what can be read into a new history: kindlm history merge"
+        f" {shlex.quote(shown_path(path))} --db NEW.db. Or restore it from a backup."
     )
 
 
@@ -213,16 +213,16 @@ def mending_hint(problem: SchemaProblem, path: Path) -> str:
         statement = shlex.quote(f'DROP {problem.kind.upper()} "{name}"')
         return f"sqlite3 {shlex.quote(shown_path(path))} {statement}"
     if problem.projection is not None:
-        return "kindlm rebuild"
-    return f"kindlm merge {shlex.quote(shown_path(path))} --db NEW.db"
+        return "kindlm history rebuild"
+    return f"kindlm history merge {shlex.quote(shown_path(path))} --db NEW.db"
 
 
 def _foreign(error: ForeignSchemaError) -> KindlmError:
     first, *rest = error.problems
     removed = mending_hint(first, error.path)
     if first.state == "foreign":
-        removed = f"Remove it: {removed}. Tables may have changed by it: kindlm rebuild"
-    more = "; kindlm verify names the others" if rest else ""
+        removed = f"Remove it: {removed}. Tables may have changed by it: kindlm history rebuild"
+    more = "; kindlm history verify names the others" if rest else ""
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"Nothing is written into the history: it {error.reason}.",
@@ -259,7 +259,7 @@ def _damaged(path: Path, why: str) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"The history cannot be read: {why}.",
-        "Compute the tables anew: kindlm rebuild"
+        "Compute the tables anew: kindlm history rebuild"
         if why.startswith("no such ")
         else salvage_hint(path),
         where=SourceLocation(str(path)),

@@ -50,43 +50,41 @@ DatabaseOption = Annotated[
     typer.Option(
         "--db",
         metavar="FILE",
-        help="The history. Default: KINDLM_DB, else .kindlm/kindlm.db of the project.",
+        help="The history file. Default: KINDLM_DB, else .kindlm/kindlm.db in the project.",
         show_default=False,
     ),
 ]
 
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Show codes, details and traces of errors.")
+    bool, typer.Option("--verbose", help="Show codes, details and tracebacks of errors.")
 ]
 
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id or its beginning, a label, or latest.")
-]
+RUN_NAMES = (
+    "An id or its first characters, a label, latest, previous, latest~N, baseline or git:REV."
+)
+"""How all commands name a run."""
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=RUN_NAMES)]
 
 RunOrGroupArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run's id or its beginning, a label, latest, or a group of shards.",
-    ),
+    str, typer.Argument(metavar="RUN", help=f"{RUN_NAMES} Or a group of shards.")
 ]
 
 PathsArgument = Annotated[
     tuple[Path, ...],
     typer.Argument(
         metavar="PATH",
-        help="Files, folders or pack:NAME. Default: kindlm.yaml, and tests/ where it is alone or "
-        "configured.",
+        help="Files, folders or pack:NAME. Default: kindlm.yaml, or the tests folder.",
     ),
 ]
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="A suite, like PATH.")
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="A suite; same as PATH.")
 ]
 
 SuiteTextOption = Annotated[
     str | None,
-    typer.Option("--suite", "-s", metavar="TEXT", help="Only suites whose name has this."),
+    typer.Option("--suite", "-s", metavar="TEXT", help="Run only suites whose name contains TEXT."),
 ]
 
 TestsOption = Annotated[
@@ -95,7 +93,8 @@ TestsOption = Annotated[
         "--test",
         "-t",
         metavar="TEXT",
-        help="Only tests whose suite, name or file has this; repeatable.",
+        help="Run only the test named TEXT; if there is none, tests whose name, suite or file"
+        " contains it. Repeatable.",
     ),
 ]
 
@@ -108,18 +107,18 @@ def _tags(given: list[str] | None) -> list[str]:
 TagsOption = Annotated[
     tuple[str, ...],
     typer.Option(
-        "--tags", metavar="A,B", callback=_tags, help="Only tests with one of these tags."
+        "--tags", metavar="A,B", callback=_tags, help="Run only tests with one of these tags."
     ),
 ]
 
 TargetsOption = Annotated[
     tuple[str, ...],
-    typer.Option("--model", metavar="ID", help="Only on this model or agent; repeatable."),
+    typer.Option("--model", metavar="ID", help="Run only on this model or agent. Repeatable."),
 ]
 
 GateOption = Annotated[
     str | None,
-    typer.Option("--gate", metavar="RATE", help="Least pass rate of a suite: 95 or 0.95."),
+    typer.Option("--gate", metavar="RATE", help="Required pass rate of each suite: 95 or 0.95."),
 ]
 
 ConcurrencyOption = Annotated[
@@ -130,7 +129,7 @@ ConcurrencyOption = Annotated[
         metavar="N",
         min=1,
         max=MAX_CONCURRENCY,
-        help="Executions at once.",
+        help="Number of executions at the same time.",
     ),
 ]
 
@@ -139,25 +138,25 @@ ReporterOption = Annotated[
     typer.Option(
         "--reporter",
         metavar="NAME[=FILE]",
-        help="terminal, json, junit, markdown, html or sarif; repeatable. -: standard output.",
+        help="terminal, json, junit, markdown, html or sarif. Repeatable. FILE - is stdout.",
     ),
 ]
 
 ReportFileOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Where the report goes."),
+    typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE."),
 ]
 
 RunVerboseOption = Annotated[
     bool,
-    typer.Option("--verbose", help="Show bodies, tries, timing and traces of what failed."),
+    typer.Option("--verbose", help="Show requests, retries, timing and tracebacks of failures."),
 ]
 
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Neither progress nor warnings.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress and warnings.")]
 
 StrictOption = Annotated[
     bool,
-    typer.Option("--strict", help="Unknown keys, and files that only look like tests, are errors."),
+    typer.Option("--strict", help="Report unknown keys and doubtful test files as errors."),
 ]
 
 
@@ -172,18 +171,16 @@ CompatOption = Annotated[
     Compat | None,
     typer.Option(
         "--compat",
-        help="evalview: EvalView test cases pass and fail as in EvalView; where kindlm's own"
-        " verdict is another one, both are shown.",
+        help="evalview: judge EvalView test cases by EvalView's rules. If kindlm's verdict differs,"
+        " reports show both.",
         show_default=False,
     ),
 ]
 
-NoProgressOption = Annotated[
-    bool, typer.Option("--no-progress", "-x", help="No progress while it runs.")
-]
+NoProgressOption = Annotated[bool, typer.Option("--no-progress", help="Hide progress.")]
 
 NewRunLabelOption = Annotated[
-    str | None, typer.Option("--label", metavar="NAME", help="A name for the new run.")
+    str | None, typer.Option("--label", metavar="NAME", help="Name the new run.")
 ]
 
 
@@ -195,7 +192,7 @@ def _more_than_nothing(limit: float | None) -> float | None:
 
 MaxCostOption = Annotated[
     float | None,
-    typer.Option("--max-cost", metavar="USD", min=0, help="Stop when more than this is spent."),
+    typer.Option("--max-cost", metavar="USD", min=0, help="Stop the run when it has cost more."),
 ]
 
 JudgeCostOption = Annotated[
@@ -205,7 +202,7 @@ JudgeCostOption = Annotated[
         metavar="USD",
         min=0,
         callback=_more_than_nothing,
-        help="Stop when judges cost more.",
+        help="Stop the run when judges have cost more.",
     ),
 ]
 
@@ -245,86 +242,91 @@ class TestOptions:
     tags: TagsOption = ()
     models: TargetsOption = ()
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only tests that failed when they last ran.")
+        bool,
+        typer.Option("--failed", "--lf", help="Run only tests that failed when they last ran."),
     ] = False
     repeat: Annotated[
         int | None,
-        typer.Option("--runs", metavar="N", min=1, max=MAX_REPEAT, help="Repeats of each test."),
+        typer.Option(
+            "--repeat", metavar="N", min=1, max=MAX_REPEAT, help="Number of repeats of each test."
+        ),
     ] = None
     gate: GateOption = None
     concurrency: ConcurrencyOption = None
     timeout_ms: Annotated[
         int | None,
-        typer.Option("--timeout", metavar="MS", min=1, help="Milliseconds for one call."),
+        typer.Option(
+            "--timeout", metavar="MS", min=1, help="Time limit of one call, in milliseconds."
+        ),
     ] = None
     strict: StrictOption = False
     compat: CompatOption = None
     fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="Start nothing new after the first failure.")
+        bool, typer.Option("--fail-fast", "-x", help="Stop after the first failure.")
     ] = False
     max_cost_usd: MaxCostOption = None
     max_time_s: Annotated[
         float | None,
-        typer.Option("--max-time", metavar="SECONDS", min=0, help="Stop after this time."),
+        typer.Option("--max-time", metavar="SECONDS", min=0, help="Stop the run after this time."),
     ] = None
     max_rpm: Annotated[
         float | None,
         typer.Option(
-            "--max-rpm", metavar="N", min=0.1, help="Calls a minute to each provider at most."
+            "--max-rpm", metavar="N", min=0.1, help="Maximum calls per minute to each provider."
         ),
     ] = None
     shard: Annotated[
         str | None,
-        typer.Option("--shard", metavar="I/N", help="Only every N-th test, from the I-th on."),
+        typer.Option(
+            "--shard", metavar="I/N", help="Run only every Nth test, starting at the Ith."
+        ),
     ] = None
     run_group: Annotated[
         str | None,
         typer.Option(
             "--run-group",
             metavar="ID",
-            help="What the shards of one run share. Default: the run of the CI service.",
+            help="Id that the shards of one run share. Default: the id of the CI run.",
         ),
     ] = None
     cache: Annotated[
         bool,
-        typer.Option(
-            "--cache", help="Ask models only what they have not been asked in an earlier run."
-        ),
+        typer.Option("--cache", help="Reuse recorded answers to identical model requests."),
     ] = False
     resume: Annotated[
         str | None,
         typer.Option(
             "--resume",
             metavar="[RUN]",
-            help="Finish a run that was stopped; by default the latest one.",
+            help="Finish an interrupted run. Default: the latest one.",
         ),
     ] = None
     force_resume: Annotated[
         bool,
         typer.Option(
             "--force-resume",
-            help="Resume although the configuration has changed; its tests must be the same.",
+            help="Resume even if the configuration has changed. The tests must be the same.",
         ),
     ] = False
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and what it may cost; call nothing.")
+        bool, typer.Option("--dry-run", help="Show the plan and its estimated cost. Calls nothing.")
     ] = False
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Run again whenever a file changes that matters."),
+        typer.Option("--watch", help="Run again whenever a relevant file changes."),
     ] = False
     reporters: ReporterOption = ()
     output: ReportFileOption = None
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="NAME", help="A name for this run.")
-    ] = None
+    label: Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name the run.")] = (
+        None
+    )
     compliance: Annotated[
         bool,
-        typer.Option("--compliance", help="Write the compliance report of each suite, too."),
+        typer.Option("--compliance", help="Also write the compliance report of each suite."),
     ] = False
     pdf: Annotated[
         Path | None,
-        typer.Option("--pdf", metavar="FILE", help="Write the compliance report as PDF, too."),
+        typer.Option("--pdf", metavar="FILE", help="Also write the compliance report as PDF."),
     ] = None
     database: DatabaseOption = None
     verbose: RunVerboseOption = False

@@ -223,7 +223,7 @@ def no_selection(options: TestOptions) -> KindlmError | None:
         "--tags": options.tags,
         "--model": options.models,
         "--failed": options.failed,
-        "--runs": options.repeat,
+        "--repeat": options.repeat,
         "--gate": options.gate,
         "--label": options.label,
         "--cache": options.cache,

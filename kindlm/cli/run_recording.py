@@ -126,7 +126,10 @@ def record_run(
         if log.failure:
             return
         for name, problem in log.projection_errors().items():
-            warn(f"The read model {name!r} could not be kept: {problem}", "Run: kindlm rebuild")
+            warn(
+                f"The read model {name!r} could not be kept: {problem}",
+                "Run: kindlm history rebuild",
+            )
 
 
 async def _run(

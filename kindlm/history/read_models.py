@@ -1,7 +1,8 @@
 """Whether a history can be read as it is: its tables, and the write-ahead log beside it.
 
-Hashes cover events and texts, and `kindlm verify` checks those. Reports read tables, which no hash
-covers: someone who can write the file can change a verdict there and leave every event as it is.
+Hashes cover events and content, and `kindlm history verify` checks those. Reports read tables,
+which no hash covers: someone who can write the file can change a verdict there and leave every
+event as it is.
 `changed_tables` folds the events again and compares.
 
 SQLite ignores what follows a damaged frame of its log: the history is sound then, but lacks what
@@ -55,7 +56,7 @@ def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
         problem = problem_of(projection, state)
         if problem is None:
             continue
-        code, hint = ErrorCode.HISTORY_VERSION_MISMATCH, "Compute them: kindlm rebuild"
+        code, hint = ErrorCode.HISTORY_VERSION_MISMATCH, "Compute them: kindlm history rebuild"
         if state is None:
             message = (
                 f"The tables of this history have not been computed yet ({name!r} is missing)."
@@ -67,9 +68,9 @@ def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
                 f" version of kindlm ({name!r} has version {state.version}, this kindlm reads"
                 f" version {projection.version})."
             )
-            hint = "Update kindlm." if newer else "Update the tables: kindlm rebuild"
+            hint = "Update kindlm." if newer else "Update the tables: kindlm history rebuild"
         else:
-            code, hint = ErrorCode.UNKNOWN_ERROR, "Compute them anew: kindlm rebuild"
+            code, hint = ErrorCode.UNKNOWN_ERROR, "Compute them anew: kindlm history rebuild"
             message = f"The tables of {name!r} cannot be read: {problem}."
         return KindlmError(code, message, hint)
     return None
@@ -108,7 +109,7 @@ _ROWS_OF = {
 def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
     """Return in sentences which tables are not what the events of runs give; [] if all are.
 
-    The events of each run are folded anew, which takes as long as `kindlm rebuild` needs for them.
+    The events of each run are folded again, which takes as long as `kindlm history rebuild`.
 
     Raises:
         OpenError: The file cannot be read.

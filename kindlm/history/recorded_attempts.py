@@ -342,7 +342,7 @@ def _not_here(source: str) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
         f"The run that held the conversation {source} is not in this history.",
-        "Add it from the history that has it: kindlm merge. Or run the test again: kindlm test",
+        "Merge the history that has it: kindlm history merge. Or run the test again: kindlm test",
     )
 
 
@@ -352,7 +352,7 @@ def _purged(source: str) -> KindlmError:
         f"Texts of the conversation {source} were purged or withheld: it cannot be looked at"
         " again.",
         "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
-        " kindlm merge",
+        " kindlm history merge",
     )
 
 

@@ -199,7 +199,7 @@ def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path
 
 def import_command(file: Path, database: str) -> str:
     """Return the command that brings a file of unwritten events into a history."""
-    return f"kindlm import {shlex.quote(str(file))} --db {shlex.quote(database)}"
+    return f"kindlm history import {shlex.quote(str(file))} --db {shlex.quote(database)}"
 
 
 def write_unwritten(
@@ -304,9 +304,9 @@ def _failed(
     reason = getattr(log.failure, "__cause__", None) or log.failure
     mended = "Make room on the disk"
     if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
-        mended = "Merge what can be read of it into a new history (kindlm merge DAMAGED --db NEW)"
+        mended = "Merge what can be read into a new history (kindlm history merge DAMAGED --db NEW)"
     elif isinstance(reason, ForeignSchemaError):
-        mended = "See what is foreign in it and remove that (kindlm verify)"
+        mended = "See what is foreign in it and remove that (kindlm history verify)"
     events = [event for append in appends for event in append.events]
     ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))

@@ -147,7 +147,7 @@ def next_command(view: RunView) -> str:
         spent = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
         return f"{command} --max-cost MORE" if spent else command
     if view.group is not None and view.group.missing:
-        return "kindlm merge DB"
+        return "kindlm history merge DB"
     if view.group is not None and not view.group.complete:
         stopped = [shard for shard in view.group.unfinished if shard.state != "running"]
         return f"kindlm test --resume {stopped[0].run}" if stopped else show_run(view)

@@ -103,4 +103,4 @@ def test_tables_of_another_version_say_what_to_do(ask: Any, recorded: Any) -> No
         db.commit()
     answer = ask("runs")
     assert answer.status_code == 500
-    assert "kindlm rebuild" in text_of(answer.text)
+    assert "kindlm history rebuild" in text_of(answer.text)

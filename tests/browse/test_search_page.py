@@ -293,7 +293,7 @@ def test_a_place_that_cannot_be_written_is_said_to_be_one(ask: Any, recorded: An
     (index_file(recorded.path) / "in the way").touch()
     page = text_of(ask("search?q=zebra").text)
     assert "The index cannot be brought up to date" in page
-    assert "kindlm backup COPY.db" in page
+    assert "kindlm history backup COPY.db" in page
 
 
 def test_only_the_user_can_read_the_index(ask: Any, recorded: Any) -> None:

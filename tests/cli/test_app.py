@@ -150,7 +150,7 @@ def test_a_changed_table_is_one_line_and_a_trace_if_asked_for(kindlm: Any, histo
     plain = kindlm("runs", "--db", history.path)
     assert plain.code == 1
     assert plain.err.startswith("✗ What the history holds could not be read: ValueError: ")
-    assert "kindlm rebuild" in plain.err
+    assert "kindlm history rebuild" in plain.err
     assert "Traceback" not in plain.err
     assert "--verbose" in plain.err
     assert "Traceback" in kindlm("runs", "--db", history.path, "--verbose").err

@@ -1,4 +1,4 @@
-"""`kindlm backup`: the copy is complete, checked, and replaces nothing."""
+"""`kindlm history backup`: the copy is complete, checked, and replaces nothing."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_history_that_was_changed_is_not_backed_up(
         db.execute("UPDATE contents SET body = 'x' WHERE body = 'Hi there.'")
     outcome = kindlm("backup", here / "copy.db", "--db", recorded.path)
     assert outcome.code == 1
-    assert "kindlm verify" in outcome.err
+    assert "kindlm history verify" in outcome.err
     assert not list(here.glob("*copy*")) + list(here.glob(".*copy*"))
 
 

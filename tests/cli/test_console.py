@@ -144,4 +144,4 @@ def test_tables_of_a_newer_version_are_reported_with_what_to_do(
     shown = capsys.readouterr().err
     assert "itself failed" not in shown
     assert "Update kindlm" in shown
-    assert "kindlm merge" in shown
+    assert "kindlm history merge" in shown

@@ -107,7 +107,8 @@ def test_many_executions_cost_as_often() -> None:
     ("theirs", "ours"),
     [
         ("run --tag a --save", "test --tags a"),
-        ("test --repeat=3 --filter-failing", "test --runs=3 --failed"),
+        ("test --runs=3 --filter-failing", "test --repeat=3 --failed"),
+        ("verify latest", "history verify latest"),
         ("runs --format json", "runs --format json"),
         ("report --format json", "report --format json"),
         ("--version", "--version"),

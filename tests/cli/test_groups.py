@@ -176,7 +176,7 @@ def test_a_missing_and_an_unfinished_shard_are_named_and_the_group_has_not_passe
     shown = kindlm("show", "nightly", "--db", history.path)
     assert shown.code == 1
     assert f"INCOMPLETE: {lacks}" in " ".join(shown.out.split())
-    assert "kindlm merge" in shown.out
+    assert "kindlm history merge" in shown.out
     junit = kindlm("report", "nightly", "--format", "junit", "--db", history.path)
     assert junit.code == 1
     root = ET.fromstring(junit.out)

@@ -1,4 +1,4 @@
-"""`kindlm import`: what it takes, and what it refuses without changing anything."""
+"""`kindlm history import`: what it takes, and what it refuses without changing anything."""
 
 from __future__ import annotations
 

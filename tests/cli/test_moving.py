@@ -1,4 +1,4 @@
-"""`kindlm export`, `import` and `merge`: runs move between histories, whole or not at all."""
+"""`kindlm history export`, `import` and `merge`: runs move whole or not at all."""
 
 from __future__ import annotations
 

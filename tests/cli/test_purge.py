@@ -1,4 +1,4 @@
-"""`kindlm purge`: what was said is gone for good, what happened stays."""
+"""`kindlm history purge`: what was said is gone for good, what happened stays."""
 
 from __future__ import annotations
 

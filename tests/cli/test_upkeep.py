@@ -1,4 +1,4 @@
-"""`kindlm verify` and `kindlm rebuild`, and what is said when the tables are not to be trusted."""
+"""`kindlm history verify` and `rebuild`, and what kindlm says of tables that are not its own."""
 
 from __future__ import annotations
 
@@ -101,7 +101,10 @@ def test_a_run_whose_tables_were_changed_is_reported_from_its_events(
     assert outcome.code == 1
     assert "1 stream, 8 events" in outcome.out
     assert "all as recorded\n" in outcome.out
-    assert "✗ tables of run k3f9x2ab: NOT what its events give: kindlm rebuild\n" in outcome.out
+    assert (
+        "✗ tables of run k3f9x2ab: NOT what its events give: kindlm history rebuild\n"
+        in outcome.out
+    )
     assert "table executions is not what the events of run k3f9x2ab give" in outcome.out
     assert kindlm("rebuild", "--db", recorded.path).code == 0
     assert kindlm(*verify).code == 0
@@ -131,7 +134,7 @@ def test_rebuild_brings_lost_rows_back(kindlm: Any, recorded: Any) -> None:
     ("change", "hint"),
     [
         ("version = 999", "Update kindlm"),
-        ("error = 'a handler raised'", "kindlm rebuild"),
+        ("error = 'a handler raised'", "kindlm history rebuild"),
     ],
 )
 def test_tables_that_do_not_fit_are_not_read(
@@ -195,7 +198,7 @@ def test_a_table_that_is_gone_is_to_be_rebuilt(kindlm: Any, recorded: Any) -> No
         connection.execute("DROP TABLE provider_calls")
     outcome = kindlm("runs", "--db", recorded.path)
     assert outcome.code == 1
-    assert "kindlm rebuild" in outcome.err
+    assert "kindlm history rebuild" in outcome.err
 
 
 def pages_of(path: Path, name: str) -> list[int]:
@@ -230,11 +233,11 @@ def test_a_damaged_page_is_found_and_what_is_left_comes_into_a_new_history(
     verified = kindlm("verify", "--db", history.path)
     assert verified.code == 1
     told = verified.out + verified.err
-    assert "kindlm merge kindlm.db --db NEW.db" in told, told
+    assert "kindlm history merge kindlm.db --db NEW.db" in told, told
     for command in (("runs",), ("rebuild",), ("backup", here / "copy.db")):
         outcome = kindlm(*command, "--db", history.path)
         assert "itself failed" not in outcome.err
-        assert outcome.code == 0 or "kindlm merge kindlm.db --db NEW.db" in outcome.err
+        assert outcome.code == 0 or "kindlm history merge kindlm.db --db NEW.db" in outcome.err
     outcome = kindlm("merge", history.path, "--db", here / "new.db")
     assert outcome.code == 0, outcome.err
     verified = kindlm("verify", "--db", here / "new.db")
@@ -265,7 +268,7 @@ def test_a_history_whose_list_of_tables_is_damaged_comes_into_a_new_one(
         damage(damaged, page)
         verified = kindlm("verify", "--db", damaged)
         assert verified.code == 1
-        assert f"kindlm merge {damaged.name} --db NEW.db" in verified.err
+        assert f"kindlm history merge {damaged.name} --db NEW.db" in verified.err
         outcome = kindlm("merge", damaged, "--db", new)
         assert outcome.code == 0, outcome.err
         assert "is damaged" in outcome.err
@@ -284,14 +287,14 @@ def test_where_nothing_can_be_read_no_merge_is_advised(
     for command in (("verify", "--db", recorded.path), ("merge", recorded.path, "--db", "new.db")):
         outcome = kindlm(*command)
         assert outcome.code == 1
-        assert "kindlm merge" not in outcome.err
-        assert "kindlm backup" in outcome.err
+        assert "kindlm history merge" not in outcome.err
+        assert "kindlm history backup" in outcome.err
     assert not (here / "new.db").exists()
 
 
 @pytest.mark.parametrize(
     ("table", "said"),
-    [("streams", "not of which run they are"), ("events", "kindlm merge BACKUP.db")],
+    [("streams", "not of which run they are"), ("events", "kindlm history merge BACKUP.db")],
 )
 def test_what_a_merge_cannot_read_of_a_damaged_history_is_said(
     kindlm: Any, recorded: Any, here: Path, table: str, said: str
@@ -302,7 +305,7 @@ def test_what_a_merge_cannot_read_of_a_damaged_history_is_said(
     outcome = kindlm("merge", here / "damaged.db", "--db", here / "new.db")
     assert outcome.code == 1
     assert said in outcome.err
-    assert "kindlm verify" not in outcome.err
+    assert "kindlm history verify" not in outcome.err
 
 
 def test_an_invalid_write_ahead_log_is_reported(kindlm: Any, recorded: Any) -> None:
@@ -360,7 +363,7 @@ def test_whatever_command_meets_the_damage_it_is_no_fault_of_kindlm(
         outcome = kindlm(*command, "--db", recorded.path)
         assert "itself failed" not in outcome.err
         assert "Make room" not in outcome.err
-        assert outcome.code == 0 or "kindlm merge" in outcome.err, outcome.err
+        assert outcome.code == 0 or "kindlm history merge" in outcome.err, outcome.err
 
 
 @pytest.mark.parametrize(
@@ -382,6 +385,6 @@ def test_what_another_program_wrote_into_a_table_is_reported_with_the_way_out(
     outcome = kindlm(*command, "--db", recorded.path)
     assert outcome.code == 1
     assert "itself failed" not in outcome.err
-    assert "kindlm rebuild" in outcome.err
+    assert "kindlm history rebuild" in outcome.err
     assert kindlm("rebuild", "--db", recorded.path).code == 0
     assert kindlm(*command, "--db", recorded.path).code == 0

@@ -40,7 +40,7 @@ def test_the_cases_pass(project: Path, agent: str, monkeypatch: pytest.MonkeyPat
     for name in names:
         (project / "tests" / f"{name}.yaml").write_text(BLOCKS[f"case: {name}"], "utf-8")
     (project / ".evalview" / "config.yaml").write_text(BLOCKS["config: runs"], "utf-8")
-    assert run(["test", "-x", "-q", "--strict", "--reporter", "json=report.json"]) == 0
+    assert run(["test", "-q", "--strict", "--reporter", "json=report.json"]) == 0
     report = json.loads((project / "report.json").read_text("utf-8"))
     executions = {test["name"]: len(test["executions"]) for test in report["tests"]}
     assert sorted(executions.values()) == [1, 1, 4]

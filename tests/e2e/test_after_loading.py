@@ -41,7 +41,7 @@ def test_garbage_is_looked_for_and_signals_stop_the_run(workspace: Workspace) ->
 
     def seen_by(*words: str, **env: str) -> set[str]:
         subprocess.run(
-            workspace.command(*words, "-x"),
+            workspace.command(*words, "--no-progress"),
             cwd=root,
             env={**workspace.env, **env},
             capture_output=True,

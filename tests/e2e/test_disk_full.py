@@ -1,4 +1,4 @@
-"""A disk that is full: the run stops, what it could not write is kept, `kindlm import` takes it."""
+"""A disk that is full: the run stops, and `kindlm history import` takes what it could not write."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def no_larger_files(size: int) -> Callable[[], None]:
 
 def kept_in(stderr: str) -> Path:
     """The file that the command to type next names."""
-    (line,) = [line for line in stderr.splitlines() if "kindlm import" in line]
-    return Path(shlex.split(line.partition("kindlm import")[2])[0])
+    (line,) = [line for line in stderr.splitlines() if "kindlm history import" in line]
+    return Path(shlex.split(line.partition("kindlm history import")[2])[0])
 
 
 def events_of(file: Path) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     assert workspace.env["OPENAI_API_KEY"] not in file.read_text("utf-8")
     assert events_of(file)[-1]["type"] == "run.interrupted"
 
-    assert f"Next       kindlm import {file}" in done.stdout
+    assert f"Next       kindlm history import {file}" in done.stdout
     assert "INTERRUPTED: the history could not be written" in done.stdout
     assert "before it could say why" not in done.stdout
 
@@ -121,7 +121,7 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     make_room(small_disk)
     too_early = workspace.run("test", "--resume", *where, TMPDIR=str(temporary))
     assert too_early.returncode == 1
-    assert f"kindlm import {file}" in " ".join(too_early.stderr.split())
+    assert f"kindlm history import {file}" in " ".join(too_early.stderr.split())
     assert_imported(workspace, file, *where)
     report = json.loads(workspace.run("report", "latest", "--format", "json", *where).stdout)
     told = len(re.findall("passed", done.stderr.partition("\n✗")[0]))

@@ -85,7 +85,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def report_of(*arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit code of `kindlm test`, and its report."""
-    code = run(["test", "-x", "-q", "--reporter", "json=report.json", *arguments])
+    code = run(["test", "-q", "--reporter", "json=report.json", *arguments])
     return code, json.loads(Path("report.json").read_text("utf-8"))
 
 

@@ -252,7 +252,7 @@ def finished(
     ("arguments", "message"),
     [
         (("--max-cost", "0"), "0 allows no call at all"),
-        (("--resume", "--tags", "a", "--runs", "2"), "does not take --tags, --runs"),
+        (("--resume", "--tags", "a", "--repeat", "2"), "does not take --tags, --repeat"),
         (("--resume", "nothing"), "There is no run 'nothing'"),
         (("--resume", ""), "There is no run ''"),
         (("--resume",), "There is nothing to resume"),

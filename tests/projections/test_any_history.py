@@ -413,7 +413,7 @@ def test_any_history_is_folded_without_error_and_rebuilt_the_same(
 
 
 def purge(log: EventLog, stream: str) -> None:
-    """Erase the texts of a run, as `kindlm purge` does."""
+    """Erase the texts of a run, as `kindlm history purge` does."""
     purged = ContentsPurged(texts=1, runs=[stream.removeprefix("run/")], matching=False, by="me")
     journal = f"journal/purges-{log.path.stem}"
     log.erase(log.erasable([stream]), lambda _: Append(journal, (new_event(purged),)))

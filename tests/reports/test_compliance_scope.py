@@ -227,7 +227,7 @@ def test_each_run_of_a_group_is_verified_by_a_command_of_its_own(history: Any, m
     trail = section(document, "Audit trail")
     for run in ("1aaa2222", "2aaa2222"):
         head = history.log.head(f"run/{run}").hash
-        assert f"`kindlm verify {run} --head {head}`" in trail
+        assert f"`kindlm history verify {run} --head {head}`" in trail
     assert "verify gh/12" not in document
     assert "- Group gh/12 of runs, told as one run: 1aaa2222, 2aaa2222." in document
     assert "- 2 of 2 shards." in document
@@ -300,7 +300,7 @@ def test_conversations_of_another_run_are_in_the_audit_trail(history: Any, make:
     trail = section(document, "Audit trail")
     assert re.search(r"\| `bbbb3333` \| \d+ \| `sha256:\w+` \| as recorded \|", trail)
     assert "| `aaaa2222`, which holds the conversations |" in trail
-    assert "kindlm verify aaaa2222 --head sha256:" in trail
+    assert "kindlm history verify aaaa2222 --head sha256:" in trail
     # The judge of then was not asked by this run.
     assert "| judge |" not in section(document, "What was tested, and how")
 

@@ -304,7 +304,7 @@ def _compute() -> None:
     from kindlm.providers import sdk_transport
     from kindlm.recording import secrets
 
-    for name in (None, *app._COMMANDS):
+    for name in (None, *app._LOADABLE):
         app._make_command(name)
     secrets._vocabulary()
     http_client._tls_context()

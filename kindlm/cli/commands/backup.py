@@ -1,4 +1,4 @@
-"""`kindlm backup`: a copy of the history, made while it is in use."""
+"""`kindlm history backup`: a copy of the history, made while it is in use."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _BESIDE = ("", "-wal", "-shm", "-journal")
 
 
 def backup_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Copy the history to a new file, and check the copy. Runs may go on meanwhile."""
+    """Copy the history to a new file, and check the copy. Works while tests run."""
     del verbose
     # The file takes its name only once it is complete and checked.
     source = existing_history(db).database
@@ -133,7 +133,7 @@ def _unlike(what: str, source: Path) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"No backup was made, since the history is not as it was recorded: {what}.",
-        f"See what is wrong: kindlm verify. {salvage_hint(source)}",
+        f"See what is wrong: kindlm history verify. {salvage_hint(source)}",
     )
 
 

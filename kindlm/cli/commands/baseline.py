@@ -15,7 +15,7 @@ from kindlm.cli.commands.runs import aligned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import named_run, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
-from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
+from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
@@ -34,33 +34,21 @@ from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.wording import count
 from kindlm_store import EventLog, NewEvent
 
-baseline_app = typer.Typer(
-    help="Choose the recorded run that later ones are compared with.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-)
+baseline_app = typer.Typer(rich_markup_mode=None)
 
 _Run = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN",
-        help="A run's id or its beginning, a label, latest, or a file with its JSON report."
-        " Default: the newest run that finished.",
+        help=f"{RUN_NAMES} Or a JSON report. Default: the newest finished run.",
         show_default=False,
     ),
 ]
-_Suite = Annotated[str | None, typer.Option("--suite", "-s", help="Only this suite.")]
+_Suite = Annotated[str | None, typer.Option("--suite", "-s", help="Use only this suite.")]
 
 _DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
 
 _HEADER = ("", "SUITE", "LABEL", "RUN", "SET", "BY", "PROJECT")
-
-
-@baseline_app.callback()
-def _main(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help(), err=True)
-        raise typer.Exit(1)
 
 
 @baseline_app.command("set")
@@ -68,7 +56,8 @@ def set_command(
     wanted: _Run = None,
     suite: _Suite = None,
     label: Annotated[
-        str, typer.Option("--label", help="A name, to keep several.", show_default=False)
+        str,
+        typer.Option("--label", help="Name of the baseline, to keep several.", show_default=False),
     ] = "",
     database: DatabaseOption = None,
     verbose: VerboseOption = False,
@@ -109,12 +98,12 @@ def set_command(
 def list_command(
     suite: _Suite = None,
     form: Annotated[
-        ListFormat, typer.Option("--format", help="For people, or for programs.")
+        ListFormat, typer.Option("--format", help="json is for programs.")
     ] = ListFormat.TERMINAL,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """List the baselines that are set."""
+    """List baselines."""
     del verbose
     with open_history(db) as connection:
         found = list_baselines(connection, suite)
@@ -132,17 +121,17 @@ def compare_command(
     suite: _Suite = None,
     label: Annotated[
         str | None,
-        typer.Option("--label", help="The baseline of that name. Default: the active one."),
+        typer.Option("--label", help="Name of the baseline. Default: the active one."),
     ] = None,
     form: Annotated[
-        ListFormat, typer.Option("--format", help="For people, or for programs.")
+        ListFormat, typer.Option("--format", help="json is for programs.")
     ] = ListFormat.TERMINAL,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Compare a run with the baseline.
 
-    Ends with 1 if a test passes less often than in the baseline, or is not defined any more.
+    Exits with 1 if a regression is confirmed or a test was removed.
     """
     del verbose
     from kindlm.cli.commands.baseline_compare import compare_with_baseline
@@ -156,11 +145,11 @@ def remove_command(
     suite: _Suite = None,
     label: Annotated[
         str | None,
-        typer.Option("--label", help="The baseline of that name. Default: the active one."),
+        typer.Option("--label", help="Name of the baseline. Default: the active one."),
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option("--project", help="Only of this project, if several share a history."),
+        typer.Option("--project", help="Project of the baseline, if several share a history."),
     ] = None,
     database: DatabaseOption = None,
     verbose: VerboseOption = False,

@@ -23,24 +23,27 @@ from kindlm.reports.untrusted import printed_json
 def browse_command(
     port: Annotated[
         int | None,
-        typer.Option("--port", min=0, max=65535, help="Default: 8001, or a free one."),
+        typer.Option(
+            "--port", min=0, max=65535, help="Port to bind. Default: 8001, or a free one."
+        ),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; others than yours can read it all.")
+        str,
+        typer.Option(
+            "--host", help="Address to bind. Anyone who can reach it can read the history."
+        ),
     ] = "127.0.0.1",
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Do not open the web browser.")
     ] = False,
     metadata: Annotated[
         bool,
-        typer.Option(
-            "--metadata", help="Print what tells a Datasette without kindlm of the tables."
-        ),
+        typer.Option("--metadata", help="Print table descriptions for a Datasette without kindlm."),
     ] = False,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Open the history in the web browser, until Ctrl-C."""
+    """Open the history in a web browser. Ctrl-C ends it."""
     del verbose
     if metadata:
         print_metadata(db)

@@ -36,10 +36,11 @@ _CHANGED_AGENT = "support-changed"
 
 def demo_command(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where the demo's files and history go.")
+        Path,
+        typer.Argument(metavar="FOLDER", help="Folder for the files and the history of the demo."),
     ] = Path("kindlm-demo"),
 ) -> None:
-    """Test an agent, change it, test it again, and see what changed."""
+    """Watch kindlm find a change in a bundled agent."""
     out = _stdout()
     _lay_out(folder)
     _keep_edits(folder, out)

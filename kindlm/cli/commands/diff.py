@@ -18,7 +18,7 @@ from kindlm.cli.history import (
     report_options,
     require_names,
 )
-from kindlm.cli.options import DatabaseOption, DiffFormat, FailOnOption, VerboseOption
+from kindlm.cli.options import RUN_NAMES, DatabaseOption, DiffFormat, FailOnOption, VerboseOption
 from kindlm.cli.reporters import STDOUT, is_history, open_report
 from kindlm.errors import ErrorCode
 from kindlm.garbage import put_off
@@ -30,10 +30,7 @@ from kindlm.recording.project import regression_threshold
 from kindlm.reports.figures import power_text
 from kindlm.reports.report_registry import ReportOptions
 
-_NAMES = (
-    "A run's id or its beginning, a label, a group of shards, latest, latest~N, previous, baseline,"
-    " or git:REV."
-)
+_NAMES = f"{RUN_NAMES} Or a group of shards."
 
 
 # Ten thousand tests are a million objects, and none of them is garbage before the end.
@@ -41,39 +38,50 @@ _NAMES = (
 def diff_command(
     before: Annotated[
         str | None,
-        typer.Argument(metavar="BEFORE", help=f"{_NAMES} Default: previous.", show_default=False),
+        typer.Argument(
+            metavar="BEFORE",
+            help=f"{_NAMES} Default: baseline if one is set, else previous.",
+            show_default=False,
+        ),
     ] = None,
     after: Annotated[
         str | None,
-        typer.Argument(metavar="AFTER", help="The same. Default: latest.", show_default=False),
+        typer.Argument(
+            metavar="AFTER", help="Named in the same way. Default: latest.", show_default=False
+        ),
     ] = None,
     form: Annotated[
-        DiffFormat, typer.Option("--format", help="For whom it is written.")
+        DiffFormat, typer.Option("--format", help="Format of the comparison.")
     ] = DiffFormat.TERMINAL,
     fail_on: Annotated[
         FailOnOption,
         typer.Option(
             "--fail-on",
-            help="What ends with 1. By default confirmed regressions and removed tests;"
-            " behaviour: tests that do something else, too; any: suspected regressions, too.",
+            help="What exits with 1. default: confirmed regressions and removed tests. behaviour:"
+            " also changed behaviour. any: also suspected regressions.",
         ),
     ] = FailOnOption.DEFAULT,
     test: Annotated[
         str | None,
-        typer.Option("--test", "-t", metavar="PATTERN", help="Only tests or suites named like it."),
+        typer.Option(
+            "--test",
+            "-t",
+            metavar="PATTERN",
+            help="Compare only tests and suites whose name contains PATTERN.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Default, and -: the terminal."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is stdout."),
     ] = None,
     old: Annotated[str | None, typer.Option("--before", hidden=True)] = None,
     new: Annotated[str | None, typer.Option("--after", hidden=True)] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Compare two runs: which tests got worse, and what changed in behaviour.
+    """Compare two runs: regressions, fixes and changed behaviour.
 
-    Ends with 1 if a test got worse for certain, or is not defined any more.
+    Exits with 1 if a regression is confirmed or a test was removed.
     """
     sides = (before if old is None else old, after if new is None else new)
     require_names(*sides)

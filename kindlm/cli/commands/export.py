@@ -1,4 +1,4 @@
-"""`kindlm export`: a recorded run as a file that another history can import.
+"""`kindlm history export`: a recorded run as a file that another history can import.
 
 The file holds the run, the runs that it was derived from, the repeats that `kindlm settle` added to
 any of them, and what is noted of them.
@@ -58,12 +58,15 @@ def export_command(
     run: RunArgument = "latest",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Default, and -: standard output."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is stdout."),
     ] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write a run, its texts and what is noted of it as JSON Lines, for kindlm import."""
+    """Write a run as JSON Lines, for `kindlm history import`.
+
+    Includes its content, labels, reviews and baselines.
+    """
     del verbose
     if output == STDOUT:
         output = None
@@ -96,7 +99,7 @@ def export_command(
     if output is not None:
         place = f"{output}, in place of the file that was there" if replaced else output
         note(f"{', '.join(runs)}: {count(events, 'event')} written to {place}.")
-        note(f"Bring it into another history: kindlm import {output}")
+        note(f"Bring it into another history: kindlm history import {output}")
 
 
 def _sources(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str]]:

@@ -35,7 +35,7 @@ class GenOptions:
         typer.Option(
             "--agent",
             metavar="URL",
-            help="The agent. It is sent a few harmless messages. Default: that of kindlm.toml.",
+            help="The agent; kindlm sends it a few harmless messages. Default: from kindlm.toml.",
             show_default=False,
         ),
     ] = None
@@ -45,7 +45,7 @@ class GenOptions:
             "--description",
             "-d",
             metavar="TEXT",
-            help="What it is for, and which tools it has.",
+            help="What the agent does, and its tools.",
             show_default=False,
         ),
     ] = None
@@ -54,27 +54,28 @@ class GenOptions:
         typer.Option(
             "--system-prompt",
             metavar="FILE",
-            help="The instructions that it works by.",
+            help="File with the system prompt of the agent.",
             show_default=False,
         ),
     ] = None
     count: Annotated[
-        int, typer.Option("--count", "-n", metavar="N", min=1, max=70, help="Tests to write.")
+        int,
+        typer.Option("--count", "-n", metavar="N", min=1, max=70, help="Number of tests to write."),
     ] = 10
     categories: Annotated[
         str | None,
         typer.Option(
             "--categories",
             metavar="LIST",
-            help="Some of happy, edge, adversarial, guardrail, multi-turn, tool-use, tone."
+            help="Any of happy, edge, adversarial, guardrail, multi-turn, tool-use, tone."
             " Default: all.",
             show_default=False,
         ),
     ] = None
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Where to write them.")
+        str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write to.")
     ] = "tests/generated"
-    form: Annotated[FileFormat, typer.Option("--format", help="What to write them in.")] = (
+    form: Annotated[FileFormat, typer.Option("--format", help="Language of the tests.")] = (
         FileFormat.PYTHON
     )
     provider: Annotated[
@@ -82,26 +83,24 @@ class GenOptions:
         typer.Option(
             "--provider",
             metavar="NAME",
-            help="Who writes them: openai, anthropic or ollama. Default: `llm` of kindlm.toml.",
+            help="Provider of the model: openai, anthropic or ollama. Default: from kindlm.toml.",
             show_default=False,
         ),
     ] = None
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="The model's name.", show_default=False),
+        typer.Option("--model", metavar="NAME", help="Name of the model.", show_default=False),
     ] = None
     seed: Annotated[
         int | None,
         typer.Option(
             "--seed",
             metavar="N",
-            help="For models that can answer alike twice.",
+            help="Seed, for models that support one.",
             show_default=False,
         ),
     ] = None
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite files that have the same names.")
-    ] = False
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False
     database: DatabaseOption = None
     verbose: VerboseOption = False
     seen_from: Path | None = None
@@ -121,9 +120,10 @@ def argument_of(path: Path) -> str:
 
 @with_options
 def gen_command(options: GenOptions) -> int:
-    """Write tests for an agent: a model plans them, files are made of templates.
+    """Generate tests of an agent with a model.
 
-    What is asked and what it costs is recorded as a run.
+    The model plans the tests, and kindlm writes the files from templates. The calls and their cost
+    are recorded as a run.
     """
     if not options.output:
         # It would be the folder where one is, as for "$DIR" that is not set.

@@ -1,4 +1,4 @@
-"""`kindlm import`: bring in a kindlm export, a recovery file, or results of another tool.
+"""`kindlm history import`: take in an export, a recovery file, or another tool's results.
 
 A recovery file holds events that a run could not write. It fits where its streams ended when it was
 written. Events that are recorded already are left out, so that importing twice is harmless; all
@@ -66,18 +66,18 @@ def import_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="What kindlm export wrote, the file that kindlm test told of, a baseline of"
-            " KindLM, or a golden trace or results of EvalView; - for standard input.",
+            help="A kindlm export, a recovery file, a KindLM baseline, or a golden trace or results"
+            " of EvalView; - is stdin.",
         ),
     ],
     suite: Annotated[
         str | None,
-        typer.Option("--suite", "-s", help="The suite of results that name none: EvalView's."),
+        typer.Option("--suite", "-s", help="Suite name for EvalView results, which have none."),
     ] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Bring in a run: exported, not written, or of another program. Twice is harmless."""
+    """Import a run: a kindlm export, a recovery file, or another tool's results. Safe to repeat."""
     del verbose
     project = project_here(db)
     imported = or_fail(import_file(file, project, suite))
@@ -140,7 +140,7 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
             KindlmError(
                 ErrorCode.CONFIG_NOT_FOUND,
                 f"The file {file} cannot be read: {error.strerror or error}.",
-                "Name a file that kindlm export wrote, or the one that kindlm test told of.",
+                "Name a kindlm export, or the recovery file that kindlm test reported.",
             )
         )
     except LineError as error:
@@ -231,7 +231,7 @@ def _malformed(file: Path, error: LineError) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"Line {error.line} of {file} {error}.",
-        "Nothing was imported. Take a file of kindlm export or kindlm test as it was written.",
+        "Nothing was imported. Use the file exactly as kindlm wrote it.",
         where=SourceLocation(str(file), error.line),
     )
 

@@ -53,17 +53,15 @@ class Template(StrEnum):
 
 
 def init_command(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to write it. Default: here.")
-    ] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")] = Path(),
     template: Annotated[
         Template | None,
         typer.Option(
             "--template",
-            help="basic: one scripted test. agent: an agent with tools, on loopback."
-            " compliance: the same agent, by what a rule book asks of it."
-            " evalview: cases of EvalView for an agent over HTTP."
-            " scenario: tests as Python functions, for an agent of yours or one that comes along."
+            help="basic: one scripted test. agent: a bundled HTTP agent with tools."
+            " compliance: the same agent, tested against a rule book."
+            " evalview: EvalView test cases for an HTTP agent."
+            " scenario: tests as Python functions, for your agent or a bundled one."
             " Default: basic.",
             show_default=False,
         ),
@@ -73,17 +71,15 @@ def init_command(
         typer.Option(
             "--agent",
             metavar="KIND|MODULE:NAME|URL",
-            help=f"Write the first test of your own agent: {', '.join(KINDS)}; an object such as"
-            " shop.agent:graph; or a URL, with scenarios and a judge. Alone, it asks which.",
+            help=f"Create a test of your own agent: {', '.join(KINDS)}; an object such as"
+            " shop.agent:graph; or a URL. Without a value, kindlm asks.",
             show_default=False,
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite files that are there already.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write a first suite: one that runs at once, without key or network, or one for your agent."""
+    """Create a first suite, or a test of your own agent."""
     del verbose
     is_url = agent is not None and "://" in agent
     if template is Template.SCENARIO or (is_url and template is None):

@@ -21,13 +21,13 @@ from kindlm.recording.history_file import new_journal
 def label_command(
     run: RunArgument,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The name.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="The label.", show_default=False)
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the name away.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the label.")] = False,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Give a run a name. A run has one: the last that it was given."""
+    """Name a run. A new label replaces the one before."""
     del verbose
     if (name is None) is not remove:
         fail([misused("A run is given a NAME, or it is taken away with --remove.", "label")])

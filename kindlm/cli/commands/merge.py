@@ -1,4 +1,4 @@
-"""`kindlm merge`: histories of other machines or shards become part of this one.
+"""`kindlm history merge`: histories of other machines or shards become part of this one.
 
 The order of merging makes no difference, and merging twice changes nothing.
 """
@@ -36,17 +36,17 @@ from kindlm_store.salvage import is_damaged, salvage, salvage_file, scratch_log
 
 _LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
 
-_BACKUP = "If there is a backup of it, merge that one, too: kindlm merge BACKUP.db"
+_BACKUP = "If there is a backup of it, merge that one, too: kindlm history merge BACKUP.db"
 
 
 def merge_command(
     files: Annotated[
-        list[Path], typer.Argument(metavar="DB…", help="Histories of other machines, or of shards.")
+        list[Path], typer.Argument(metavar="DB…", help="Histories of other machines or shards.")
     ],
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Merge other histories into this one, in any order. Twice is harmless."""
+    """Merge other histories into this one, in any order. Safe to repeat."""
     del verbose
     project = project_here(db)
     refused: list[KindlmError] = []
@@ -188,7 +188,11 @@ def _explained(merged: Merged, refusal: Refusal) -> KindlmError:
         "apart": "It was copied, and resumed in both histories. Both stay as they are; to look at"
         f" the other one: kindlm show {refusal.stream.removeprefix('run/')} --db {file}",
         "unsound": "All that is not named here was merged. "
-        + (_BACKUP if merged.is_damaged else f"Check that history: kindlm verify --db {file}"),
+        + (
+            _BACKUP
+            if merged.is_damaged
+            else f"Check that history: kindlm history verify --db {file}"
+        ),
     }
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
@@ -216,7 +220,7 @@ def withheld(texts: int, file: Path) -> tuple[str, str]:
     """Return the warning that texts came from nowhere, and what to do about it."""
     return (
         f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
-        "A copy of the history that has them fills them in: kindlm merge COPY",
+        "A copy of the history that has them fills them in: kindlm history merge COPY",
     )
 
 

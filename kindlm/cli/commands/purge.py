@@ -1,4 +1,4 @@
-"""`kindlm purge`: erase texts for good; the hash chains of all events still hold.
+"""`kindlm history purge`: erase texts for good; the hash chains of all events still hold.
 
 Names of tests, labels and numbers are part of the events themselves, and stay.
 """
@@ -86,24 +86,30 @@ def purge_command(
     run: Annotated[
         list[str] | None,
         typer.Option(
-            "--run", metavar="RUN", help="Texts of this run that no other refers to; repeatable."
+            "--run",
+            metavar="RUN",
+            help="Erase content of this run that no other run uses. Repeatable.",
         ),
     ] = None,
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than", metavar="AGE", help="Texts of runs that are older: 90d, 2026-01-31."
+            "--older-than", metavar="AGE", help="Erase content of older runs: 90d, 2026-01-31."
         ),
     ] = None,
     matching: Annotated[
         str | None,
-        typer.Option("--matching", metavar="PATTERN", help="Texts with this regular expression."),
+        typer.Option(
+            "--matching",
+            metavar="PATTERN",
+            help="Erase content that matches this regular expression.",
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before erasing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Erase without asking.")] = False,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Erase recorded texts for good. Events stay, and kindlm verify still holds."""
+    """Erase recorded content permanently. Events stay, and `kindlm history verify` still passes."""
     del verbose
     hint = (
         "Write --run ID, --older-than 90d or --matching PATTERN; a pattern also beside the others."

@@ -1,8 +1,6 @@
-"""`kindlm rebuild`: compute the tables that reports read anew from the events."""
+"""`kindlm history rebuild`: compute the tables that reports read anew from the events."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -13,12 +11,9 @@ from kindlm.errors import ErrorCode
 from kindlm.projections import PROJECTIONS
 from kindlm_store import EventLog, OpenError, ProjectionError
 
-if TYPE_CHECKING:
-    pass
-
 
 def rebuild_command(db: DatabaseOption = None, verbose: VerboseOption = False) -> None:
-    """Compute all tables anew from the recorded events."""
+    """Recompute all tables from the recorded events."""
     del verbose
     console = make_console()
     events = 0
@@ -50,7 +45,7 @@ def rebuild_command(db: DatabaseOption = None, verbose: VerboseOption = False) -
         listed = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
         refuse(
             f"Not all tables could be computed: {listed}.",
-            "No event is lost. Update kindlm and run it again: kindlm rebuild",
+            "No event is lost. Update kindlm and run it again: kindlm history rebuild",
             code=ErrorCode.UNKNOWN_ERROR,
         )
     note(f"All tables are computed anew from {events:,} events.", console)

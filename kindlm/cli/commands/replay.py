@@ -54,7 +54,7 @@ class ReplayOptions:
         tuple[Path, ...],
         typer.Argument(
             metavar="PATH",
-            help="Files, folders or pack:NAME. Default: what the run tested.",
+            help="Files, folders or pack:NAME. Default: the files of the run.",
         ),
     ] = ()
     run: Annotated[
@@ -68,13 +68,13 @@ class ReplayOptions:
     config: ConfigOption = None
     judge: Annotated[
         Judges,
-        typer.Option("--judge", help="live: judges are asked what they were not asked then."),
+        typer.Option("--judge", help="live: ask judges new questions. recorded: ask nobody."),
     ] = Judges.RECORDED
     masks_times: Annotated[
         bool,
         typer.Option(
             "--mask-times",
-            help="Dates, times and UUIDs in requests of agents behind the gateway count as equal.",
+            help="Ignore dates, times and UUIDs in requests of agents behind the gateway.",
         ),
     ] = False
     suite: SuiteTextOption = None
@@ -82,7 +82,8 @@ class ReplayOptions:
     tags: TagsOption = ()
     models: TargetsOption = ()
     repeat: Annotated[
-        int | None, typer.Option("--runs", metavar="N", min=1, help="Repeats of each test.")
+        int | None,
+        typer.Option("--repeat", metavar="N", min=1, help="Number of repeats of each test."),
     ] = None
     gate: GateOption = None
     compat: CompatOption = None
@@ -99,7 +100,7 @@ class ReplayOptions:
 
 @with_options
 def replay_command(options: ReplayOptions) -> int:
-    """Run tests with the answers of a recorded run: no key, no network, no cost."""
+    """Run tests with recorded model answers: no key, no cost."""
     # Without a file, it is the files and tests that the run selected, and new tests in them.
     asks_judges = options.judge is Judges.LIVE
     return _replay(options.run, TestOptions.of(options), asks_judges, options.masks_times)

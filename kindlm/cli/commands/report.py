@@ -22,17 +22,18 @@ def report_command(
         ),
     ] = "terminal",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: the terminal.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout."),
     ] = None,
     pdf: Annotated[
         Path | None,
-        typer.Option("--pdf", metavar="FILE", help="The compliance report as PDF."),
+        typer.Option("--pdf", metavar="FILE", help="Also write the compliance report as PDF."),
     ] = None,
     run_id: Annotated[str | None, typer.Option("--run-id", hidden=True)] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write a report of a recorded run, or of the shards of one."""
+    """Write a report of a recorded run."""
     reporters = or_fail(parse_reporters([form], output))
     project = existing_history(db)
     options = of_project(report_options(db, verbose=verbose), project.root)

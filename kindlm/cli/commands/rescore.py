@@ -11,6 +11,7 @@ import typer
 from kindlm.cli.console import refuse
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
+    RUN_NAMES,
     CompatOption,
     ConcurrencyOption,
     DatabaseOption,
@@ -35,7 +36,7 @@ class RescoreOptions:
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="A run's id or its beginning, or a label. Default: the newest live one.",
+            help=f"{RUN_NAMES} Default: the newest finished run.",
             show_default=False,
         ),
     ] = None
@@ -45,25 +46,25 @@ class RescoreOptions:
             "--config",
             "-c",
             metavar="FILE",
-            help="The suite to check by; repeatable. Default: the file of the run.",
+            help="The suite to check against. Repeatable. Default: the file of the run.",
         ),
     ] = ()
     everything: Annotated[
-        bool, typer.Option("--all", help="All live runs that finished; a new run for each.")
+        bool, typer.Option("--all", help="Rescore every finished run, each as a new run.")
     ] = False
     since: Annotated[
         str | None,
-        typer.Option("--since", help="With --all, only runs since then: 30d, 12h, 2026-01-31."),
+        typer.Option("--since", help="With --all: only runs since then: 30d, 12h, 2026-01-31."),
     ] = None
     suite: Annotated[
-        str | None, typer.Option("--suite", "-s", metavar="NAME", help="Only this suite.")
+        str | None, typer.Option("--suite", "-s", metavar="NAME", help="Rescore only this suite.")
     ] = None
     resume: Annotated[
         str | None,
         typer.Option(
             "--resume",
             metavar="[RUN]",
-            help="Finish a rescored run that was stopped; by default the latest one.",
+            help="Finish an interrupted rescoring. Default: the latest one.",
         ),
     ] = None
     compat: CompatOption = None
@@ -80,7 +81,10 @@ class RescoreOptions:
 
 @with_options
 def rescore_command(options: RescoreOptions) -> int:
-    """Check recorded conversations by the suite as it is now: the tested model is not called."""
+    """Check recorded conversations against the current suite.
+
+    The tested model is not called.
+    """
     with ending_at_once(), put_off():
         from kindlm.cli.commands.rescoring import rescore, rescore_all, resume_rescoring
 

@@ -13,7 +13,7 @@ import typer
 from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.history import misused, no_execution, open_history, report_options
 from kindlm.cli.journal import author, journal_event, open_journal
-from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption, parse_since
+from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption, parse_since
 from kindlm.errors import KindlmError, misuse
 from kindlm.events import ReviewRecorded
 from kindlm.history.reviews import compare_reviews, reviewed_executions
@@ -33,36 +33,38 @@ class _Verdict(StrEnum):
 def review_command(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="RUN", help="A run's id or its beginning, a label, or latest."),
+        typer.Argument(metavar="RUN", help=RUN_NAMES),
     ] = None,
     execution: Annotated[
         str | None,
-        typer.Argument(metavar="EXECUTION", help="An execution's id, or its number in the run."),
+        typer.Argument(
+            metavar="EXECUTION", help="The id of an execution, or its number in the run."
+        ),
     ] = None,
     verdict: Annotated[
-        _Verdict | None, typer.Argument(metavar="pass|fail", help="What you say of it.")
+        _Verdict | None, typer.Argument(metavar="pass|fail", help="Your verdict.")
     ] = None,
     note: Annotated[
-        str | None, typer.Option("--note", help="Why; it is recorded with the verdict.")
+        str | None, typer.Option("--note", help="Reason, recorded with the verdict.")
     ] = None,
     agreement: Annotated[
         bool,
-        typer.Option("--agreement", help="Report whether judges agree with people, of all or RUN."),
+        typer.Option("--agreement", help="Report judge–human agreement, for RUN or all runs."),
     ] = False,
     suite: Annotated[
-        str | None, typer.Option("--suite", "-s", help="Of the agreement: only this suite.")
+        str | None, typer.Option("--suite", "-s", help="With --agreement: only this suite.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Of the agreement: only runs since then: 30d, 2026-01-31."),
+        typer.Option("--since", help="With --agreement: only runs since then: 30d, 2026-01-31."),
     ] = None,
     form: Annotated[
-        ListFormat, typer.Option("--format", help="Of the agreement: for people, or for programs.")
+        ListFormat, typer.Option("--format", help="With --agreement: json is for programs.")
     ] = ListFormat.TERMINAL,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Say whether an execution passes, or report whether judges say what people say."""
+    """Record a human verdict, or report judge–human agreement."""
     if agreement:
         if execution is not None or verdict is not None or note is not None:
             fail([misused("--agreement takes no EXECUTION, no verdict and no --note.", "review")])

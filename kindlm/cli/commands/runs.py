@@ -37,26 +37,27 @@ def runs_command(
         str | None,
         typer.Option("--test", "-t", metavar="NAME", help="Show this test over time."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of runs.")] = 20,
     suite: Annotated[
-        str | None, typer.Option("--suite", "-s", help="Only runs of this suite.")
+        str | None, typer.Option("--suite", "-s", help="Show only runs of this suite.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="ID", help="Of a test: only on this target.")
+        str | None,
+        typer.Option("--model", metavar="ID", help="With --test: show only this target."),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Only runs since then: 30d, 12h, 2w, 2026-01-31."),
+        typer.Option("--since", help="Show only runs since then: 30d, 12h, 2w, 2026-01-31."),
     ] = None,
     form: Annotated[
-        ListFormat, typer.Option("--format", help="For people, or for programs.")
+        ListFormat, typer.Option("--format", help="json is for programs.")
     ] = ListFormat.TERMINAL,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """List the recorded runs, newest first, or show how a test did over time.
+    """List recorded runs, or show one test over time.
 
-    A + behind a commit: there were changes that were not committed.
+    A + after a commit marks uncommitted changes.
     """
     del verbose
     if model is not None and test is None:

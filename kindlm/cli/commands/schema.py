@@ -17,7 +17,8 @@ from kindlm.errors import ErrorCode, SourceLocation
 
 def schema_command(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: the terminal.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout."),
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
+    RUN_NAMES,
     ConcurrencyOption,
     DatabaseOption,
     MaxCostOption,
@@ -18,8 +19,6 @@ from kindlm.cli.options import (
     with_options,
 )
 from kindlm.garbage import put_off
-
-_NAMES = "A run's id or its beginning, a label, latest, latest~N, previous, baseline, or git:REV."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +31,17 @@ class SettleOptions:
 
     before: Annotated[
         str | None,
-        typer.Argument(metavar="BEFORE", help=f"{_NAMES} Default: previous.", show_default=False),
+        typer.Argument(
+            metavar="BEFORE",
+            help=f"{RUN_NAMES} Default: baseline if one is set, else previous.",
+            show_default=False,
+        ),
     ] = None
     after: Annotated[
         str | None,
         typer.Argument(
             metavar="AFTER",
-            help="The same: the run that repeats are added to. Default: latest.",
+            help="The run that repeats are added to. Default: latest.",
             show_default=False,
         ),
     ] = None
@@ -48,7 +51,7 @@ class SettleOptions:
             "--test",
             "-t",
             metavar="PATTERN",
-            help="Only tests or suites named like it; repeatable.",
+            help="Repeat only tests and suites whose name contains PATTERN. Repeatable.",
         ),
     ] = ()
     both: Annotated[
@@ -58,18 +61,18 @@ class SettleOptions:
             metavar="FOLDER",
             exists=True,
             file_okay=False,
-            help="Repeat BEFORE, too: a checkout with the suites and the agent that it tested.",
+            help="Also repeat BEFORE, from this checkout of its suites and agent.",
         ),
     ] = None
     of_before: Annotated[bool, typer.Option("--of-before", hidden=True)] = False
     max_cost_usd: MaxCostOption = None
     max_runs: Annotated[
         int | None,
-        typer.Option("--max-runs", metavar="N", min=1, help="Repeats to run at most, altogether."),
+        typer.Option("--max-runs", metavar="N", min=1, help="Maximum number of repeats in total."),
     ] = None
     concurrency: ConcurrencyOption = None
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what is suspected; call nothing.")
+        bool, typer.Option("--dry-run", help="Show the suspected tests. Calls nothing.")
     ] = False
     database: DatabaseOption = None
     verbose: VerboseOption = False
@@ -83,9 +86,9 @@ class SettleOptions:
 
 @with_options
 def settle_command(options: SettleOptions) -> int:
-    """Repeat the suspected tests of AFTER, a few at a time, until each is confirmed or cleared.
+    """Repeat suspected regressions until confirmed or cleared.
 
-    Ends with 1 if a regression is confirmed.
+    The repeats are added to AFTER. Exits with 1 if a regression is confirmed.
     """
     with ending_at_once(), put_off():
         from kindlm.cli.commands.settle_run import settle_runs

@@ -352,7 +352,7 @@ def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmErro
 
 
 def _changed(pair: SettledPair, suite: SuiteStarted, what: str) -> KindlmError:
-    hint = "Put it back, or record AFTER anew with more repeats: kindlm test --runs N"
+    hint = "Put it back, or record AFTER anew with more repeats: kindlm test --repeat N"
     if pair.repeated == pair.before:
         hint = "Name a checkout of what that run tested: git worktree add ../old COMMIT"
     return misuse(

@@ -16,12 +16,14 @@ def show_command(
     run: RunOrGroupArgument = "latest",
     execution: Annotated[
         str | None,
-        typer.Argument(metavar="EXECUTION", help="An execution's id, or its number in the run."),
+        typer.Argument(
+            metavar="EXECUTION", help="The id of an execution, or its number in the run."
+        ),
     ] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Show a run or a group of shards, or an execution with its transcript."""
+    """Show a run, or one execution with its transcript."""
     options = report_options(db, verbose=verbose)
     with open_view(db, run) as view:
         if execution is None:

@@ -41,7 +41,7 @@ SELECT version, type, subject, data FROM event_log
 def tail_command(
     run: RunArgument = "latest", db: DatabaseOption = None, verbose: VerboseOption = False
 ) -> None:
-    """Follow a run while it goes on, from another terminal; ends when it ends, with its verdict."""
+    """Follow a run from another terminal. Exits with its verdict when it ends."""
     del verbose
     options = report_options(db, verbose=False)
     waiting = threading.Event()

@@ -11,7 +11,7 @@ from kindlm.garbage import put_off
 
 @with_options
 def test_command(options: TestOptions, context: typer.Context) -> int:
-    """Run tests, record everything, judge the gates."""
+    """Run tests and record every event."""
     if options.watch or context.info_name == "watch":
         with ending_at_once(), put_off():
             from kindlm.cli.commands.watch import watch_tests

@@ -24,16 +24,16 @@ def validate_command(
         list[Path] | None,
         typer.Argument(
             metavar="PATH",
-            help="Files, folders or pack:NAME. By default what kindlm test runs.",
+            help="Files, folders or pack:NAME. Default: what `kindlm test` runs.",
         ),
     ] = None,
     form: Annotated[
-        ListFormat, typer.Option("--format", help="For people, or for editors.")
+        ListFormat, typer.Option("--format", help="json is for editors.")
     ] = ListFormat.TERMINAL,
     strict: StrictOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Check suites without running them: nothing is called."""
+    """Check test files without running them."""
     del verbose
     root = or_fail(find_project(Path.cwd(), database=None, environ=os.environ)).root
     held = paths or or_fail(default_paths(Path()))

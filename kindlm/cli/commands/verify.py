@@ -1,4 +1,4 @@
-"""`kindlm verify`: is everything as it was recorded?"""
+"""`kindlm history verify`: is everything as it was recorded?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from kindlm.cli.console import or_fail, refuse, wants_color
 from kindlm.cli.history import existing_history, fail_to_open, mending_hint, salvage_hint
-from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.cli.options import RUN_NAMES, DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.read_models import changed_tables
@@ -26,7 +26,7 @@ from kindlm_store.verification import Problem, Verification, verify_file
 
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 
-_BEYOND = " (the tables are computed from these: kindlm rebuild)"
+_BEYOND = " (the tables are computed from these: kindlm history rebuild)"
 """What is not checked where no run is named: it would take as long as to compute them all."""
 
 _LARGE = 1024**3
@@ -39,26 +39,25 @@ _SHOWN = 10
 def verify_command(
     run: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RUN", help="A run: its id or beginning, label, or latest. Default: all."
-        ),
+        typer.Argument(metavar="RUN", help=f"{RUN_NAMES} Default: the whole history."),
     ] = None,
     head: Annotated[
         str | None,
-        typer.Option("--head", metavar="HASH", help="The head hash that a report of RUN printed."),
+        typer.Option("--head", metavar="HASH", help="The head hash in a report of RUN."),
     ] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Check recorded events and texts against their hashes.
+    """Check recorded events and content against their hashes.
 
-    Of a RUN that is named, also whether its tables are what its events give.
+    With RUN, also compare its tables with its events.
     """
     del verbose
     path = existing_history(db).database
     if head is not None and run is None:
         refuse(
-            "--head needs the run whose head it is.", "Name the run: kindlm verify RUN --head HASH"
+            "--head needs the run whose head it is.",
+            "Name the run: kindlm history verify RUN --head HASH",
         )
     noted = None if head is None else _normalised(head)
     try:
@@ -174,7 +173,7 @@ def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
         }[problem.state]
         wrong.append(f"the {told} {state}: {mending_hint(problem, path)}")
     wrong += [
-        f"the table of {name} does not say that it is of the last event: kindlm rebuild"
+        f"the table of {name} does not say that it is of the last event: kindlm history rebuild"
         for name in behind_the_log(connection, PROJECTIONS)
     ]
     if wrong:
@@ -194,7 +193,11 @@ def _tell_tables(path: Path, stream: str | None, out: TextIO) -> bool:
         return False
     run = stream.removeprefix("run/")
     changed = changed_tables(path, [run])
-    said = "what its events give" if not changed else "NOT what its events give: kindlm rebuild"
+    said = (
+        "what its events give"
+        if not changed
+        else "NOT what its events give: kindlm history rebuild"
+    )
     out.write(f"{_sign(not changed, wants_color(out))} tables of run {one_line(run)}: {said}\n")
     out.writelines(f"    {one_line(sentence)}\n" for sentence in changed)
     return bool(changed)

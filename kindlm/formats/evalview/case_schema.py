@@ -252,7 +252,7 @@ class VarianceConfig(EvalviewSection):
     """How often the test runs, and what all its runs have to keep to."""
 
     runs: Annotated[int, Field(ge=2, le=100), _Whole] = 10
-    """How often it runs; `kindlm test --runs` goes first."""
+    """How often it runs; `kindlm test --repeat` goes first."""
     pass_rate: Share = 0.8
     """The share of its runs that have to pass."""
     min_mean_score: Annotated[float, Field(ge=0, le=100), _Whole] | None = None

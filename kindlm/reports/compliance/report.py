@@ -84,7 +84,7 @@ def _warning(changed: Sequence[str]) -> str:
     told = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in changed)
     return (
         "**NOT AS RECORDED.** The tables that this document was read from are not what the recorded"
-        " events give: it is no evidence. To compute them anew: `kindlm rebuild`; then make the"
+        " events give: it is no evidence. Recompute them: `kindlm history rebuild`. Then make the"
         f" document again.\n\n{told}\n"
     )
 

@@ -132,7 +132,7 @@ def _explained(found: Suspect) -> Iterator[str]:
             yield "of both runs to find a drop this small."
         case None:
             yield "Only its scores fell; settling decides pass rates. Record both runs again with"
-            yield f"{repeats}: kindlm test --runs N"
+            yield f"{repeats}: kindlm test --repeat N"
 
 
 def _added_text(settled: Settled) -> str:
