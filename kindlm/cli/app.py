@@ -36,7 +36,6 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "demo": "Watch kindlm find a change in a bundled agent.",
         "init": "Create a first suite, or a test of your own agent.",
         "validate": "Check test files without running them.",
-        "list": "List what `kindlm test` would run.",
         "test": "Run tests and record every event.",
         "watch": "Run tests again whenever a relevant file changes.",
     },
@@ -70,7 +69,7 @@ Each is in the module of its name, and the help of its function begins with the 
 _HISTORY: Mapping[str, str] = {
     "backup": "Copy the history to a new file, and check the copy.",
     "export": "Write a run as JSON Lines, for `kindlm history import`.",
-    "import": "Import a run: a kindlm history export, a recovery file, or another tool's results.",
+    "import": "Import a run: a kindlm export, a recovery file, or another tool's results.",
     "merge": "Merge other histories into this one.",
     "verify": "Check recorded events and content against their hashes.",
     "rebuild": "Recompute all tables from the recorded events.",
@@ -85,7 +84,7 @@ COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 
 _LOADABLE = frozenset(COMMANDS) - {"history"}
 
-_MODULES = {"watch": "test", "import": "import_", "list": "list_"}
+_MODULES = {"watch": "test", "import": "import_"}
 """Of commands whose module has another name."""
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
@@ -129,7 +128,10 @@ class _Grouped(TyperGroup):
         names = max(map(len, self.commands), default=0)
         limit = formatter.width - names - 6
         groups: dict[str, list[tuple[str, str]]] = {}
-        for name, command in self.commands.items():
+        # Typer has commands with commands last.
+        order = list(_HELP) if "test" in self.commands else list(self.commands)
+        for name in sorted(self.commands, key=order.index):
+            command = self.commands[name]
             group = getattr(command, "rich_help_panel", None) or "Commands"
             row = (name.ljust(names), command.get_short_help_str(limit))
             groups.setdefault(group, []).append(row)

@@ -70,9 +70,10 @@ def test_help_loads_nothing_heavy() -> None:
 def test_the_list_of_commands_says_what_their_own_help_begins_with() -> None:
     listed: Any = typer.main.get_command(make_app(loaded=False))
     loaded: Any = typer.main.get_command(make_app())
-    assert list(listed.commands) == list(loaded.commands)
-    for name, command in listed.commands.items():
-        assert " ".join(loaded.commands[name].help.split()).startswith(command.help), name
+    assert sorted(listed.commands) == sorted(loaded.commands)
+    for of, its in ((listed, loaded), (listed.commands["history"], loaded.commands["history"])):
+        for name, command in of.commands.items():
+            assert " ".join(its.commands[name].help.split()).startswith(command.help), name
 
 
 @pytest.mark.parametrize("arguments", [("runs",), ("show",), ("show", "latest", "1")])
@@ -89,7 +90,7 @@ def test_what_only_reads_loads_little(history: Any, arguments: tuple[str, ...]) 
 @pytest.mark.parametrize("arguments", [["--help"], ["--help", "runs"], ["-h", "test"]])
 def test_help_names_every_command(kindlm: Any, arguments: list[str]) -> None:
     outcome = kindlm(*arguments)
-    for name in ("init", "validate", "test", "runs", "show", "report", "browse", "verify"):
+    for name in ("init", "validate", "test", "runs", "show", "report", "browse", "history"):
         assert f"\n  {name} " in outcome.out
     # Names of other tools work, but help shows ours.
     assert "\n  run " not in outcome.out

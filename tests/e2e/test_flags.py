@@ -208,7 +208,7 @@ def test_names_of_other_tools_work_and_help_shows_ours(workspace, server, argume
     assert report["run"]["label"] == "v1"
     assert report["summary"]["executions"]["total"] == 2
     shown = workspace.run("test", "--help").stdout
-    assert not any(name in shown for name in ("--parallel", "--repeat", "--save", "--version"))
+    assert not any(name in shown for name in ("--parallel", "--runs", "--save", "--version"))
 
 
 def test_verbose_shows_tries_bodies_and_timing(workspace, server, key):
