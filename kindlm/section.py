@@ -9,7 +9,7 @@ import ast
 import inspect
 from itertools import pairwise
 from textwrap import dedent
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -36,6 +36,9 @@ from kindlm.values import (
 )
 
 T = TypeVar("T")
+
+MAIN = "x-kindlm-main"
+"""Marks the main key of a section in its JSON Schema; it is not published."""
 
 EXTENSION: dict[str, Any] = {"x-kindlm-extension": True}
 """Marks what the published JSON Schema has beyond the KindLM config schema v1."""
@@ -73,12 +76,17 @@ class Described(BaseModel):
     pydantic can read these itself, but does so at each import: as long as all else together.
     """
 
+    main: ClassVar[str | None] = None
+    """The key that a text, number or boolean stands for where it is written in place of the
+    mapping."""
+
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: Any, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         schema = handler(core_schema)
-        keys = handler.resolve_ref_schema(schema).get("properties", {})
+        definition = handler.resolve_ref_schema(schema)
+        keys = definition.get("properties", {})
         for name, text in _docstrings(cls).items():
             field = cls.model_fields.get(name)
             key = None if field is None else keys.get(field.alias or name)
@@ -87,6 +95,8 @@ class Described(BaseModel):
             # What it refers to may say the same of itself.
             if "$ref" not in key or handler.resolve_ref_schema(key).get("description") != text:
                 key["description"] = text
+        if cls.main is not None:
+            definition[MAIN] = cls.model_fields[cls.main].alias or cls.main
         return schema
 
 

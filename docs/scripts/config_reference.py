@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kindlm.config import json_schema
+from kindlm.config.published import long_schema
+from kindlm.section import MAIN
 
 Schema = dict[str, Any]
 
@@ -17,7 +18,7 @@ _HEAD = "| key | type | default | example | meaning |\n| --- | --- | --- | --- |
 
 def configuration_reference() -> str:
     """Return a table for each section of the file, in the order of the file."""
-    schema = json_schema()
+    schema = long_schema()
     return _Reference(schema).text()
 
 
@@ -33,6 +34,8 @@ class _Reference:
         section, (place, *others) = self._definitions[name], self._places[name]
         title = f"### `{place}`" if place else "### The whole file"
         also = f" The same keys: {', '.join(f'`{other}`' for other in others)}." if others else ""
+        if MAIN in section:
+            also += f" A value alone stands for `{section[MAIN]}`."
         required = _required(section)
         rows = [
             self._row(key, field, is_required=key in required)

@@ -76,6 +76,8 @@ def judgement(scale: float | None = None) -> Prompt:
 class Judge(CheckSection, AskingCheck):
     """A criterion that a model judges, with a score from 0 to 1."""
 
+    main = "criteria"
+
     key = Key(
         "judge",
         "Criteria that a model judges.",

@@ -72,6 +72,8 @@ class _Written:
 class Pii(CheckSection):
     """No personal data in the output, nor in the arguments of tool calls."""
 
+    main = "enabled"
+
     kind = "pii"
     reads = Reads.EVERYTHING
     rules = (

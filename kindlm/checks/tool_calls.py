@@ -101,6 +101,8 @@ class _Candidate:
 class ToolCall(CheckSection):
     """A tool call that is expected, or must not happen. All that is written holds of one call."""
 
+    main = "tool"
+
     key = Key(
         "toolCalls",
         "Calls that are expected, or must not happen.",

@@ -54,6 +54,8 @@ _RULES = {
 class TrajectoryCall(ExpectSection):
     """A step of a trajectory."""
 
+    main = "tool"
+
     tool: Text = Field(examples=["issue_refund"])
     """Name of the tool."""
     args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
@@ -41,7 +41,8 @@ class Diagnostic:
 class Reporter:
     """Collects the diagnostics of one file, in the order in which they are found.
 
-    `spelling` is how keys are written in it.
+    `spelling` is how keys are written in it, `moved` where a value is written that its front end
+    has put elsewhere.
     """
 
     def __init__(self, file: str, document: Document, spelling: Spelling = KINDLM_YAML) -> None:
@@ -50,6 +51,7 @@ class Reporter:
         self._document = document
         self._credentials: tuple[str, ...] = ()
         self._meant: set[Path] = set()
+        self.moved: Mapping[Path, Path] = {}
         self.diagnostics: list[Diagnostic] = []
 
     def hide(self, credentials: Iterable[str]) -> None:
@@ -80,7 +82,7 @@ class Reporter:
 
         It is an error, or a warning where one is `tolerant`.
         """
-        place, name, known = dotted(path[:-1]), str(path[-1]), list(known)
+        place, name, known = self.place(path[:-1]), str(path[-1]), list(known)
         if not tolerant and (meant := suggest(name, known)) is not None:
             self._meant.add((*path[:-1], meant))
         message = f'Unknown key "{name}"' + (f" in {place}" if place else "")
@@ -92,7 +94,7 @@ class Reporter:
 
     def missing_key(self, path: Path) -> None:
         """Report a key that has to be there, unless an unknown one was probably meant to be it."""
-        place = dotted(path[:-1])
+        place = self.place(path[:-1])
         if path in self._meant:
             return
         self.error(
@@ -130,7 +132,7 @@ class Reporter:
         error = KindlmError(code, problem.message, problem.hint, where, details)
         line = problem.source_line
         self.diagnostics.append(
-            Diagnostic(error, "error", dotted(path), None if line is None else line[:MAX_SHOWN])
+            Diagnostic(error, "error", self.place(path), None if line is None else line[:MAX_SHOWN])
         )
 
     def problems(self) -> None:
@@ -141,6 +143,13 @@ class Reporter:
                 code, reason = ErrorCode.CONFIG_VALIDATION_ERROR, "limit"
             at, message, hint = problem.path, problem.message, problem.hint
             self._add("error", at, message, hint, problem.position, {"reason": reason}, code)
+
+    def place(self, path: Path) -> str:
+        """Return a path as it is written in the file: `tests[2].expect.output`."""
+        for end in range(len(path), 0, -1):
+            if (written := self.moved.get(path[:end])) is not None:
+                return self.place((*written, *path[end:]))
+        return dotted(path)
 
     def where(self, path: Path) -> SourceLocation:
         """Return the place of a key or list item."""
@@ -181,7 +190,7 @@ class Reporter:
             shown = None
         else:
             shown = self._hidden(line)[:MAX_SHOWN]
-        self.diagnostics.append(Diagnostic(error, severity, dotted(path), shown))
+        self.diagnostics.append(Diagnostic(error, severity, self.place(path), shown))
 
     def _hidden(self, text: str) -> str:
         for credential in self._credentials:

@@ -124,6 +124,11 @@ class Document:
         """Return the text of a line, without its end."""
         return self._text.line(number)
 
+    @property
+    def root(self) -> Node | None:
+        """The value with the places of all that is in it; None where nothing could be read."""
+        return self._root
+
     def part(self, part: str | int) -> Document:
         """Return a value of a mapping or list as a document of its own, without problems."""
         assert self._root is not None, "only what was read has parts"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic_core import PydanticCustomError
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, dotted, texts
+from kindlm.config.document import Path, Raw, texts
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.validation import describe_choice, fit
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
@@ -66,7 +66,7 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
         place = (*path, "type")
         known = (*provider_types(), *installed(Provider.group))
         message, hint = describe_choice(type_, known)
-        reporter.error(place, f"{dotted(place)} {message}", hint, reason="schema")
+        reporter.error(place, f"{reporter.place(place)} {message}", hint, reason="schema")
     elif name in own_names(Provider) and wire != name:
         reporter.error(
             (*path, "type"),
@@ -106,7 +106,8 @@ def _foreign_to_provider(path: Path, key: str, owners: list[str], reporter: Repo
     article = "an" if owners[0][0] in "aeiou" else "a"
     reporter.error(
         (*path, key),
-        f'{dotted(path)} is not {article} {owners[0]} provider, "{key}" has no meaning there',
+        f'{reporter.place(path)} is not {article} {owners[0]} provider, "{key}" has no meaning'
+        " there",
         f"Add `type: {owners[0]}`, or remove the {key}",
         reason="schema",
         at_key=True,
@@ -193,7 +194,7 @@ def _check_endpoint(
         context = error.context or {}
         reporter.error(
             (*path, key),
-            f"{dotted((*path, key))} {context.get('message', error.message())}",
+            f"{reporter.place((*path, key))} {context.get('message', error.message())}",
             context.get("hint"),
             reason="endpoint",
             secret=context.get("secret", False),
@@ -282,7 +283,7 @@ def fit_of_package(
         if is_named and is_literal and not is_ordinary(text):
             reporter.error(
                 place,
-                f"{dotted(place)} seems to be a credential that is written out here",
+                f"{reporter.place(place)} seems to be a credential that is written out here",
                 "Put it into an environment variable or into .env, and write {{env.NAME}}",
                 reason="credential",
                 secret=True,

@@ -17,6 +17,7 @@ from kindlm.config.document import MAX_BYTES, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.plugged import Plugged
 from kindlm.config.references import check_references, check_requirements
+from kindlm.config.short_form import write_out
 from kindlm.config.validation import validate
 from kindlm.config.yaml_document import read_document
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
@@ -64,6 +65,7 @@ def load_suite(
     document = read_document(data.value)
     reporter = Reporter(str(path), document)
     reporter.problems()
+    reporter.moved = write_out(document)
     raw = document.value
     reporter.hide(written_in(raw))
     files = ReferencedFiles(path.parent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, dotted, items
+from kindlm.config.document import Path, Raw, items
 from kindlm.suggestions import hint_for
 
 
@@ -45,8 +45,9 @@ def _check_turns(path: Path, test: Raw, reporter: Reporter) -> None:
         foreign = "user" if is_call else "call"
         if foreign in turn:
             begins = "calls" if is_call else "messages"
-            message = f"{dotted((*path, *place))} cannot have `{foreign}`: the test is one of"
-            _excluded((*path, *place, foreign), f"{message} {begins}", reporter)
+            turn_place = reporter.place((*path, *place))
+            message = f"{turn_place} cannot have `{foreign}`: the test is one of {begins}"
+            _excluded((*path, *place, foreign), message, reporter)
         elif "user" not in turn and "call" not in turn:
             reporter.missing_key((*path, *place, "call" if is_call else "user"))
 

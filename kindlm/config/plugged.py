@@ -11,7 +11,7 @@ from typing import Any
 
 from kindlm import packages, plugins
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, dotted, expectations, items, section
+from kindlm.config.document import Path, Raw, expectations, items, section
 from kindlm.config.entries import fit_of_package, read_agent, read_provider, report_faulty
 from kindlm.config.expect import EXPECT_KEYS
 from kindlm.config.schema import KindlmConfig
@@ -76,7 +76,7 @@ class Plugged:
             self._reporter.unknown_key(place, [*EXPECT_KEYS, *known])
             return
         if written == []:
-            message = f"{dotted(place)} must have at least 1 entry, but has none"
+            message = f"{self._reporter.place(place)} must have at least 1 entry, but has none"
             self._reporter.error(place, message, reason="schema")
         self.keys.setdefault(path, {})[name] = (
             [

@@ -12,6 +12,7 @@ from kindlm.config.schema import KindlmConfig
 from kindlm.errors import KindlmError
 from kindlm.packages import all_own, own_names
 from kindlm.plugins import Adapter, Check, Provider
+from kindlm.section import MAIN
 
 _ABOUT = ("description", "examples", "x-kindlm-extension")
 """What stands before the type of an option."""
@@ -21,10 +22,16 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema; `x-kindlm-extension` marks what goes beyond the format's version 1.
+    """Return the JSON Schema of the file with all of its short forms."""
+    return _with_short_forms(long_schema())
 
-    It says less than `load_suite` checks: nothing of what refers to something else. An entry of
-    `providers` or `agents` has the options of all types and adapters.
+
+def long_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the file with its short forms written out.
+
+    `x-kindlm-extension` marks what goes beyond the format's version 1, `x-kindlm-main` the main key
+    of a section. The schema says less than `load_suite` checks: nothing of what refers to something
+    else. An entry of `providers` or `agents` has the options of all types and adapters.
     """
     from pydantic.json_schema import GenerateJsonSchema  # slow, and only published schemas need it
 
@@ -96,7 +103,7 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
 
     A check is a key of `expect`; a provider and an agent are further forms of an entry.
     """
-    schema = json_schema()
+    schema = long_schema()
     definitions = schema["$defs"]
 
     def defined(kind: type[Check | Provider | Adapter], name: str) -> dict[str, Any]:
@@ -139,7 +146,37 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
     ):
         if forms:
             section[key] = {"anyOf": [section[key], *forms]}
-    return schema, [*wrong_checks, *wrong_providers, *wrong_adapters]
+    return _with_short_forms(schema), [*wrong_checks, *wrong_providers, *wrong_adapters]
+
+
+def _with_short_forms(schema: dict[str, Any]) -> dict[str, Any]:
+    """Allow a value alone for a list of one, and that of its main key alone for a section."""
+    mains = {
+        f"#/$defs/{name}": {"type": definition["properties"][key]["type"]}
+        for name, definition in schema["$defs"].items()
+        if (key := definition.pop(MAIN, None)) is not None
+    }
+
+    def short(field: Any, *, is_alone: bool = True) -> Any:
+        if isinstance(field, list):
+            return [short(each, is_alone=False) for each in field]
+        if not isinstance(field, dict):
+            return field
+        found = {
+            key: item if key in ("default", "examples", "enum", "const") else short(item)
+            for key, item in field.items()
+        }
+        if found.get("$ref") in mains:
+            reference = {"$ref": found.pop("$ref")}
+            return {**found, "anyOf": [mains[reference["$ref"]], reference]}
+        if is_alone and found.get("type") == "array" and isinstance(found.get("items"), dict):
+            parts = ("type", "items", "minItems", "maxItems")
+            whole = {key: found.pop(key) for key in parts if key in found}
+            return {**found, "anyOf": [whole["items"], whole]}
+        return found
+
+    result: dict[str, Any] = short(schema)
+    return result
 
 
 def _without_null(schema: Any) -> Any:

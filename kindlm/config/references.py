@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, dotted, expectations, items, section, texts
+from kindlm.config.document import Path, Raw, expectations, items, section, texts
 from kindlm.config.expect import sections_in
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.interpolation import names_in
@@ -192,7 +192,7 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
         elif judged := _judged(raw):
             reporter.error(
                 judged,
-                f"{dotted(judged)} needs a model that judges, and no model is configured",
+                f"{reporter.place(judged)} needs a model that judges, and no model is configured",
                 "Add `models:` with one that has `role: judge`",
                 reason="no_judge",
             )

@@ -55,6 +55,8 @@ def _with_other_spelling(schema: dict[str, Any]) -> None:
 class SuiteConfig(Section):
     """What the suite is called."""
 
+    main = "name"
+
     name: Text = Field(examples=["support"])
     """Name of the suite, in reports and for baselines."""
     description: Maybe[str] = Field(default=None, examples=["What the support agent must do"])
@@ -65,6 +67,8 @@ class SuiteConfig(Section):
 
 class PromptConfig(Section):
     """The messages that open a conversation; {{name}} stands for a variable of the test."""
+
+    main = "user"
 
     model_config = ConfigDict(json_schema_extra=_with_other_spelling)
 
@@ -101,6 +105,8 @@ class PromptConfig(Section):
 class CallConfig(Section):
     """A call of a tool of an MCP server that is tested (`adapter: mcp`)."""
 
+    main = "tool"
+
     tool: Text = Field(examples=["lookup_order"])
     """Name of the tool."""
     arguments: dict[str, Any] = Field(default={}, examples=[{"order_id": "{{order_id}}"}])
@@ -109,6 +115,8 @@ class CallConfig(Section):
 
 class TurnConfig(Section):
     """A further message of the user, sent after the answer to the one before."""
+
+    main = "user"
 
     user: Maybe[Text] = Field(default=None, examples=["And now the other half, please."])
     """What the user says; {{name}} stands for a variable of the test. Required, unless there is a

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, dotted, expectations, items, texts, walk
+from kindlm.config.document import Path, Raw, expectations, items, texts, walk
 from kindlm.config.files import ReferencedFiles, report_schema
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.errors import Ok
@@ -65,6 +65,8 @@ class ToolAnswerConfig(ToolReplyConfig):
 class CassetteConfig(Section):
     """Answers that were recorded in an earlier run, in the test of the same name."""
 
+    main = "run"
+
     run: Text = Field(examples=["latest"])
     """Id or label of a run that executed tests of this suite, or `latest`: the newest of them that
     has finished. Of several runs with one label, the newest counts."""
@@ -75,6 +77,8 @@ class CassetteConfig(Section):
 
 class ToolConfig(Section):
     """A simulated tool. `responses` answer first, then the cassette, then `defaultResponse`."""
+
+    main = "name"
 
     name: Text = Field(examples=["lookup_order"])
     """The tool's name, as the model sees it."""
@@ -101,6 +105,8 @@ class ToolConfig(Section):
 
 class McpToolsConfig(Section):
     """Tools of an MCP server, as it lists them when the run begins."""
+
+    main = "server"
 
     server: Text = Field(examples=["shop"])
     """Id of an agent with `adapter: mcp`."""
@@ -192,7 +198,7 @@ def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:
     if answer.get("sequence") == []:
         reporter.error(
             (*path, "sequence"),
-            f"The sequence of {dotted(path)} has no answers",
+            f"The sequence of {reporter.place(path)} has no answers",
             "Add one, or write `then:` instead",
             reason="schema",
         )
@@ -211,14 +217,14 @@ def _check_one_of(path: Path, answer: Raw, keys: tuple[str, ...], reporter: Repo
     if not found:
         reporter.error(
             (*path, "then"),
-            f'The key "then" is missing in {dotted(path)}',
+            f'The key "then" is missing in {reporter.place(path)}',
             "Add " + " or ".join(f"`{key}:`" for key in keys),
             reason="schema",
         )
     elif len(found) > 1:
         reporter.error(
             (*path, found[1]),
-            f"{dotted(path)} has both `{found[0]}` and `{found[1]}`",
+            f"{reporter.place(path)} has both `{found[0]}` and `{found[1]}`",
             "Remove one of them",
             reason="schema",
             at_key=True,
@@ -237,7 +243,7 @@ def _check_state(path: Path, value: Any, reporter: Reporter) -> None:
         if isinstance(item, dict) and "$absent" in item and (item != _ABSENT or place == path):
             reporter.error(
                 (*place, "$absent"),
-                f"{dotted(place)} cannot be matched",
+                f"{reporter.place(place)} cannot be matched",
                 "Write what must not be there as `NAME: { $absent: true }`",
                 reason="absent",
                 at_key=True,
@@ -249,7 +255,7 @@ def _check_no_absent(path: Path, value: Any, reporter: Reporter) -> None:
         if isinstance(item, dict) and "$absent" in item:
             reporter.error(
                 (*place, "$absent"),
-                f"$absent has no meaning in {dotted(path)}",
+                f"$absent has no meaning in {reporter.place(path)}",
                 "It can stand in `whenState` only",
                 reason="absent",
                 at_key=True,
@@ -262,7 +268,7 @@ def _check_no_placeholder(path: Path, value: Any, reporter: Reporter) -> None:
         if found:
             reporter.error(
                 place,
-                f"{found[0]} has no value in {dotted(path)}",
+                f"{found[0]} has no value in {reporter.place(path)}",
                 "Arguments and state can stand in `then` and `setState` of responses only",
                 reason="unknown_placeholder",
                 value=found[0],

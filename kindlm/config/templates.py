@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kindlm.config.data_rows import MAX_ROWS, Row, RowFile, RowProblem
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, dotted, items, section, texts
+from kindlm.config.document import Path, Raw, items, section, texts
 from kindlm.config.files import SYSTEM_FILE_KEYS, ReferencedFiles, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, counts_in, is_deferred, names_in
 from kindlm.errors import Err, Ok
@@ -192,7 +192,8 @@ def check_deferred(
         elif only_deferred and not is_deferred(name):
             reporter.error(
                 path,
-                f"{{{{{name}}}}} has no value here: variables of tests do not reach {dotted(path)}",
+                f"{{{{{name}}}}} has no value here: variables of tests do not reach "
+                f"{reporter.place(path)}",
                 "Only {{env.NAME}} and {{serve.NAME.port}} can stand here",
                 reason="unknown_placeholder",
                 value=name,

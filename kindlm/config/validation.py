@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, dotted
+from kindlm.config.document import Path
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.yaml_document import ScalarError, resolve_plain
 from kindlm.suggestions import hint_for
@@ -137,7 +137,7 @@ def _report(
     message, hint = _describe(kind, given, context, details["msg"])
     reporter.error(
         path,
-        f"{dotted(path)} {message}",
+        f"{reporter.place(path)} {message}",
         hint,
         reason="schema",
         secret=context.get("secret", False),
@@ -147,7 +147,7 @@ def _report(
 def _report_unknown_key(
     path: Path, known: list[str], reporter: Reporter, *, tolerant: bool
 ) -> None:
-    place = dotted(path[:-1])
+    place = reporter.place(path[:-1])
     if path[-1] in known:
         reporter.error(
             path,

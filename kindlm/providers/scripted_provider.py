@@ -43,6 +43,8 @@ _CHARACTERS_PER_TOKEN = 4
 class ScriptedCallConfig(Section):
     """A tool call that a scripted provider makes."""
 
+    main = "name"
+
     name: Text = Field(examples=["lookup_order"])
     """Name of the tool."""
     arguments: dict[str, Any] = Field(default={}, examples=[{"order_id": "A1"}])
@@ -51,6 +53,8 @@ class ScriptedCallConfig(Section):
 
 class ReplyConfig(Section):
     """One answer of a scripted provider: a text, tool calls, or an error."""
+
+    main = "text"
 
     text: Maybe[str] = Field(default=None, examples=["You said: {{message}}"])
     """{{message}} stands for the last message of the user."""

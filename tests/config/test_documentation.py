@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from kindlm.checks.base import ExpectSection
-from kindlm.config import json_schema
 from kindlm.config.entries import keys_of
+from kindlm.config.published import long_schema
 from kindlm.config.schema import KindlmConfig
 from kindlm.engine.simulation import MissingValueError, fill
 from kindlm.packages import all_own
@@ -62,7 +62,7 @@ SECTIONS = [each for model in (KindlmConfig, *OPTIONS) for each in sections(mode
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    return json_schema()
+    return long_schema()
 
 
 @pytest.fixture(scope="module")

@@ -136,12 +136,9 @@ upload: {apiUrl: cloud}
 11:30 102 tests[0].vars.c must be a text, but is a list
 12:13 102 tests[0].repeat must be a whole number, but is the text "3"
     Write it without quotes
-13:11 102 tests[0].tags must be a list, but is the text "smoke"
-    Write it as a list: ["smoke"]
 14:11 102 tests[0].skip must be true or false, but is the text "yes"
     Write true or false: `yes` is a text here
 15:20 102 tests[0].tools[0].name must not be empty
-15:35 102 tests[0].tools[0].responses must be a list, but is a mapping
 15:40 102 tests[0].tools[1] is empty
     Write a value, or remove the key
 16:22 102 gates.passRateMin must be at most 1, but is 95
@@ -154,6 +151,8 @@ upload: {apiUrl: cloud}
     Write true or false
 19:18 102 upload.apiUrl must be a URL
     Write it whole, such as https://api.example.com/v1
+15:35 102 The key "then" is missing in tests[0].tools[0].responses
+    Add `then:` or `fault:` or `sequence:`
 """)
 
 

@@ -1,0 +1,143 @@
+"""Short forms of kindlm.yaml, written out before anything else looks at the file.
+
+Everything behind this module sees the long form only. So what is written shortly has the same
+meaning, the same hash and the same checks as its long twin.
+
+- A value alone is a list of one, wherever the schema has a list: `tags: smoke`.
+- A text, number or boolean alone is a section with its main key (`Section.main`): `toolCalls:
+  [lookup_order]` is `toolCalls: [{tool: lookup_order}]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from kindlm.config.document import Document, Node, Path
+from kindlm.config.schema import KindlmConfig
+from kindlm.config.target_schema import AgentConfig, ProviderConfig
+from kindlm.packages import own
+from kindlm.plugins import Adapter, Provider
+from kindlm.section import Section
+
+Sections = tuple[type[Section], ...]
+
+
+def write_out(document: Document) -> dict[Path, Path]:
+    """Write out the short forms of a file; return where the values stand that moved by this."""
+    writer = _Writer()
+    if (root := document.root) is not None and isinstance(root.value, dict):
+        writer.section(root, (), (KindlmConfig,))
+    return writer.moved
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.moved: dict[Path, Path] = {}
+
+    def section(self, node: Node, path: Path, sections: Sections) -> None:
+        """Write out what is in a mapping that one of several sections describes."""
+        for key in list(node.children):
+            for shape in (shapes(each).get(str(key)) for each in sections):
+                if shape is not None:
+                    self._value(node, key, (*path, key), shape)
+                    break
+
+    def _value(self, parent: Node, key: str | int, path: Path, shape: Shape) -> None:
+        node = parent.children[key]
+        if shape.is_list and node.value is not None and not isinstance(node.value, list):
+            put(parent, key, Node([node.value], node.start, children={0: node}, nodes=2))
+            self.moved[*path, 0] = path
+        node = parent.children[key]
+        if shape.is_list or shape.is_mapping:
+            for part in node.children if isinstance(node.value, (list, dict)) else ():
+                self._entry(node, part, (*path, part), shape.sections)
+        else:
+            self._entry(parent, key, path, shape.sections)
+
+    def _entry(self, parent: Node, key: str | int, path: Path, sections: Sections) -> None:
+        node = parent.children[key]
+        main = next((each.main for each in sections if each.main is not None), None)
+        if main is not None and isinstance(node.value, (str, int, float)):
+            put(parent, key, mapping(node, **{main: node}))
+            self.moved[*path, main] = path
+        node = parent.children[key]
+        if isinstance(node.value, dict):
+            self.section(node, path, (*sections, *_options(sections, key, node.value)))
+
+
+def _options(
+    sections: Sections, key: str | int, written: dict[str, Any]
+) -> Iterator[type[Section]]:
+    """Yield the options that kindlm's own kind of provider or agent adds to an entry."""
+    kind = written.get("adapter", written.get("type", key))
+    if not isinstance(kind, str):
+        return
+    found: type[Section] | None = None
+    if ProviderConfig in sections:
+        found = own(Provider, kind)
+    elif AgentConfig in sections:
+        found = own(Adapter, kind)
+    if found is not None:
+        yield found
+
+
+def put(parent: Node, key: str | int, node: Node, start: int | None = None) -> None:
+    """Put a value into a mapping or list; a new key stands where `start` says."""
+    parent.value[key] = node.value
+    parent.children[key] = node
+    if isinstance(key, str):
+        parent.keys.setdefault(key, node.start if start is None else start)
+
+
+def mapping(at: Node, /, **values: Node) -> Node:
+    """Return a mapping that stands where another value does."""
+    found = Node({}, at.start, nodes=1 + len(values))
+    for key, value in values.items():
+        put(found, key, value)
+    return found
+
+
+class Shape(NamedTuple):
+    """What a key holds: a list or a mapping of sections, or one; no sections for plain values."""
+
+    is_list: bool
+    is_mapping: bool
+    sections: Sections
+
+
+@cache
+def shapes(section: type[Section]) -> dict[str, Shape]:
+    """Return the keys of a section that hold lists or sections, by each of their names."""
+    found: dict[str, Shape] = {}
+    for name, field in section.model_fields.items():
+        shape = _shape([field.annotation])
+        other = getattr(field.validation_alias, "choices", ())
+        for key in (field.alias or name, *other):
+            if shape.is_list or shape.sections:
+                found[str(key)] = shape
+    return found
+
+
+def _shape(annotations: Iterable[Any]) -> Shape:
+    """Return what one of several types holds; where it may be a text, it is no list."""
+    todo, sections = list(annotations), list[type[Section]]()
+    is_list = is_mapping = is_text = False
+    for each in todo:  # which grows
+        origin, arguments = get_origin(each), get_args(each)
+        if origin in (Union, UnionType):
+            todo += arguments
+        elif origin is Annotated:
+            todo.append(arguments[0])
+        elif origin in (list, dict):
+            is_list, is_mapping = is_list or origin is list, is_mapping or origin is dict
+            sections += _shape(arguments[-1:]).sections
+        elif each is str:
+            is_text = True
+        elif isinstance(each, type) and issubclass(each, BaseModel):
+            sections.append(each)  # type: ignore[arg-type]
+    return Shape(is_list and not is_text, is_mapping and not is_list, tuple(sections))
