@@ -1,0 +1,81 @@
+"""Run `kindlm test` as a step of a workflow, and compare the run with the base branch.
+
+A push labels its run with its branch, as in `branch:main`. A pull request is compared with the
+newest run of that label for its base branch. The history with both comes from the cache.
+
+Reads `KINDLM_PATHS`, `KINDLM_ARGS`, `KINDLM_REPORTS`, `KINDLM_FAIL_ON_REGRESSION` and the variables
+that GitHub sets. Writes the reports and the outputs `passed`, `run` and `reports` of the step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Return the exit code of the step."""
+    given = os.environ
+    reports = Path(given.get("KINDLM_REPORTS") or "kindlm-reports").absolute()
+    reports.mkdir(parents=True, exist_ok=True)
+    files = {"json": "report.json", "junit": "junit.xml", "sarif": "kindlm.sarif"}
+    files |= {"html": "report.html", "markdown": "comment.md"}
+    for name in files.values():
+        (reports / name).unlink(missing_ok=True)
+
+    command = ["kindlm", "test", *shlex.split(given.get("KINDLM_PATHS", ""))]
+    command += shlex.split(given.get("KINDLM_ARGS", ""))
+    if given.get("GITHUB_REF_TYPE") == "branch" and given.get("GITHUB_EVENT_NAME") == "push":
+        command += ["--label", f"branch:{given['GITHUB_REF_NAME']}"]
+    command += ["--reporter", "terminal"]
+    for kind, name in files.items():
+        command += ["--reporter", f"{kind}={reports / name}"]
+    tested = subprocess.run(command, check=False).returncode
+
+    write_output("passed", "true" if tested == 0 else "false")
+    write_output("reports", str(reports))
+    if not (reports / "report.json").exists():
+        return tested
+    run = json.loads((reports / "report.json").read_text("utf-8"))["run"]["id"]
+    write_output("run", run)
+
+    base = given.get("GITHUB_BASE_REF")
+    regressed = bool(base) and compare(f"branch:{base}", run, reports / "comment.md")
+    if regressed and given.get("KINDLM_FAIL_ON_REGRESSION") == "true":
+        print(f"::error title=kindlm::The run got worse than the newest run of {base}.")
+        return 1
+    return tested
+
+
+def compare(before: str, after: str, comment: Path) -> bool:
+    """Append the difference of two runs to the comment, and to the summary of the job.
+
+    Returns whether a regression is confirmed; False if the base branch has no recorded run yet.
+    """
+    command = ["kindlm", "diff", before, after, "--format"]
+    found = subprocess.run([*command, "json"], check=False, capture_output=True, text=True)
+    if not found.stdout.strip():
+        sys.stderr.write(found.stderr)
+        return False
+    report = comment.read_text("utf-8")
+    # The report has the difference to the run before already; often that is the one of the base.
+    if json.loads(found.stdout)["before"]["id"] not in report:
+        shown = subprocess.run([*command, "markdown"], check=False, capture_output=True, text=True)
+        for path in (comment, Path(os.environ.get("GITHUB_STEP_SUMMARY") or os.devnull)):
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"\n{shown.stdout}")
+    return found.returncode != 0
+
+
+def write_output(name: str, value: str) -> None:
+    """Set an output of the step; the values are ids and paths of one line."""
+    with Path(os.environ.get("GITHUB_OUTPUT") or os.devnull).open("a", encoding="utf-8") as file:
+        file.write(f"{name}={value}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

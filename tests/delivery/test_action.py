@@ -1,0 +1,234 @@
+"""The GitHub Action: its steps as bash runs them, with the real command and a stand-in of the API."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+
+SUITE = """
+kindlm: 1
+project: shop
+suite: { name: orders }
+providers: { fake: { type: scripted, replies: [{ text: "Delivered on Tuesday." }] } }
+models: [{ id: fake-model, provider: fake, model: fake-1 }]
+prompts: { ask: { user: "Where is my order?" } }
+tests: [{ name: status, prompt: ask, repeat: 10, expect: { output: { contains: [delivered] } } }]
+"""
+
+
+class GitHub(BaseHTTPRequestHandler):
+    """The comments of one pull request; the token is the one of a workflow, which has no user."""
+
+    comments: list[dict]
+
+    def do_GET(self):
+        if self.path == "/user":
+            self.answer(403, {})
+        else:
+            assert self.path.startswith("/repos/acme/shop/issues/7/comments?")
+            self.answer(200, self.comments if self.path.endswith("&page=1") else [])
+
+    def do_POST(self):
+        assert self.path == "/repos/acme/shop/issues/7/comments"
+        self.comments.append({"id": 100, "user": {"type": "Bot"}, **self.body()})
+        self.answer(201, {})
+
+    def do_PATCH(self):
+        number = int(self.path.removeprefix("/repos/acme/shop/issues/comments/"))
+        (comment,) = [each for each in self.comments if each["id"] == number]
+        comment.update(self.body())
+        self.answer(200, {})
+
+    def body(self):
+        assert self.headers["authorization"] == "Bearer a-token"
+        return json.loads(self.rfile.read(int(self.headers["content-length"])))
+
+    def answer(self, status, content):
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+    def log_message(self, *_args):
+        pass
+
+
+@pytest.fixture
+def github(tmp_path):
+    class Fresh(GitHub):
+        comments: list[dict] = []  # noqa: RUF012 - one of this test alone
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Fresh)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", Fresh.comments
+    server.shutdown()
+    server.server_close()
+
+
+class Job:
+    """Runs what the action gives to bash, as a runner would: what it uses of others is left out."""
+
+    def __init__(self, folder: Path, api: str) -> None:
+        self.folder = folder
+        self.api = api
+        self.summary = ""
+        self.outputs: dict[str, str] = {}
+
+    def run(self, event: dict[str, str], pull_request: str = "", **inputs: str) -> int:
+        defaults = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()}
+        known = {f"inputs.{name}": value for name, value in {**defaults, **inputs}.items()}
+        known |= {"github.action_path": str(ROOT), "github.token": "a-token"}
+        known |= {"github.workflow": "ci", "github.job": "agents", "inputs.token": "a-token"}
+        known["github.event.pull_request.number"] = pull_request
+        code = 0
+        for step in ACTION["runs"]["steps"]:
+            if "run" not in step or ("pull_request" in step.get("if", "") and not pull_request):
+                continue
+            known |= {f"steps.test.outputs.{name}": at for name, at in self.outputs.items()}
+            done = self.step(step, known, event)
+            print(done.stdout, done.stderr)
+            code = code or done.returncode
+        return code
+
+    def step(self, step, known, event):
+        files = {name: self.folder / name for name in ("out", "summary.md", "path")}
+        for file in files.values():
+            file.write_text("")
+        env = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_OUTPUT": str(files["out"]),
+            "GITHUB_STEP_SUMMARY": str(files["summary.md"]),
+            "GITHUB_PATH": str(files["path"]),
+            "GITHUB_API_URL": self.api,
+            "GITHUB_REPOSITORY": "acme/shop",
+            "GITHUB_REF_TYPE": "branch",
+            **event,
+            **{name: fill(value, known) for name, value in step["env"].items()},
+        }
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        done = subprocess.run(
+            command, cwd=self.folder, env=env, capture_output=True, text=True, check=False
+        )
+        for line in files["out"].read_text().splitlines():
+            name, _, value = line.partition("=")
+            self.outputs[name] = value
+        self.summary = files["summary.md"].read_text() or self.summary
+        return done
+
+
+def fill(value: str, known: dict[str, str]) -> str:
+    return re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], value)
+
+
+def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, github):
+    api, comments = github
+    stranger = {"id": 1, "user": {"type": "User"}, "body": "<!-- kindlm ci/agents/. -->\nmine"}
+    comments.append(dict(stranger))
+    job = Job(tmp_path, api)
+    suite = tmp_path / "kindlm.yaml"
+    push = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main"}
+    pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
+
+    suite.write_text(SUITE)
+    assert job.run(push) == 0
+    of_main = job.outputs["run"]
+    assert job.outputs["passed"] == "true"
+    assert comments == [stranger]
+
+    suite.write_text(SUITE.replace("Delivered on", "Lost on"))
+    assert job.run(pull, "7") == 1
+    assert job.outputs["passed"] == "false"
+    assert {path.name for path in Path(job.outputs["reports"]).iterdir()} == {
+        "comment.md",
+        "junit.xml",
+        "kindlm.sarif",
+        "report.html",
+        "report.json",
+    }
+    first, second = comments
+    assert first == stranger
+    assert of_main in second["body"]
+    assert "REGRESSED" in second["body"]
+    assert "FAILED" in job.summary
+
+    # The second push of the branch: the run before is its own, so main's is compared, too.
+    assert job.run(pull, "7") == 1
+    assert [comment["id"] for comment in comments] == [1, 100]
+    assert of_main in comments[1]["body"]
+    assert "REGRESSED" in job.summary
+
+    suite.write_text(SUITE)
+    assert job.run(pull, "7") == 0
+    assert job.outputs["passed"] == "true"
+    assert "PASSED" in comments[1]["body"]
+
+
+def test_a_regression_fails_the_job_only_where_it_is_to(tmp_path, github):
+    api, _ = github
+    job = Job(tmp_path, api)
+    suite = tmp_path / "kindlm.yaml"
+    tolerant = SUITE + "gates: { passRateMin: 0 }\n"
+    suite.write_text(tolerant)
+    assert job.run({"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main"}) == 0
+    suite.write_text(tolerant.replace("Delivered on", "Lost on"))
+    pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
+    assert job.run(pull, "7") == 0
+    assert job.run(pull, "7", **{"fail-on-regression": "true"}) == 1
+
+
+def test_a_run_that_cannot_start_fails_the_step_and_writes_no_comment(tmp_path, github):
+    api, comments = github
+    (tmp_path / "kindlm.yaml").write_text(SUITE)
+    event = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
+    assert Job(tmp_path, api).run(event, "7", args="--repeat none") == 1
+    assert comments == []
+
+
+def test_a_comment_that_is_refused_does_not_fail_the_job(tmp_path):
+    (tmp_path / "kindlm.yaml").write_text(SUITE)
+    job = Job(tmp_path, "http://127.0.0.1:9")
+    assert job.run({"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}, "7") == 0
+
+
+def test_paths_and_options_are_words_and_never_shell(tmp_path, github):
+    api, _ = github
+    (tmp_path / "two words.yaml").write_text(SUITE)
+    job = Job(tmp_path, api)
+    event = {"GITHUB_EVENT_NAME": "workflow_dispatch"}
+    assert job.run(event, paths="'two words.yaml'", args="--repeat 1; touch x") == 1
+    assert job.run(event, paths="'two words.yaml'", args="--repeat 1") == 0
+    assert not (tmp_path / "x").exists()
+
+
+def test_every_action_is_pinned_by_its_hash():
+    used = []
+    for path in (ROOT / "action.yml", *(ROOT / ".github" / "workflows").iterdir()):
+        used += re.findall(r"uses: (.+)", path.read_text("utf-8"))
+    assert used
+    assert not [each for each in used if not re.fullmatch(r"[\w/.-]+@[0-9a-f]{40} # v[\d.]+", each)]
+
+
+def test_the_linters_of_the_delivery_have_nothing_to_say():
+    tools = Path(sys.executable).parent
+    scripts = [*(ROOT / ".github").rglob("*.sh")]
+    workflows = [ROOT / "action.yml", ROOT / ".github" / "workflows"]
+    for command in (
+        [tools / "shellcheck", *scripts],
+        [tools / "hadolint", ROOT / ".github" / "Dockerfile"],
+        [tools / "zizmor", "--offline", "--quiet", *workflows],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
