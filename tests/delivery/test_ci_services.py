@@ -1,4 +1,4 @@
-"""The GitHub Action: its steps as bash runs them, with the real command and a stand-in of the API."""
+"""Templates for CI services: their steps run in bash, with the real command."""
 
 from __future__ import annotations
 
@@ -97,7 +97,6 @@ class Job:
                 continue
             known |= {f"steps.test.outputs.{name}": at for name, at in self.outputs.items()}
             done = self.step(step, known, event)
-            print(done.stdout, done.stderr)
             code = code or done.returncode
         return code
 
@@ -232,3 +231,43 @@ def test_the_linters_of_the_delivery_have_nothing_to_say():
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_gitlab_job_compares_with_the_target_branch(tmp_path):
+    """The lines of the template as a runner gives them to a shell; kindlm is installed already."""
+    template = yaml.safe_load((ROOT / "examples/ci/kindlm.gitlab-ci.yml").read_text("utf-8"))
+    job = template[".kindlm"]
+    lines = [line for line in job["script"] if not line.startswith("pip install ")]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "KINDLM_PATHS": "", "KINDLM_ARGS": ""}
+
+    def run(lines, **ci):
+        return subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", "\n".join(lines)],
+            cwd=tmp_path,
+            env={**variables, **ci},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    (tmp_path / "kindlm.yaml").write_text(SUITE)
+    assert run(lines, CI_COMMIT_BRANCH="main").returncode == 0
+    (tmp_path / "kindlm.yaml").write_text(SUITE.replace("Delivered on", "Lost on"))
+    assert run(lines).returncode == 1
+    compared = run(job["after_script"], CI_MERGE_REQUEST_TARGET_BRANCH_NAME="main")
+    assert "REGRESSED" in compared.stdout
+    junit = tmp_path / job["artifacts"]["reports"]["junit"]
+    assert junit.read_text("utf-8").startswith("<?xml")
+
+
+def test_the_pre_commit_hook_names_the_suite_that_is_wrong(tmp_path):
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    assert re.search(hook["files"], "agents/kindlm.yaml")
+    assert re.search(hook["files"], "tests/refunds.yml")
+    assert not re.search(hook["files"], "docker-compose.yaml")
+    (tmp_path / "kindlm.yaml").write_text(SUITE.replace("contains", "contain"))
+    command = [sys.executable, "-m", *hook["entry"].split(), "kindlm.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "kindlm.yaml:8" in done.stderr
