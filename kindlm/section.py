@@ -12,6 +12,7 @@ from textwrap import dedent
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -29,6 +30,7 @@ from kindlm.values import (
     TEXT,
     check_command,
     check_pattern,
+    check_solid,
     check_url,
     form_of,
     integral,
@@ -47,6 +49,8 @@ Maybe = Annotated[T | None, BeforeValidator(not_null)]
 """A value that may be left out, but not be empty."""
 
 Text = Annotated[str, Field(min_length=1)]
+Solid = Annotated[Text, AfterValidator(check_solid)]
+"""A text of more than white space."""
 Score = Annotated[float, Field(ge=0, le=1)]
 WHOLE = BeforeValidator(integral)
 Count = Annotated[int, Field(ge=0), WHOLE]

@@ -70,6 +70,13 @@ def form_of(value: Any) -> str | None:
     return MAPPING if isinstance(value, dict) else None
 
 
+def check_solid(value: str) -> str:
+    """Refuse a text of white space alone: every text begins with nothing."""
+    if not value.strip():
+        raise refuse("must hold more than spaces")
+    return value
+
+
 def check_pattern(value: Any) -> Any:
     """Refuse a regular expression that does not compile."""
     if not isinstance(value, str):

@@ -202,6 +202,11 @@ class ExpectSection(Section):
         yield from ()
 
     @classmethod
+    def inline_schemas(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        """Yield the JSON Schemas that a mapping holds, not validated either."""
+        yield from ()
+
+    @classmethod
     def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
         """Yield where a mapping, not validated either, asks a judge: the model's id, or None."""
         yield from ()
@@ -277,6 +282,11 @@ class UndecidedError(Exception):
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+    @property
+    def told(self) -> str:
+        """The message with its hint."""
+        return str(self) if self.hint is None else f"{str(self).rstrip('.')}. {self.hint}"
 
 
 @cache

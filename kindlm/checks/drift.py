@@ -51,7 +51,7 @@ _LISTED = 20
 _NAMED = 5
 
 
-class _Measured(NamedTuple):
+class Measured(NamedTuple):
     """A drift in [0, 1], what it rests on, and which fields differ where fields were compared.
 
     `reasoning` is what a judge said.
@@ -138,15 +138,12 @@ class Drift(CheckSection, AskingCheck):
         """
         if context.turn is None and (context.baseline_error, context.baseline) == (None, None):
             return skipped("No baseline for this test. Run: kindlm baseline set")
-        threshold = _complement(self.max_score)
+        threshold = complement(self.max_score)
         try:
             measured = await self._measured(transcript.text, context)
         except UndecidedError as error:
-            message = str(error)
-            if error.hint is not None:
-                message = f"{message.rstrip('.')}. {error.hint}"
-            return undecided(message, error.code, threshold=threshold)
-        limit, score, reasoning = self.max_score, _complement(measured.drift), measured.reasoning
+            return undecided(error.told, error.code, threshold=threshold)
+        limit, score, reasoning = self.max_score, complement(measured.drift), measured.reasoning
         drift, most = _told_apart(measured.drift, limit)
         message = f"Drift {drift} ({measured.basis})"
         if measured.drift <= limit:
@@ -168,7 +165,7 @@ class Drift(CheckSection, AskingCheck):
             reasoning=reasoning,
         )
 
-    async def _measured(self, current: str, context: CheckContext) -> _Measured:
+    async def _measured(self, current: str, context: CheckContext) -> Measured:
         if context.turn is not None:
             raise UndecidedError(
                 "Drift is measured from final answers, and this asks for it after an earlier one.",
@@ -179,12 +176,7 @@ class Drift(CheckSection, AskingCheck):
         baseline = context.baseline or ""
         if self.method == "field-diff":
             return _by_fields(baseline, current, self.fields)
-        if self.method == "embedding":
-            return await _by_embedding(baseline, current, context)
-        data = {"baseline": baseline, "current": current}
-        judging = Judging(context, (baseline, current))
-        score, reasoning = await judging.ask(PROMPT, lambda: data, answered("driftScore"))
-        return _Measured(score, "judge", reasoning)
+        return await measured_by(self.method, baseline, current, context)
 
 
 class Baseline(ExpectSection):
@@ -196,7 +188,20 @@ class Baseline(ExpectSection):
     """Largest distance from the baseline's answer."""
 
 
-def _complement(drift: float) -> float:
+async def measured_by(
+    method: Literal["judge", "embedding"], baseline: str, current: str, context: CheckContext
+) -> Measured:
+    """Return how far a text is from another one; raise `UndecidedError` if that is not known."""
+    if method == "embedding":
+        return await _by_embedding(baseline, current, context)
+    data = {"baseline": baseline, "current": current}
+    judging = Judging(context, (baseline, current))
+    score, reasoning = await judging.ask(PROMPT, lambda: data, answered("driftScore"))
+    return Measured(score, "judge", reasoning)
+
+
+def complement(drift: float) -> float:
+    """Return the score of a drift."""
     return round(1 - drift, _DECIMALS)
 
 
@@ -214,7 +219,7 @@ def _told_apart(drift: float, limit: float) -> tuple[str, str]:
     return str(drift), str(limit)
 
 
-async def _by_embedding(baseline: str, current: str, context: CheckContext) -> _Measured:
+async def _by_embedding(baseline: str, current: str, context: CheckContext) -> Measured:
     """Compare directions: one minus the cosine of the angle between the embeddings.
 
     Opposite directions, where that is 2, count as 1.
@@ -235,7 +240,7 @@ async def _by_embedding(baseline: str, current: str, context: CheckContext) -> _
     if len(vectors) != 2 or not all(math.isfinite(number) for one in vectors for number in one):
         raise JudgeError(f"{model} gave no vectors that can be compared.")
     distance = round(1 - cosine_similarity(*vectors), _DECIMALS)
-    return _Measured(min(1.0, max(0.0, distance)), f"embeddings of {model}")
+    return Measured(min(1.0, max(0.0, distance)), f"embeddings of {model}")
 
 
 def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:
@@ -256,7 +261,7 @@ def _scaled(vector: Sequence[float]) -> Sequence[float]:
     return [number / largest for number in vector] if largest else vector
 
 
-def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> _Measured:
+def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Measured:
     """Count the fields that differ among `fields`, or among all leaves of the baseline.
 
     A leaf is a value that holds no others: also an empty object or array. A baseline that is no
@@ -272,7 +277,7 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> _Me
     try:
         after = json_of(current)
     except ValueError as error:
-        return _Measured(1.0, f"the output is no JSON, the baseline is: {error}")
+        return Measured(1.0, f"the output is no JSON, the baseline is: {error}")
     if fields:
         paths = [(text, _parsed(text)) for text in dict.fromkeys(fields)]
     else:
@@ -284,7 +289,7 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> _Me
     unknown = [found.path for found in compared if found.baseline is found.current is ABSENT]
     if unknown:
         basis += f"; neither side has{_named(unknown)[1:]}"
-    return _Measured(len(differing) / len(compared), basis, differing=differing)
+    return Measured(len(differing) / len(compared), basis, differing=differing)
 
 
 def _named(paths: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The section `output` of `expect`: what the final text contains, matches and fits, its length.
+"""The section `output` of `expect`: what the final text is, contains, matches and fits.
 
 Substrings are compared lower-cased and nothing more: `ß` is not `ss`, an accent is not its plain
 letter. What a text must not hold is looked for in its normal form, too.
@@ -26,17 +26,20 @@ from kindlm.checks.base import (
     undecided,
 )
 from kindlm.checks.output_schema import Schema
+from kindlm.checks.similar import SimilarTo
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Evidence
 from kindlm.patterns import Dialect, PatternError, searches
 from kindlm.ports import CheckContext
-from kindlm.section import WHOLE, Maybe, Text
+from kindlm.section import EXTENSION, WHOLE, Maybe, Pattern, Solid, Text
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
-from kindlm.wording import count, excerpt, shown
+from kindlm.wording import bounded, count, excerpt, shown
 
 CODES = {
-    "CONTAINS_FAILED": "a text is missing from the output",
+    "EQUALS_FAILED": "the output is another text",
+    "STARTS_WITH_FAILED": "the output begins with another text",
+    "CONTAINS_FAILED": "a text is missing from the output, or each of several is",
     "NOT_CONTAINS_FAILED": "the output has a text that it must not have",
     "PATTERN_NOT_MATCHED": "no part of the output matches a pattern",
     "INVALID_PATTERN": "a pattern does not compile, or takes too long",
@@ -47,6 +50,7 @@ _MAX_EVIDENCE = 20
 _CONTEXT = 30
 _SEARCHED = 100_000
 _PATTERN_S = 1.0
+_MAX_NAMED = 5
 
 _HIDDEN = (
     " It is written there with characters that Unicode treats as the same, or with invisible ones"
@@ -63,9 +67,35 @@ class Output(ExpectSection):
     )
 
     format: Literal["text", "json"] = Field(default="text", examples=["json"])
-    """With `json` the whole text must be JSON that fits `schemaFile`."""
+    """With `json` the whole text must be JSON that fits `schema` or `schemaFile`."""
     schema_file: Maybe[Text] = Field(default=None, examples=["schemas/answer.json"])
-    """JSON Schema that the output must fit, relative to this file. Required with format json."""
+    """JSON Schema that the output must fit, relative to this file. Format json requires it, or
+    `schema`."""
+    schema_: Maybe[dict[str, Any]] = Field(
+        default=None,
+        alias="schema",
+        examples=[{"type": "object", "required": ["status"]}],
+        json_schema_extra=EXTENSION,
+    )
+    """JSON Schema that the output must fit. It needs no `format: json`: the whole text must be JSON
+    then."""
+    equals: Maybe[Solid] = Field(default=None, examples=["refunded"], json_schema_extra=EXTENSION)
+    """The whole output. Case matters; spaces and line breaks around it do not."""
+    starts_with: Maybe[Solid] = Field(
+        default=None, examples=["Dear customer"], json_schema_extra=EXTENSION
+    )
+    """Text that the output must begin with; case and spaces before it do not matter."""
+    contains_any: Maybe[Annotated[list[Text], Field(min_length=1)]] = Field(
+        default=None, examples=[["refund", "money back"]], json_schema_extra=EXTENSION
+    )
+    """Texts of which at least one must be in the output; case does not matter."""
+    regex: Maybe[Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]] = (
+        Field(default=None, examples=[[r"REF-\d{4}"]], json_schema_extra=EXTENSION)
+    )
+    """Regular expressions that must all match somewhere in the first 100,000 characters of the
+    output. Case matters, unless one begins with `(?i)`."""
+    similar_to: Maybe[SimilarTo] = Field(default=None, json_schema_extra=EXTENSION)
+    """Text that the output must mean the same as, more or less."""
     contains: list[str] = Field(default=[], examples=[["refund", "REF-5678"]])
     """Texts that must all be in the output; case does not matter."""
     not_contains: list[str] = Field(default=[], examples=[["error", "undefined"]])
@@ -75,7 +105,9 @@ class Output(ExpectSection):
 
     @model_validator(mode="after")
     def _json_needs_a_schema(self) -> Self:
-        if self.format == "json" and self.schema_file is None:
+        if self.schema_ is not None and self.schema_file is not None:
+            raise refuse("schema and schemaFile exclude each other", "Remove one", key="schema")
+        if self.format == "json" and self.schema_file is None and self.schema_ is None:
             raise refuse(
                 "schemaFile is required when format is json", "Add `schemaFile: ./schema.json`"
             )
@@ -87,10 +119,25 @@ class Output(ExpectSection):
         if written.get("format") == "json":
             yield ("schemaFile",), written.get("schemaFile")
 
+    @classmethod
+    def inline_schemas(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        yield ("schema",), written.get("schema")
+
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         if self.format == "json" and self.schema_file is not None:
             fits = Schema(schema(self.schema_file), self.schema_file)
             yield Made(fits, self.schema_file, ("schemaFile",))
+        if self.schema_ is not None:
+            yield Made(Schema(self.schema_), "schema", ("schema",))
+        if self.equals is not None:
+            yield Made(Equals(self.equals), self.equals, ("equals",))
+        if self.starts_with is not None:
+            yield Made(StartsWith(self.starts_with), self.starts_with, ("startsWith",))
+        if self.contains_any is not None:
+            label = " | ".join(self.contains_any)
+            yield Made(ContainsAny(tuple(self.contains_any)), label, ("containsAny",))
+        for index, pattern in enumerate(self.regex or ()):
+            yield Made(Matches(pattern), pattern, ("regex", index))
         for index, text in enumerate(self.contains):
             yield Made(Contains(text), text, ("contains", index))
         for index, text in enumerate(self.not_contains):
@@ -102,6 +149,9 @@ class Output(ExpectSection):
         for index, text in enumerate(self.contains):
             if not text:
                 yield ("contains", index), EMPTY
+        for index, pattern in enumerate(self.regex or ()):
+            if all(map(Matches(pattern).finds, _ANYTHING)):
+                yield ("regex", index), "it matches every text, also an empty one"
 
     def unused(self) -> Iterator[Advice]:
         if self.format == "text" and self.schema_file is not None:
@@ -109,8 +159,66 @@ class Output(ExpectSection):
             yield Advice(("schemaFile",), message, "Add `format: json`")
 
 
+_ANYTHING = ("", "\ue000", "\ue000\n\ue000")
+"""Texts that only a pattern matches which matches anything."""
+
 EMPTY = "every text holds the empty one"
 """Why a check that looks for the empty text never fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equals(Check):
+    """The text is `text`, apart from white space around both."""
+
+    kind = "equals"
+
+    text: str
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        wanted, text = self.text.strip(), transcript.text.strip()
+        if text == wanted:
+            return passed()
+        message = f"Expected the output {shown(wanted)}, got {shown(text)}."
+        if text.lower() == wanted.lower():
+            message = f"{message} Only the case differs."
+        return failed("EQUALS_FAILED", message, expected=bounded(wanted), actual=bounded(text))
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith(Check):
+    """The text begins with `text`, whatever its case, after any white space."""
+
+    kind = "starts_with"
+
+    text: str
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        wanted, text = self.text.lstrip(), transcript.text.lstrip()
+        if text.lower().startswith(wanted.lower()):
+            return passed()
+        message = f"Expected the output to start with {shown(wanted)}, got {shown(text)}."
+        return failed("STARTS_WITH_FAILED", message, expected=wanted, actual=excerpt(text))
+
+
+@dataclass(frozen=True, slots=True)
+class ContainsAny(Check):
+    """The text contains at least one of `texts`, whatever its case."""
+
+    kind = "contains_any"
+
+    texts: tuple[str, ...]
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        text = transcript.text
+        if any(occurs(wanted, text) for wanted in self.texts):
+            return passed()
+        some = ", ".join(shown(wanted) for wanted in self.texts[:_MAX_NAMED])
+        more = len(self.texts) - _MAX_NAMED
+        if more > 0:
+            some = f"{some} and {more} more"
+        message = f"Expected the output to contain one of {some}, got {shown(text)}."
+        expected = bounded(list(self.texts))
+        return failed("CONTAINS_FAILED", message, expected=expected, actual=excerpt(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import Any
 
 from kindlm.config.data_rows import RowFile, read_rows
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import MAX_BYTES, Path, Raw, expectations, items, section
+from kindlm.config.document import MAX_BYTES, Path, Raw, dotted, expectations, items, section
 from kindlm.config.expect import sections_in
 from kindlm.config.interpolation import MARK
-from kindlm.config.json_schemas import parse_schema, warn_of_misspelt
+from kindlm.config.json_schemas import parse_schema, report_inline_schema, warn_of_misspelt
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
@@ -163,6 +163,10 @@ def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
                 for at, file in part.schema_files(written):
                     if isinstance(file, str) and file:
                         report_schema((*path, *place, *inner, *at), file, files, reporter)
+                for at, schema in part.inline_schemas(written):
+                    if isinstance(schema, dict):
+                        where = (*path, *place, *inner, *at)
+                        report_inline_schema(where, schema, dotted(where), reporter)
 
 
 def report_file(path: Path, file: str, result: Result[Any], reporter: Reporter) -> None:

@@ -13,7 +13,12 @@ from typing import Any
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.json_schema import UndecidableSchemaError, load_jsonschema, meta_schema_issue
+from kindlm.json_schema import (
+    UndecidableSchemaError,
+    has_no_rule,
+    load_jsonschema,
+    meta_schema_issue,
+)
 from kindlm.json_schema_keywords import one_budget
 from kindlm.patterns import excess_of
 from kindlm.strict_json import parse_json
@@ -141,6 +146,18 @@ def _bad_reference(schema: Any) -> str | None:
             todo.append((specification.create_resource(found.contents), found.resolver))
         todo.extend((child, here.in_subresource(child)) for child in resource.subresources())
     return "it refers to itself for the same value, without end" if _circles(same_value) else None
+
+
+def report_inline_schema(path: Path, schema: Any, name: str, reporter: Reporter) -> None:
+    """Report a JSON Schema in the file itself that cannot be used; `name` is what to call it."""
+    if (fault := schema_fault(schema)) is not None:
+        message = f"{name} is no valid JSON Schema: {fault}"
+        reporter.error(path, message, _HINT, reason="schema")
+    elif has_no_rule(schema):
+        message = f"{name} has no keyword of JSON Schema: any JSON would fit it"
+        reporter.error(path, message, "Add one, such as `type: object`", reason="schema")
+    else:
+        warn_of_misspelt(path, schema, name, reporter)
 
 
 def warn_of_misspelt(path: Path, schema: Any, name: str, reporter: Reporter) -> None:

@@ -415,12 +415,15 @@ class _Attempt:
         """Evaluate all expectations; those before a crash or the end of the time are kept."""
         clock, transcript = self._ports.clock, self._talk.said.transcript
         for index, expectation in enumerate(self._case.expectations):
-            context = CheckContext(partial(self._calls.ask, index), earlier=tuple(self._results))
+            context = CheckContext(
+                partial(self._calls.ask, index),
+                partial(self._embed, index),
+                earlier=tuple(self._results),
+            )
             if expectation.kind == "drift":
                 found = self._ports.baselines(self._execution)
                 context = replace(
                     context,
-                    embed=partial(self._embed, index),
                     baseline=found.value if isinstance(found, Ok) else None,
                     baseline_error=found.error if isinstance(found, Err) else None,
                 )

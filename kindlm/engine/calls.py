@@ -346,7 +346,7 @@ class Calls:
     async def embed(
         self, assertion: int, embedder: Embedder, texts: Sequence[str]
     ) -> Result[Embedding]:
-        """Turn texts into vectors to measure drift; recorded and priced like any other call."""
+        """Turn texts into vectors to compare them; recorded and priced like any other call."""
         provider, model = embedder.provider, embedder.model
         messages = tuple([Message(Role.USER, text) for text in texts])
         request = ModelRequest(model, messages, ModelParams(), 0.0)

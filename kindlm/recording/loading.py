@@ -292,21 +292,20 @@ def _warnings(
             )
             yield Diagnostic(error, "warning", "", None)
     expectations = (each for case in suite.cases for each in case.expectations)
-    # Without a baseline it is skipped.
-    drift = next((each for each in expectations if each.check.embeds), None)
-    if drift is not None:
+    comparing = next((each for each in expectations if each.check.embeds), None)
+    if comparing is not None:
         from kindlm.providers.embedders import may_embed
 
         if not may_embed(suite, environ):
             error = KindlmError(
                 ErrorCode.PROVIDER_NOT_FOUND,
-                "Drift is measured by embeddings, and no provider of the suite can embed texts",
+                "Texts are compared by embeddings, and no provider of the suite can embed them",
                 "Add `openai` or `ollama` to `providers`, name a local model in "
                 "KINDLM_EMBEDDING_MODEL, or use `method: judge`",
-                where=drift.where,
+                where=comparing.where,
                 details={"reason": "no_embedder"},
             )
-            yield Diagnostic(error, "warning", "baseline.drift.method", None)
+            yield Diagnostic(error, "warning", "expect", None)
 
 
 def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:

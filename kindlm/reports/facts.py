@@ -433,7 +433,7 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
     """Return what an assertion saw, in rows of a name and a text that is safe to print."""
     fields = []
     # Limits such as a length or a time are thresholds too, but of `actual`, not of the score.
-    is_scored = assertion.kind in ("judge", "drift")
+    is_scored = assertion.kind in ("judge", "drift", "similar_to")
     if assertion.threshold is not None and assertion.score is not None and is_scored:
         fields.append(("score", score_of_limit(assertion.score, assertion.threshold)))
     elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario

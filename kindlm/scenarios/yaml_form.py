@@ -11,11 +11,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.document import Document, Path, cases_of, dotted
-from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
+from kindlm.config.json_schemas import report_inline_schema
 from kindlm.config.validation import fit, kind_of
 from kindlm.config.yaml_document import read_documents
 from kindlm.errors import KindlmError, SourceLocation
-from kindlm.json_schema import has_no_rule
 from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec
 from kindlm.scenarios.checks import Checks
@@ -388,16 +387,4 @@ def _check_values(name: str, value: Any, path: Path, reporter: Reporter) -> None
     if name == "guardrail" and not (value.must or value.must_not):
         reporter.error(path, "guardrail has no rule", "Add `must:` or `must_not:`", reason="schema")
     if name == "json_schema":
-        _check_schema(value.schema_, path, reporter)
-
-
-def _check_schema(schema: dict[str, Any], path: Path, reporter: Reporter) -> None:
-    if (fault := schema_fault(schema)) is not None:
-        message = f"json_schema is no valid JSON Schema: {fault}"
-        hint = "See https://json-schema.org/understanding-json-schema"
-        reporter.error(path, message, hint, reason="schema")
-    elif has_no_rule(schema):
-        message = "json_schema has no keyword of JSON Schema: any JSON would fit it"
-        reporter.error(path, message, "Add one, such as `type: object`", reason="schema")
-    else:
-        warn_of_misspelt(path, schema, "json_schema", reporter)
+        report_inline_schema(path, value.schema_, "json_schema", reporter)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from evaluated import demand, evaluated, nobody
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_judge import Judge
 
+from kindlm.errors import Ok, Result
 from kindlm.outcome import CheckResult, Evidence, Outcome
-from kindlm.transcript import Transcript
+from kindlm.ports import Ask, CheckContext, Embed, Embedding
+from kindlm.transcript import Step, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
 Said = Callable[..., Transcript]
@@ -18,6 +24,13 @@ NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required
 # Needs exponential time on a string of a's that ends in something else.
 HANGS = "^(a|a)*$"
 VICTIM = "a" * 60 + "!"
+
+
+def embedding(*vectors: Sequence[float]) -> Embed:
+    async def embed(texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
+        return Ok((Embedding(tuple(map(tuple, vectors)), 1.0), "openai/small"))
+
+    return embed
 
 
 @pytest.fixture
@@ -256,3 +269,111 @@ def test_length_counts_characters(
     if outcome is Outcome.FAILED:
         assert result.failure_code == "MAX_LENGTH_EXCEEDED"
         assert (result.expected, result.actual) == (limit, len(output))
+
+
+class TestWholeText:
+    @pytest.mark.parametrize(
+        ("kind", "params", "output", "code"),
+        [
+            ("equals", {"text": "Done.\n"}, " \nDone.\n", None),
+            ("equals", {"text": "Done."}, "done.", "EQUALS_FAILED"),
+            ("equals", {"text": "Done."}, "Done. Bye.", "EQUALS_FAILED"),
+            ("equals", {"text": "Done."}, "", "EQUALS_FAILED"),
+            ("starts_with", {"text": "dear "}, "\n Dear Ann", None),
+            ("starts_with", {"text": "dear "}, "My dear Ann", "STARTS_WITH_FAILED"),
+            ("starts_with", {"text": "dear "}, "Dear", "STARTS_WITH_FAILED"),
+            ("starts_with", {"text": "dear "}, "", "STARTS_WITH_FAILED"),
+            ("contains_any", {"texts": ("refund", "money")}, "No MONEY", None),
+            ("contains_any", {"texts": ("refund", "money")}, "No", "CONTAINS_FAILED"),
+            ("contains_any", {"texts": ("refund", "money")}, "", "CONTAINS_FAILED"),
+            ("contains_any", {"texts": ()}, "anything", "CONTAINS_FAILED"),
+            ("matches", {"pattern": r"REF-\d{4}$"}, "It is REF-1234", None),
+            ("matches", {"pattern": r"REF-\d{4}$"}, "It is ref-1234", "PATTERN_NOT_MATCHED"),
+            ("matches", {"pattern": r"(?i)REF-\d{4}$"}, "It is ref-1234", None),
+        ],
+    )
+    def test_a_text_is_as_demanded_or_is_reported(
+        self,
+        evaluate: Evaluate,
+        said: Said,
+        kind: str,
+        params: Any,
+        output: str,
+        code: str | None,
+    ) -> None:
+        result = evaluate(kind, params, said(output))
+
+        assert result.failure_code == code
+        assert (result.outcome is Outcome.PASSED) == (code is None)
+
+    @given(st.text(), st.text(min_size=1).filter(str.strip))
+    def test_no_demand_is_met_by_a_text_that_lacks_it(self, output: str, wanted: str) -> None:
+        seen = Transcript(turns=(Turn("Hello?", (Step(output),)),))
+
+        def passes(kind: str, **params: Any) -> bool:
+            return evaluated(demand(kind, kind, params), seen).outcome is Outcome.PASSED
+
+        begins, has = passes("starts_with", text=wanted), passes("contains", text=wanted.lstrip())
+        assert has or not begins
+        assert begins or not passes("equals", text=wanted)
+        assert passes("contains_any", texts=(wanted, "\ue000")) == passes("contains", text=wanted)
+
+    @pytest.mark.parametrize(
+        ("kind", "params"),
+        [
+            ("equals", {"text": "x"}),
+            ("starts_with", {"text": "x"}),
+            ("contains_any", {"texts": ["x"]}),
+            ("matches", {"pattern": "x"}),
+            ("schema", {"schema": {"type": "object"}}),
+        ],
+    )
+    def test_only_the_last_answer_counts(
+        self, evaluate: Evaluate, used: Any, kind: str, params: Any
+    ) -> None:
+        matching = '{"x": 1}' if kind == "schema" else "x"
+        call = Step(matching, (used("lookup", response=matching),))
+        earlier = Turn(matching, (Step(matching),))
+        last = Turn(matching, (call, Step("no")))
+
+        assert evaluate(kind, params, Transcript(turns=(earlier, last))).outcome is Outcome.FAILED
+        assert evaluate(kind, params, Transcript()).outcome is Outcome.FAILED
+        assert evaluate(kind, params, Transcript(turns=(last, earlier))).outcome is Outcome.PASSED
+
+
+class TestSimilarTo:
+    def compared(
+        self, output: str, embed: Embed | None = None, ask: Ask = nobody, **params: Any
+    ) -> CheckResult:
+        check = demand("similar_to", "s", {"text": "The refund is on its way.", **params})
+        transcript = Transcript(turns=(Turn("Hello?", (Step(output),)),))
+        return evaluated(check, transcript, CheckContext(ask, embed))
+
+    @pytest.mark.parametrize(
+        ("vector", "outcome"), [((0.81, 0.586), Outcome.PASSED), ((0.5, 0.866), Outcome.FAILED)]
+    )
+    def test_the_score_is_the_cosine(self, vector: Any, outcome: Outcome) -> None:
+        result = self.compared("It comes.", embedding((1.0, 0.0), vector))
+
+        assert result.outcome is outcome
+        assert result.threshold == 0.8
+        assert result.score == pytest.approx(vector[0], abs=0.001)
+        assert result.failure_code == (None if outcome is Outcome.PASSED else "NOT_SIMILAR")
+
+    def test_an_empty_output_is_similar_to_nothing(self) -> None:
+        result = self.compared(" \n", embedding((1.0, 0.0), (1.0, 0.0)))
+
+        assert (result.outcome, result.score) == (Outcome.FAILED, 0.0)
+
+    def test_a_judge_compares_where_it_is_asked_to(self) -> None:
+        judge = Judge('{"driftScore": 0.5, "reasoning": "It says less."}')
+        result = self.compared("It comes.", ask=judge, method="judge")
+
+        assert (result.failure_code, result.score) == ("NOT_SIMILAR", 0.5)
+        assert "It says less." in result.message
+
+    def test_without_an_embedder_it_is_undecided(self) -> None:
+        result = self.compared("The refund is on its way.")
+
+        assert result.outcome is Outcome.INCONCLUSIVE
+        assert "method: judge" in result.message

@@ -84,6 +84,10 @@ def suite(name: str, *path: str | int, to: Any) -> Change:
     return Change(SUITE, name, path, to)
 
 
+def repeats(*path: str | int, to: Any) -> Change:
+    return suite("repeats-the-question", *path, to=to)
+
+
 def script(rule: str, **reply: Any) -> Change:
     return Change(SCRIPT, rule, ("reply",), reply)
 
@@ -106,10 +110,15 @@ CHANGED_TESTS = [
         refund("conversation", 0, "expect", "toolCalls", 0, "count", "max", to=1),
         *("tool_called", "TOOL_CALL_COUNT_WRONG"),
     ),
+    (repeats(*OUTPUT, "contains", to=["lost"]), "contains", "CONTAINS_FAILED"),
+    (repeats(*OUTPUT, "equals", to="You asked"), "equals", "EQUALS_FAILED"),
+    (repeats(*OUTPUT, "startsWith", to="Where"), "starts_with", "STARTS_WITH_FAILED"),
+    (repeats(*OUTPUT, "containsAny", to=["C3"]), "contains_any", "CONTAINS_FAILED"),
+    (repeats(*OUTPUT, "regex", to=[r"[A-Z]\d{2}"]), "matches", "PATTERN_NOT_MATCHED"),
+    (repeats(*OUTPUT, "similarTo", "text", to="No"), "similar_to", "NOT_SIMILAR"),
     (
-        suite("repeats-the-question", *OUTPUT, "contains", to=["lost"]),
-        "contains",
-        "CONTAINS_FAILED",
+        suite("answers-json-too", *OUTPUT, "schema", to=OF_CUSTOMERS),
+        *("schema", "SCHEMA_INVALID"),
     ),
     (refund(*OUTPUT, "notContains", to=["A1"]), "not_contains", "NOT_CONTAINS_FAILED"),
     (refund(*OUTPUT, "maxLength", to=10), "max_length", "MAX_LENGTH_EXCEEDED"),

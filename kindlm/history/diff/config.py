@@ -140,6 +140,7 @@ _WRITTEN_IN = {
     "trajectory": "trajectory",
     "pii": "guardrails",
     "drift": "baseline",
+    "similar_to": "output.similarTo",
 }
 """Where `expect` holds the checks whose label does not say all that they demand.
 
