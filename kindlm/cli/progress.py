@@ -1,19 +1,28 @@
-"""Progress while a run goes on: a bar on a terminal, a line for each test elsewhere."""
+"""Progress while a run goes on: one line that is redrawn on a terminal, a few lines elsewhere.
+
+`14/24  ✓12 ✗2   in flight 8: refund on gpt-4o, 12 s, waiting for openai (429, 6 s)   $0.09   ~20 s`
+
+An execution that ends costs a few additions here; a thread makes the text, four times a second.
+"""
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Self, TypeAlias
+from typing import Self
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from kindlm.engine.attempt import Finished
-from kindlm.history.verdict import StatusCounts, test_status
+from kindlm.engine.resources import LiveRun, OpenCall
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan
-from kindlm.reports.figures import money
+from kindlm.reports.figures import duration, money
 from kindlm.reports.untrusted import one_line
 
 _SIGNS = {
@@ -23,8 +32,19 @@ _SIGNS = {
     Status.SKIPPED: ("-", "dim"),
 }
 _MESSAGE_LIMIT = 160
+_NAME_LIMIT = 60
+_SHORTEST_NAME = 8
+_REDRAWS_PER_SECOND = 4
 
-_Test: TypeAlias = tuple[int, str, str]
+_STEPS = 10
+_SHORTEST_STEP_S = 2.0
+_LONGEST_SILENCE_S = 30.0
+_FAILING_TESTS = 10
+"""Without a terminal: a line at each tenth of the run unless the last one is only just printed,
+one after so long a silence, and one for each of the first failing tests."""
+
+_CALLEES = {"judge": "a judge", "simulate": "the simulated user", "drift": "an embedding"}
+"""Who answers a call of a purpose, where it is not the model under test."""
 
 
 class ProgressView:
@@ -40,6 +60,9 @@ class ProgressView:
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Show what there is to do, and which executions have ended already."""
 
+    def started(self, run: LiveRun) -> None:
+        """Show what this run has in flight."""
+
     def finished(self, finished: Finished) -> None:
         """Show that an execution ended; called once its end is on disk."""
 
@@ -48,7 +71,7 @@ def make_progress(console: Console, *, shown: bool, redact: Callable[[str], str]
     """Return the progress that fits where it is shown; `redact` takes secrets out of its lines."""
     if not shown:
         return ProgressView()
-    view = _Bar(console, redact) if console.is_terminal else _Lines(console, redact)
+    view = _Line(console, redact) if console.is_terminal else _Lines(console, redact)
     return _WhileSeen(view)
 
 
@@ -69,6 +92,9 @@ class _WhileSeen(ProgressView):
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         self._try(lambda: self._view.planned(plan, ended))
 
+    def started(self, run: LiveRun) -> None:
+        self._try(lambda: self._view.started(run))
+
     def finished(self, finished: Finished) -> None:
         self._try(lambda: self._view.finished(finished))
 
@@ -81,112 +107,195 @@ class _WhileSeen(ProgressView):
             self._seen = False
 
 
-class _Lines(ProgressView):
-    """One line for each test, once all its repeats have ended."""
-
-    def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
-        self._console = console
-        self._redact = redact
-        self._open: dict[_Test, Counter[Status]] = {}
-        self._ended_before: Counter[_Test] = Counter()
-
-    def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        if ended:
-            self._ended_before.update(_test(each) for each in plan if each.id in ended)
-
-    def finished(self, finished: Finished) -> None:
-        execution = finished.execution
-        key = _test(execution)
-        counts = self._open.setdefault(key, Counter())
-        counts[finished.status] += 1
-        if counts.total() + self._ended_before[key] == execution.repeats:
-            del self._open[key]
-            self._write(_test_line(execution, counts, self._redact))
-
-    def _write(self, line: Text) -> None:
-        if self._console.color_system is not None:
-            self._console.print(line, soft_wrap=True)
-            return
-        # rich takes longer to find out that nothing has a style than a test takes to be checked.
-        self._console.file.write(f"{line.plain}\n")
-        self._console.file.flush()
-
-
-class _Bar(ProgressView):
-    """A bar with counts, money spent and time left; above it, failures as they happen."""
+class _Counted(ProgressView):
+    """Counts what has ended, and puts it into one line together with what is in flight."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         self._console = console
         self._redact = redact
         self._counts: Counter[Status] = Counter()
         self._spent_usd = 0.0
-        from rich.progress import (  # only a terminal shows bars
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[spent]}", style="dim"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task = self._progress.add_task("starting", total=None, spent="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._progress.stop()
+        self._done = self._done_before = self._total = 0
+        self._run: LiveRun | None = None
+        self._since = 0.0
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        self._progress.update(self._task, total=len(plan), completed=len(ended))
+        self._done = self._done_before = len(ended)
+        left = sum(each.id not in ended for each in plan) if ended else len(plan)
+        self._total = self._done + left
+
+    def started(self, run: LiveRun) -> None:
+        self._run, self._since = run, time.monotonic()
+        self._done_before = self._done
 
     def finished(self, finished: Finished) -> None:
         self._counts[finished.status] += 1
         self._spent_usd += finished.cost_usd
-        if finished.status in (Status.FAILED, Status.ERRORED):
-            self._progress.console.print(_failure(finished, self._redact), soft_wrap=True)
-        shown = [
-            f"[{color}]{self._counts[status]} {status.value}[/]"
-            for status, (_, color) in _SIGNS.items()
-            if self._counts[status]
-        ]
-        spent = money(self._spent_usd) if self._spent_usd else ""
-        self._progress.update(self._task, advance=1, description=", ".join(shown), spent=spent)
+        self._done += 1
+
+    def _line(self, width: int | None = None) -> Text:
+        """Return the line; what is in flight is cut so that all of it fits into `width` cells."""
+        if not self._total:
+            return Text("starting")
+        line = Text(f"{self._done:,}/{self._total:,}", end="", no_wrap=True, overflow="ellipsis")
+        for number, status in enumerate(s for s in _SIGNS if self._counts[s]):
+            sign, color = _SIGNS[status]
+            line.append(" " if number else "  ").append(f"{sign}{self._counts[status]:,}", color)
+        tail = f"   {money(self._spent_usd)}" if self._spent_usd else ""
+        if self._done > self._done_before and self._done < self._total:
+            elapsed_s = time.monotonic() - self._since
+            left = self._total - self._done
+            tail += f"   ~{_rough(elapsed_s / (self._done - self._done_before) * left)}"
+        room = None if width is None else width - line.cell_len - cell_len(tail)
+        line.append(self._in_flight(room))
+        return line.append(tail, "dim")
+
+    def _in_flight(self, room: int | None) -> str:
+        """Return what is in flight, the execution that started first by name."""
+        run = self._run
+        if run is None:
+            return ""
+        running = tuple(run.in_flight.values())
+        if not running:
+            # Nothing starts while all providers that are left ask to wait.
+            paused = [pace for _, pace in tuple(run.paces.made) if pace.cooldown_s]
+            pauses = ", ".join(_pause(pace.callee, pace.cooldown_s) for pace in paused)
+            after = f"   waiting for {pauses}" if pauses else ""
+            return after if room is None or cell_len(after) <= room else ""
+        execution, now = running[0]
+        count = f"   in flight {len(running):,}"
+        after = f", {_rough(time.monotonic() - now.since)}{_waits_for(now)}"
+        name = _name(execution, self._redact)
+        if room is not None:
+            left = room - cell_len(count) - cell_len(after) - 2
+            if left < _SHORTEST_NAME:
+                fits = (text for text in (count + after, count) if cell_len(text) <= room)
+                return next(fits, "")
+            if cell_len(name) > left:
+                name = set_cell_size(name, left - 1).rstrip() + "…"
+        return f"{count}: {name}{after}"
 
 
-def _test(execution: Execution) -> _Test:
-    return execution.suite.ordinal, execution.case.name, execution.target
+class _Line(_Counted):
+    """The line on a terminal: redrawn in place, and gone once the run has ended."""
+
+    def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
+        super().__init__(console, redact)
+        from rich.live import Live  # only a terminal redraws
+
+        self._live = Live(
+            console=console,
+            get_renderable=lambda: self._line(console.width - 1),
+            refresh_per_second=_REDRAWS_PER_SECOND,
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.stop()
 
 
-def _test_line(execution: Execution, counts: Counter[Status], redact: Callable[[str], str]) -> Text:
-    counted = StatusCounts(**{status.value: number for status, number in counts.items()})
-    sign, color = _SIGNS[test_status(counted, execution.case.pass_rate)]
-    line = Text(f"{sign} ", style=color)
-    line.append(_name(execution, redact), style="default")
-    line.append(f"  {counts[Status.PASSED]}/{counts.total()} passed", style="dim")
-    return line
+class _Lines(_Counted):
+    """Lines where nothing can be redrawn: how far the run is, and which tests fail."""
+
+    def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
+        super().__init__(console, redact)
+        self._undone: Counter[tuple[int, str, str]] = Counter()
+        self._failing = 0
+        self._last = time.monotonic()
+        self._step = 0
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._break_silence, name="kindlm-progress", daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+
+    def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        super().planned(plan, ended)
+        self._step = self._done * _STEPS // max(self._total, 1)
+
+    def finished(self, finished: Finished) -> None:
+        super().finished(finished)
+        if finished.status in (Status.FAILED, Status.ERRORED) and self._fails_now(finished):
+            self._failing += 1
+            if self._failing <= _FAILING_TESTS:
+                self._write(_failure(finished, self._redact))
+            elif self._failing == _FAILING_TESTS + 1:
+                self._write(Text("… more failing tests are only counted"))
+        step = self._done * _STEPS // max(self._total, 1)
+        # The report follows the last execution at once.
+        if step > self._step and self._done < self._total:
+            if time.monotonic() - self._last >= _SHORTEST_STEP_S:
+                self._write(self._line())
+            self._step = step
+
+    def _fails_now(self, finished: Finished) -> bool:
+        """Count a repeat that did not pass; return whether its test can no longer pass by it."""
+        execution = finished.execution
+        key = execution.suite.ordinal, execution.case.name, execution.target
+        allowed = int(execution.repeats * (1 - execution.case.pass_rate) + 1e-9)
+        before = self._undone[key]
+        # An error alone keeps a test from passing.
+        self._undone[key] += 1 if finished.status is Status.FAILED else allowed + 1
+        return before <= allowed < self._undone[key]
+
+    def _break_silence(self) -> None:
+        while not self._over.wait(_LONGEST_SILENCE_S - (time.monotonic() - self._last)):
+            if time.monotonic() - self._last >= _LONGEST_SILENCE_S:
+                try:
+                    self._write(self._line())
+                except (OSError, ValueError):
+                    return  # nobody reads it any more
+
+    def _write(self, line: Text) -> None:
+        with self._lock:
+            self._last = time.monotonic()
+            if self._console.color_system is not None:
+                self._console.print(line, soft_wrap=True)
+                return
+            # rich takes longer to find out that nothing has a style than a test takes.
+            self._console.file.write(f"{line.plain}\n")
+            self._console.file.flush()
 
 
 def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
-    execution = finished.execution
     sign, color = _SIGNS[finished.status]
     line = Text(f"{sign} ", style=color)
-    line.append(_name(execution, redact), style="default")
-    line.append(f" #{execution.repeat}: ", style="dim")
+    line.append(f"{_name(finished.execution, redact)}: ", style="default")
     wrong = finished.error or next(iter(finished.failed), None)
     reason = wrong.message if wrong else ""
-    line.append(one_line(redact(reason))[:_MESSAGE_LIMIT], style="default")
-    return line
+    return line.append(one_line(redact(reason), _MESSAGE_LIMIT), style="default")
+
+
+def _waits_for(now: OpenCall) -> str:
+    """Return whom an execution waits for, and for how long before it is called again."""
+    about = now.about
+    if not about:
+        return ""
+    callee = "the agent" if "agent" in about else about["provider"]
+    if who := _CALLEES.get(about.get("purpose", "")):
+        callee = f"{who} ({callee})"
+    paused_s = max(now.retry_at - time.monotonic(), now.pace.cooldown_s if now.pace else 0.0)
+    if paused_s <= 0:
+        return f", waiting for {one_line(callee)}"
+    return f", waiting for {_pause(callee, paused_s, now.http_status)}"
+
+
+def _pause(callee: str, seconds: float, http_status: int | None = None) -> str:
+    return f"{one_line(callee)} ({http_status or 'rate limit'}, {_rough(math.ceil(seconds))})"
+
+
+def _rough(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 59.5 else duration(seconds * 1000)
 
 
 def _name(execution: Execution, redact: Callable[[str], str]) -> str:
-    return f"{one_line(redact(execution.case.name))} · {one_line(redact(execution.target))}"
+    test = one_line(redact(execution.case.name), _NAME_LIMIT)
+    return f"{test} on {one_line(redact(execution.target), _NAME_LIMIT)}"

@@ -29,6 +29,7 @@ from kindlm.cli.reporters import Reporter, of_project, write_reports
 from kindlm.config import Diagnostic
 from kindlm.engine.attempt import Finished
 from kindlm.engine.field_log import FieldLog
+from kindlm.engine.resources import LiveRun
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import KindlmError, misuse
 from kindlm.guard import guard
@@ -166,6 +167,9 @@ class _Watcher:
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         self.progress.planned(plan, ended)
+
+    def started(self, run: LiveRun) -> None:
+        self.progress.started(run)
 
     def finished(self, finished: Finished) -> None:
         self.progress.finished(finished)

@@ -171,12 +171,16 @@ async def run_execution(
         held = replace(held, transcript=past)
     name_execution(subject, case.name, target)
     running = _Attempt(execution, run, attempt, reserved, held, answers)
-    if case.script is None and not guard.has_packages:
-        finished = await running.run(may_rerun)
-    else:
-        # What may run code of a user in this process.
-        with guard.execution(execution.id, case.name, running.timeout_ms / 1000):
+    run.in_flight[execution.id] = execution, running.calls.now
+    try:
+        if case.script is None and not guard.has_packages:
             finished = await running.run(may_rerun)
+        else:
+            # What may run code of a user in this process.
+            with guard.execution(execution.id, case.name, running.timeout_ms / 1000):
+                finished = await running.run(may_rerun)
+    finally:
+        del run.in_flight[execution.id]
     if finished is None:
         _log.info("The execution was cut off")
         return None
@@ -227,7 +231,7 @@ class _Attempt:
         self._messages = first_messages(self._case)
         self.timeout_ms = self._case.timeout_ms or self._suite.execution_timeout_ms
         self._deadline = Deadline(self.timeout_ms / 1000, run.ports.clock)
-        self._calls = Calls(
+        self.calls = Calls(
             run,
             execution.suite,
             recorder,
@@ -258,9 +262,9 @@ class _Attempt:
                 error = await self._converse_and_check()
                 error = error and in_words_of(self._suite, error)
             else:
-                self._calls.release_turn()
+                self.calls.release_turn()
         except asyncio.CancelledError:
-            if self._calls.permit.takes_back():
+            if self.calls.permit.takes_back():
                 return None
             raise
         undone = [each.outcome for each in self._undone]
@@ -275,7 +279,7 @@ class _Attempt:
             error,
             tuple(self._undone),
             self._talk.said.transcript.total.latency_ms,
-            self._calls.spent_usd,
+            self.calls.spent_usd,
             retried,
         )
 
@@ -313,14 +317,14 @@ class _Attempt:
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crashed(crash)
         finally:
-            self._calls.release_turn()
+            self.calls.release_turn()
         return self._talk.error
 
     def _make_talk(self) -> Result[Talk]:
         """Return the conversation that fits the target: a model, a live agent, or a command."""
         if self._held is not None:
             return Ok(HeldTalk(self._held))
-        case, target, calls, ports = self._case, self._execution.target, self._calls, self._ports
+        case, target, calls, ports = self._case, self._execution.target, self.calls, self._ports
         model = self._suite.models.get(target)
         if case.script is not None and case.agent is None and model is not None:
             return Ok(Talk())  # the script of a model only asks questions
@@ -399,7 +403,7 @@ class _Attempt:
 
     async def _play(self, script: Script) -> KindlmError | None:
         """Let a script hold the conversation and check it; return what makes it errored."""
-        trial = ScriptedTrial(self._talk, self._calls, self._ports.checker, self._ports.clock)
+        trial = ScriptedTrial(self._talk, self.calls, self._ports.checker, self._ports.clock)
         try:
             async with self._talk:
                 error = await trial.play(script)
@@ -416,7 +420,7 @@ class _Attempt:
         clock, transcript = self._ports.clock, self._talk.said.transcript
         for index, expectation in enumerate(self._case.expectations):
             context = CheckContext(
-                partial(self._calls.ask, index),
+                partial(self.calls.ask, index),
                 partial(self._embed, index),
                 earlier=tuple(self._results),
             )
@@ -439,10 +443,10 @@ class _Attempt:
 
     async def _embed(self, index: int, texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
         ordinal, target = self._execution.suite.ordinal, self._execution.target
-        embedder = self._calls.run.embedder(ordinal, self._suite, target)
+        embedder = self.calls.run.embedder(ordinal, self._suite, target)
         if isinstance(embedder, Err):
             return embedder
-        found = await self._calls.embed(index, embedder.value, texts)
+        found = await self.calls.embed(index, embedder.value, texts)
         name = f"{embedder.value.provider}/{embedder.value.model}"
         return found if isinstance(found, Err) else Ok((found.value, name))
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from kindlm.engine.field_log import FieldLog
 from kindlm.engine.pace import MAX_RETRY_AFTER_S, Callee, Pace, Turn
-from kindlm.engine.resources import LiveRun
+from kindlm.engine.resources import LiveRun, OpenCall
 from kindlm.engine.stop import Deadline, Permit
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import CallFailed, Payload, ProviderFailed, ProviderRequested, ProviderResponded
@@ -62,9 +62,9 @@ class Calls:
     """Makes the calls of one attempt of an execution, each when its callee's pace allows it.
 
     Calls are numbered from 1, retries included, after `last` of an earlier run. `spent_usd` is what
-    they cost so far, as far as that is known. No wait goes beyond the `deadline`, but waiting for a
-    turn, or as long as a provider asks for (`Retry-After`), takes none of its time. `reserved` is
-    the turn for the first call, if it was taken already.
+    they cost so far, as far as that is known. `now` is the latest call. No wait goes beyond the
+    `deadline`, but waiting for a turn, or as long as a provider asks for (`Retry-After`), takes
+    none of its time. `reserved` is the turn for the first call, if it was taken already.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Calls:
         self.permit = Permit(run.permits, planned.ordinal)
         self.spent_usd = 0.0
         self.last = last
+        self.now = OpenCall(run.ports.clock.monotonic())
         self._ordinal = planned.ordinal
         self._deadline = deadline
         self._reserved = reserved
@@ -116,6 +117,8 @@ class Calls:
         pace = None if callee is None else self.run.paces.get(callee)
         clock, retries = self.run.ports.clock, self.suite.retries
         retried = resent = 0
+        now = self.now
+        now.about, now.pace, now.http_status = about, pace, None
 
         def record_failure(error: KindlmError, begun: float, delay_s: float | None) -> None:
             latency_ms = (clock.monotonic() - begun) * 1000
@@ -151,6 +154,7 @@ class Calls:
                 if turn is not None:
                     _report_to_pace(turn, result)
             if isinstance(result, Ok):
+                now.about = {}
                 return Ok((number, result.value))
             error = result.error
             if resend := bool(error.details.get("resend")):
@@ -163,7 +167,9 @@ class Calls:
                 delay = None
             record_failure(error, begun, delay)
             if delay is None:
+                now.about = {}
                 return result
+            now.http_status, now.retry_at = error.details.get("status"), clock.monotonic() + delay
             with self.permit.waiting(), self._deadline.paused() if asked_for else nullcontext():
                 await clock.sleep(delay)
             retried, resent = retried + (not resend), resent + resend

@@ -297,7 +297,7 @@ class Pace:
         max_rpm: float | None = None,
         most: int,
     ) -> None:
-        self._callee = callee
+        self.callee = callee
         self._clock = clock
         self._changed = changed
         self._max_rate = math.inf if max_rpm is None else max_rpm / 60
@@ -400,6 +400,11 @@ class Pace:
         if self._cycle is not None and turn.number >= self._cycle.first:
             self._cycle.lost += 1
         self._finish(turn)
+
+    @property
+    def cooldown_s(self) -> float:
+        """The seconds until the current cooldown ends, or 0."""
+        return max(0.0, self._cooldown_until - self._clock.monotonic())
 
     @property
     def _rate(self) -> float:
@@ -569,7 +574,7 @@ class Pace:
         rate = self._notified_rate = self._rate
         self._changed(
             ProviderPaced(
-                callee=self._callee,
+                callee=self.callee,
                 reason=reason,
                 calls_per_minute=None if rate == math.inf else round(rate * 60, 1),
                 in_flight=int(self._window),

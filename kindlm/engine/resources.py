@@ -5,14 +5,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from kindlm.engine.pace import Callee, Pace
 from kindlm.engine.stop import Budget, Permits, Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events import ProviderPaced
-from kindlm.plan import Earlier, Plan
+from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import (
     AgentFactory,
     AnswerSource,
@@ -92,9 +92,26 @@ class OneForEach(Generic[K, V]):
         return value
 
 
+@dataclass(slots=True)
+class OpenCall:
+    """What a running execution waits for; for display only, never recorded.
+
+    `since` is when the execution started, by the monotonic clock. `about` names the agent, or the
+    provider and purpose, of the current call; it is empty between calls. `http_status` is that of
+    the last failed try, and the next try starts at `retry_at`.
+    """
+
+    since: float
+    about: Mapping[str, Any] = field(default_factory=dict)
+    pace: Pace | None = None
+    http_status: int | None = None
+    retry_at: float = 0.0
+
+
 class LiveRun:
     """A run that goes on: what its executions share, and the limits that hold for all of them.
 
+    `in_flight` holds the executions that are running, by id, each with its current call.
     `calls_targets` is whether targets may be called: not all that they do is of another run.
     `unpriced` is called for each model whose price is unknown, so that its calls count for no limit
     of costs; `held_up` for each provider or agent that asks for a long pause, with its seconds.
@@ -125,6 +142,7 @@ class LiveRun:
             for gate in planned.suite.gates
             if gate.name == "costMaxUsd"
         }
+        self.in_flight: dict[str, tuple[Execution, OpenCall]] = {}
         self.budget = Budget(
             costs,
             limits.max_cost_usd,

@@ -45,6 +45,7 @@ async def run_plan(
     parts: AsyncIterator[Plan] | None = None,
     unpriced: Callable[[str], None] = lambda _: None,
     held_up: Callable[[str, float], None] = lambda _name, _seconds: None,
+    started: Callable[[LiveRun], None] = lambda _: None,
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
 
@@ -53,11 +54,13 @@ async def run_plan(
 
     `unpriced` is called for each model whose calls do not count for limits of cost, since kindlm
     does not know their price, `held_up` for each provider or agent that wants to be left alone for
-    long, with the seconds. Raises what the recorder raises when events can no longer be written.
+    long, with the seconds. `started` gets the run itself, which says what is in flight. Raises what
+    the recorder raises when events can no longer be written.
     """
     run = LiveRun(
         plan, ports, stop, limits=limits, earlier=earlier, unpriced=unpriced, held_up=held_up
     )
+    started(run)
     runner = _Runner(run, observer, earlier)
     # What only waits ends once what is in flight is asked to end.
     asked_to_end = asyncio.ensure_future(stop.requested.wait())

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from kindlm.config import Diagnostic
+from kindlm.engine import resources
 from kindlm.engine.attempt import Finished
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import ErrorCode, KindlmError
@@ -233,6 +234,9 @@ class LiveRun:
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Ignore the plan: pytest shows its tests itself."""
+
+    def started(self, run: resources.LiveRun) -> None:
+        """Ignore what is in flight: pytest runs one test at a time."""
 
     def finished(self, finished: Finished) -> None:
         """Keep an execution that ended."""

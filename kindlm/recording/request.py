@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from kindlm.config import Diagnostic
 from kindlm.engine.attempt import Finished
+from kindlm.engine.resources import LiveRun
 from kindlm.engine.runner import Limits
 from kindlm.errors import KindlmError
 from kindlm.events import RunOptions
@@ -123,6 +124,10 @@ class Watcher(Protocol):
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Hear what there is to do, before any of it starts; `ended` has ended already, by id."""
+        ...
+
+    def started(self, run: LiveRun) -> None:
+        """Hear that what was planned starts; `run` says at any time what is in flight."""
         ...
 
     def finished(self, finished: Finished) -> None:

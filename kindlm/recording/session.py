@@ -271,6 +271,7 @@ class _Session:
             parts=parts,
             unpriced=self._unpriced,
             held_up=self._held_up,
+            started=self.watcher.started,
         )
 
     def _held_up(self, callee: str, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Progress: a bar for who watches, lines for who does not."""
+"""Progress: one line that a terminal redraws, a few lines for who does not watch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from suites import make_suite
 
+from kindlm.cli import progress as module
 from kindlm.cli.progress import make_progress
 from kindlm.engine.attempt import Finished
 from kindlm.errors import ErrorCode, KindlmError
@@ -18,95 +19,109 @@ from kindlm.plan import Execution, Plan, make_plan
 from kindlm.suite import Case, Prompt
 
 ESCAPE = "\x1b"
+SLOW = KindlmError(ErrorCode.PROVIDER_TIMEOUT, "It took too long.")
 
 
-@pytest.fixture
-def executions() -> list[Execution]:
-    case = Case("greets\x1b[2J", Prompt("Hi"), targets=("gpt",), repeat=3)
-    return list(make_plan([make_suite(case)]))
+def planned(tests: int = 1, **fields: Any) -> list[Execution]:
+    names = ["greets\x1b[2J", *(f"test {number}" for number in range(1, tests))]
+    options: dict[str, Any] = {"repeat": 3, **fields}
+    cases = [Case(name, Prompt("Hi"), targets=("gpt",), **options) for name in names]
+    return list(make_plan([make_suite(*cases)]))
 
 
-def watch(executions: list[Execution], console: Console, **fields: Any) -> None:
-    with make_progress(console, shown=True, redact=str) as progress:
-        progress.planned(Plan((executions[0].suite,)), ())
-        for execution in executions:
-            progress.finished(Finished(execution, **fields))
-
-
-def test_the_bar_shows_counts_money_and_failures(executions: list[Execution]) -> None:
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=120, color_system=None)
-    error = KindlmError(ErrorCode.PROVIDER_TIMEOUT, "It took too long.")
-    watch(executions, console, status=Status.ERRORED, error=error, cost_usd=0.5)
-    shown = out.getvalue()
-    assert "3 errored" in shown
-    assert "3/3" in shown
-    assert "$1.50" in shown
-    assert shown.count("It took too long.") == 3
-
-
-def test_what_costs_nothing_shows_no_money(executions: list[Execution]) -> None:
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=120, color_system=None)
-    watch(executions, console, status=Status.PASSED)
-    assert "$" not in out.getvalue()
-
-
-def test_without_a_terminal_each_test_has_a_line_when_its_repeats_have_ended(
-    executions: list[Execution],
-) -> None:
-    out = io.StringIO()
-    watch(executions, Console(file=out, width=120), status=Status.PASSED)
-    (line,) = out.getvalue().splitlines()
-    assert "greets" in line
-    assert "3/3 passed" in line
-    assert ESCAPE not in line
-
-
-@pytest.mark.parametrize(("rate", "sign"), [(0.3, "✓"), (0.5, "✗")])
-def test_a_line_names_a_test_with_the_rate_that_it_needs(rate: float, sign: str) -> None:
-    case = Case("greets", Prompt("Hi"), targets=("gpt",), repeat=3, pass_rate=rate)
-    out = io.StringIO()
-    first, *others = make_plan([make_suite(case)])
-    with make_progress(Console(file=out, width=120), shown=True, redact=str) as progress:
-        progress.planned(Plan((first.suite,)), ())
-        progress.finished(Finished(first, Status.PASSED))
-        for execution in others:
-            progress.finished(Finished(execution, Status.FAILED))
-    assert out.getvalue().startswith(f"{sign} greets")
-
-
-def test_lines_are_colored_where_that_is_asked_for_and_read_the_same(
-    executions: list[Execution],
-) -> None:
-    plain, colored = io.StringIO(), io.StringIO()
-    watch(executions, Console(file=plain, width=20), status=Status.PASSED)
-    console = Console(file=colored, force_terminal=False, color_system="standard", width=20)
-    watch(executions, console, status=Status.PASSED)
-    assert ESCAPE in colored.getvalue()
-    assert re.sub(r"\x1b\[[\d;]*m", "", colored.getvalue()) == plain.getvalue()
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_no_part_of_a_line_shows_a_secret(executions: list[Execution], terminal: bool) -> None:
-    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+def watch(executions: list[Execution], console: Console, *ends: Finished, ended: Any = ()) -> str:
+    """Return what is shown of executions that end like that."""
     with make_progress(
-        console, shown=True, redact=lambda text: text.replace("greets", "[redacted]")
+        console, shown=True, redact=lambda text: text.replace("secret", "[redacted]")
     ) as progress:
-        progress.planned(Plan((executions[0].suite,)), ())
-        for execution in executions:
-            progress.finished(Finished(execution, Status.FAILED))
+        progress.planned(Plan((executions[0].suite,)), ended)
+        for finished in ends:
+            progress.finished(finished)
     assert isinstance(console.file, io.StringIO)
-    assert "greets" not in console.file.getvalue()
-    assert "[redacted]" in console.file.getvalue()
+    return console.file.getvalue()
 
 
-def test_a_line_is_shown_when_the_repeats_of_an_earlier_session_complete_a_test(
-    executions: list[Execution],
-) -> None:
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=False, width=120)
+def all_of(executions: list[Execution], status: Status, **fields: Any) -> list[Finished]:
+    return [Finished(execution, status, **fields) for execution in executions]
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+
+
+def pipe(**options: Any) -> Console:
+    return Console(file=io.StringIO(), width=20, **options)
+
+
+def test_the_line_on_a_terminal_counts_what_ended_and_what_it_cost() -> None:
+    first, second, third = planned()
+    ends = [
+        Finished(first, Status.PASSED, cost_usd=0.5),
+        Finished(second, Status.ERRORED, SLOW, cost_usd=1),
+    ]
+    shown = watch([first, second, third], terminal(), *ends)
+    assert "2/3  ✓1 !1   $1.50" in shown
+    assert "It took too long" not in shown  # the report says that
+    assert "$" not in watch([first, second, third], terminal(), Finished(first, Status.PASSED))
+
+
+def test_what_an_earlier_session_did_counts_as_done() -> None:
+    executions = planned()
+    ends = all_of(executions[1:2], Status.PASSED)
+    assert "2/3  ✓1" in watch(executions, terminal(), *ends, ended={"1"})
+
+
+def test_elsewhere_a_failing_test_has_one_line_whatever_its_repeats_do() -> None:
+    executions = planned(2)
+    shown = watch(executions, pipe(), *all_of(executions, Status.ERRORED, error=SLOW))
+    assert shown.splitlines() == [
+        "! greets\\x1b[2J on gpt: It took too long.",
+        "! test 1 on gpt: It took too long.",
+    ]
+    assert watch(executions, pipe(), *all_of(executions, Status.PASSED)) == ""
+
+
+@pytest.mark.parametrize(("rate", "failing"), [(0.3, False), (0.5, True)])
+def test_a_test_is_failing_once_it_can_no_longer_reach_its_rate(rate: float, failing: bool) -> None:
+    executions = planned(pass_rate=rate)
+    shown = watch(executions, pipe(), *all_of(executions[1:], Status.FAILED))
+    assert bool(shown) is failing
+
+
+def test_many_failing_tests_are_counted_and_not_listed() -> None:
+    executions = planned(1000, repeat=1)
+    lines = watch(executions, pipe(), *all_of(executions, Status.FAILED)).splitlines()
+    assert len([line for line in lines if line.startswith("✗")]) == 10
+    assert lines[10] == "… more failing tests are only counted"
+
+
+def test_elsewhere_a_long_run_has_a_line_at_each_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SHORTEST_STEP_S", 0.0)
+    executions = planned(20)
+    lines = watch(executions, pipe(), *all_of(executions, Status.PASSED)).splitlines()
+    assert [line.split()[0] for line in lines] == [f"{done}/60" for done in range(6, 60, 6)]
+
+
+def test_elsewhere_silence_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LONGEST_SILENCE_S", 0.001)
+    executions, console = planned(), pipe()
+    assert isinstance(console.file, io.StringIO)
     with make_progress(console, shown=True, redact=str) as progress:
-        progress.planned(Plan((executions[0].suite,)), {"1", "3"})
-        progress.finished(Finished(executions[1], status=Status.PASSED))
-    assert "greets" in out.getvalue()
+        progress.planned(Plan((executions[0].suite,)), ())
+        while "0/3" not in console.file.getvalue():
+            pass
+
+
+def test_lines_are_colored_where_that_is_asked_for_and_read_the_same() -> None:
+    executions = planned()
+    ends = all_of(executions, Status.ERRORED, error=SLOW)
+    colored = watch(executions, pipe(force_terminal=False, color_system="standard"), *ends)
+    assert ESCAPE in colored
+    assert re.sub(r"\x1b\[[\d;]*m", "", colored) == watch(executions, pipe(), *ends)
+
+
+def test_no_part_of_a_line_shows_a_secret() -> None:
+    executions = list(make_plan([make_suite(Case("a secret", Prompt("Hi"), targets=("secret",)))]))
+    error = KindlmError(ErrorCode.PROVIDER_API_ERROR, "The secret is wrong.")
+    shown = watch(executions, pipe(), *all_of(executions, Status.ERRORED, error=error))
+    assert shown == "! a [redacted] on [redacted]: The [redacted] is wrong.\n"
