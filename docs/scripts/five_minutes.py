@@ -1,0 +1,67 @@
+"""Runs the agent and the suite of the tutorial: what its red test prints, in five-minutes.md."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[1] / "tutorial" / "five-minutes.md"
+_HEALTHY_LINE = re.compile(r'^.*"name": "lookup_order".*\n', re.MULTILINE)
+_RUN = re.compile(r"\brun ([a-z0-9]{8})\b", re.IGNORECASE)
+_VARYING = {
+    re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"): "2026-11-23 09:00 UTC",
+    re.compile(r"\b[\d.]+ (ms|s)\b"): "0.2 s",
+}
+
+
+def blocks() -> dict[str, str]:
+    """Return the examples of the page by their names."""
+    found = re.findall(r"<!-- (\w+: [\w.]+) -->\n```\w+\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    return dict(found)
+
+
+@contextmanager
+def serving(*, healthy: bool) -> Iterator[str]:
+    """Serve the agent of the page, or what the reader makes of it; yield its address."""
+    code = blocks()["http: agent.py"].partition("\nHTTPServer(")[0]
+    names: dict[str, Any] = {}
+    exec(code if healthy else _HEALTHY_LINE.sub("", code), names)  # noqa: S102
+    names["Agent"].log_message = lambda *_: None
+    server = ThreadingHTTPServer(("127.0.0.1", 0), names["Agent"])
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def red_test() -> str:
+    """Return what `kindlm test` prints once the agent of the page is broken."""
+    with tempfile.TemporaryDirectory() as folder, serving(healthy=False) as address:
+        suite = blocks()["http: kindlm.yaml"].replace("http://127.0.0.1:8000", address)
+        Path(folder, "kindlm.yaml").write_text(suite, encoding="utf-8")
+        command = [sys.executable, "-m", "kindlm", "test", "--no-progress"]
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={"COLUMNS": "100", "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    shown = done.stdout.strip()
+    if found := _RUN.search(shown):
+        shown = shown.replace(found[1], "k3f9x2ab")
+    for varying, shown_as in _VARYING.items():
+        shown = varying.sub(shown_as, shown)
+    return shown
