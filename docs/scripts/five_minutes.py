@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).parents[1] / "tutorial" / "five-minutes.md"
+_BLOCK = re.compile(r"<!-- (\w+: [\w.]+) -->\n```\w+\n(.*?)```", re.DOTALL)
 _HEALTHY_LINE = re.compile(r'^.*"name": "lookup_order".*\n', re.MULTILINE)
 _RUN = re.compile(r"\brun ([a-z0-9]{8})\b", re.IGNORECASE)
 _VARYING = {
@@ -24,8 +25,7 @@ _VARYING = {
 
 def blocks() -> dict[str, str]:
     """Return the examples of the page by their names."""
-    found = re.findall(r"<!-- (\w+: [\w.]+) -->\n```\w+\n(.*?)```", PAGE.read_text("utf-8"), re.S)
-    return dict(found)
+    return dict(_BLOCK.findall(PAGE.read_text("utf-8")))
 
 
 @contextmanager
