@@ -57,6 +57,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "history": "Back up, move, check or erase the history.",
     },
     "Advanced": {
+        "explain": "Explain an error code, or list all codes.",
         "gen": "Generate tests of an agent with a model.",
         "schema": "Print the JSON Schema of kindlm.yaml.",
     },

@@ -10,8 +10,8 @@ from rich.text import Text
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.reports.untrusted import visible
 
-REFERENCE = "docs/reference/errors.md"
-"""The page that says of each code what produces it and what to do."""
+REFERENCE = "https://kindlm.com/docs/reference/errors/"
+"""The page that explains each code; `kindlm explain CODE` prints its section offline."""
 
 _SOURCE_WIDTH = 160
 """Characters of a source line that are shown; a line can be as long as a file may be."""

@@ -1,8 +1,9 @@
-"""docs/reference/errors.md holds every code: its number, its cause, what to do; nothing made up."""
+"""The page of the errors has every code, and `kindlm explain` prints it."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from kindlm.cli.problems import REFERENCE, render_problem
 from kindlm.errors import ErrorCode, KindlmError
 
 CHECKOUT = Path(__file__).parents[2]
-PAGE = (CHECKOUT / REFERENCE).read_text("utf-8")
+PAGE = (CHECKOUT / "docs/reference/errors.md").read_text("utf-8")
 SOURCES = {
     path: path.read_text("utf-8")
     for path in Path(kindlm.__file__).parent.rglob("*.py")
@@ -33,8 +34,8 @@ def entries() -> dict[str, Entry]:
     for section in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]:
         name, _, rest = section.partition("\n")
         paragraphs = [text.strip() for text in rest.partition("\n## ")[0].strip().split("\n\n")]
-        number, _, cause = paragraphs[0].partition(". ")
-        found[name] = Entry(int(number), cause, " ".join(paragraphs[1:]))
+        number, _, cause = paragraphs[0].partition(" ")
+        found[name] = Entry(int(number.strip("*.")), cause, " ".join(paragraphs[1:]))
     return found
 
 
@@ -60,8 +61,38 @@ def test_an_error_names_the_section_of_its_code(code: ErrorCode) -> None:
     shown = render_problem(KindlmError(code, "x"), refer=True).plain
     page, _, anchor = shown.partition("See: ")[2].partition("#")
     headings = re.findall(r"^#+ (.+)$", PAGE, flags=re.MULTILINE)
-    assert (CHECKOUT / page).is_file()
+    assert page == REFERENCE
     assert anchor in [heading.lower().replace(" ", "-") for heading in headings]
+
+
+def test_the_page_is_on_the_site_that_the_package_names() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["urls"]["Documentation"] + "reference/errors/" == REFERENCE
+
+
+@pytest.mark.parametrize("given", ["PROVIDER_RATE_LIMIT", "provider-rate-limit", "202"])
+def test_a_code_is_explained_however_it_is_written(kindlm: Any, given: str) -> None:
+    done = kindlm("explain", given)
+    assert done.code == 0
+    assert done.out.startswith("PROVIDER_RATE_LIMIT (202)\n\n")
+    entry = ENTRIES["PROVIDER_RATE_LIMIT"]
+    assert f"{entry.cause} {entry.fix}".split() == done.out.split()[2:-1]
+    assert done.out.endswith(f"\n{REFERENCE}#provider_rate_limit\n")
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+def test_codes_of_checks_are_explained_and_all_codes_are_listed(kindlm: Any) -> None:
+    for code in sorted(codes().keys() - ENTRIES.keys()):
+        shown = " ".join(kindlm("explain", code).out.split())
+        assert shown.startswith(f"{code}, a failed check {codes()[code]}")
+    listed = kindlm("explain").out
+    assert all(code in listed for code in (*codes(), *ENTRIES))
+
+
+def test_a_near_miss_of_a_code_is_guessed(kindlm: Any) -> None:
+    done = kindlm("explain", "PROVIDER_RATELIMIT")
+    assert (done.code, done.out) == (1, "")
+    assert 'Did you mean "PROVIDER_RATE_LIMIT"?' in done.err
 
 
 def test_every_code_of_an_assertion_is_there() -> None:
@@ -83,7 +114,9 @@ def test_one_reference_is_enough_for_many_errors_of_a_kind(kindlm: Any, here: Pa
     errors = kindlm("validate").err
     assert errors.count("✗ ") > 1
     assert errors.count("See: ") == 1
-    assert errors.rstrip().endswith("See: docs/reference/errors.md#config_validation_error")
+    assert errors.rstrip().endswith(
+        "See: https://kindlm.com/docs/reference/errors/#config_validation_error"
+    )
 
 
 def test_warnings_refer_to_nothing(kindlm: Any, here: Path) -> None:

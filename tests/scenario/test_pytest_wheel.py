@@ -71,3 +71,6 @@ def test_an_installed_wheel_has_the_plugin(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed, 1 skipped" in done.stdout
     assert "a scenario of kindlm: run pytest --kindlm" in done.stdout
+    # The page of the errors comes with the wheel.
+    explained = call(venv / "bin" / "kindlm", "explain", "202")
+    assert explained.stdout.startswith("PROVIDER_RATE_LIMIT (202)"), explained.stderr

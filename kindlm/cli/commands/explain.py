@@ -1,0 +1,67 @@
+"""`kindlm explain`: what a code means and how to fix it, from the page of the docs, offline."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from textwrap import fill, shorten
+from typing import Annotated
+
+import typer
+
+from kindlm.cli.console import refuse
+from kindlm.cli.problems import REFERENCE
+from kindlm.suggestions import suggest
+
+_IN_WHEEL = Path(__file__).parents[1] / "errors.md"
+_IN_CHECKOUT = Path(__file__).parents[3] / "docs" / "reference" / "errors.md"
+
+_SECTION = re.compile(r"^### (\w+)\n\n\*\*(\d+)\.\*\* (.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
+_ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+
+
+def explain_command(
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="[CODE]", help="An error code, its number, or a failure code."),
+    ] = None,
+) -> None:
+    """Explain an error code, or list all codes."""
+    page = _LINK.sub(r"\1", (_IN_WHEEL if _IN_WHEEL.is_file() else _IN_CHECKOUT).read_text("utf-8"))
+    errors = {name: (number, text.strip()) for name, number, text in _SECTION.findall(page)}
+    failures = dict(_ROW.findall(page))
+    width = min(shutil.get_terminal_size().columns, 100)
+    if code is None:
+        first = {f"{number} {name}": text for name, (number, text) in errors.items()}
+        typer.echo("\n".join(["Errors:", *_table(first, width)]))
+        typer.echo("\n".join(["\nFailed checks:", *_table(failures, width)]))
+        return
+    numbers = {number: name for name, (number, _) in errors.items()}
+    name = numbers.get(code, code.upper().replace("-", "_"))
+    if name in errors:
+        number, text = errors[name]
+        typer.echo(f"{name} ({number})\n\n{_wrapped(text, width)}\n\n{REFERENCE}#{name.lower()}")
+    elif name in failures:
+        said = _wrapped(failures[name], width)
+        typer.echo(f"{name}, a failed check\n\n{said}\n\n{REFERENCE}#codes-of-assertions")
+    else:
+        close = suggest(name, [*errors, *failures])
+        guess = f'Did you mean "{close}"? ' if close else ""
+        refuse(f'There is no code "{code}".', f"{guess}List all codes: kindlm explain")
+
+
+def _table(texts: Mapping[str, str], width: int) -> Iterator[str]:
+    """Yield a line for each code, with the beginning of what it means."""
+    names = max(map(len, texts))
+    for name, text in texts.items():
+        said = re.split(r"[.:;] ", text, maxsplit=1)[0].removesuffix(".")
+        yield f"  {name:{names}}  {shorten(said, width - names - 4, placeholder=' …')}"
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Return Markdown paragraphs and lists as lines that fit a terminal."""
+    blocks = re.split(r"\n\n+|\n(?=- )", text)
+    return "\n\n".join(fill(block, width, break_on_hyphens=False) for block in blocks)
