@@ -274,16 +274,22 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
 def _cost(view: RunView, suite: SuiteView | None, summary: Summary) -> str:
     parts = [] if summary.paid.total_usd is None else [cost(summary.paid)]
     if summary.unknown_costs:
-        unpriced = view.unpriced_models(suite)
-        named = unpriced[:_NAMED_MODELS]
-        models = ", ".join(one_line(model, 60) for model in named)
-        if more := len(unpriced) - len(named):
-            models += f" and {more:,} more"
-        parts.append(f"unknown for {count(summary.unknown_costs, 'call')} of {models}")
+        parts.append(unknown_cost_text(view, suite))
     # What the answers of another run cost there follows what was spent now.
     then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd)
     recorded = "" if then.total_usd is None else f"; when it was recorded {cost(then)}"
     return (", ".join(parts) or "none") + recorded
+
+
+def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:
+    """Return of which calls the cost is unknown: `unknown for 3 calls of gpt-4o`."""
+    summary = view.summary if suite is None else view.summary_of(suite)
+    unpriced = view.unpriced_models(suite)
+    named = unpriced[:_NAMED_MODELS]
+    models = ", ".join(one_line(model, 60) for model in named)
+    if more := len(unpriced) - len(named):
+        models += f" and {more:,} more"
+    return f"unknown for {count(summary.unknown_costs, 'call')} of {models}"
 
 
 def _number(tokens: int | None) -> str:

@@ -29,7 +29,10 @@ _ALIASES = {"pretty": "terminal"}
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """How a report is to look. `database` is the path of the history as the user knows it.
+    """How a report is to look.
+
+    With `quiet`, a run that passed is its verdict alone. `durations` is how many of the slowest
+    tests are shown. `database` is the path of the history as the user knows it.
 
     `named` says that the user named it, and has to name it again. `first` is what has to be typed
     before anything else can be done with the run. `folder` is where the project lies inside its
@@ -40,6 +43,8 @@ class ReportOptions:
     color: bool = False
     width: int = 80
     verbose: bool = False
+    quiet: bool = False
+    durations: int = 0
     database: str | None = None
     named: bool = False
     first: str | None = None

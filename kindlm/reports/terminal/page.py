@@ -5,8 +5,10 @@ Content is never taken for markup, and where colour is off, nothing but text is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -17,6 +19,7 @@ Part = str | tuple[str, str]
 """A piece of a line, with a style such as `bold red` or without."""
 
 _NARROWEST = 40
+_GAP = 2
 
 _MARKS: dict[str, tuple[str, str]] = {
     Status.PASSED: ("✓", "green"),
@@ -33,10 +36,11 @@ def mark(outcome: str) -> tuple[str, str]:
 
 
 class Page:
-    """Writes lines to a stream."""
+    """Writes lines to a stream. `has_blocks` says whether any of them was empty."""
 
     def __init__(self, out: TextIO, options: ReportOptions) -> None:
         self.width = max(options.width, _NARROWEST)
+        self.has_blocks = False
         self._console = Console(
             file=out,
             width=self.width,
@@ -51,6 +55,7 @@ class Page:
 
     def blank(self) -> None:
         """Write an empty line."""
+        self.has_blocks = True
         self._console.print()
 
     def heading(self, text: str) -> None:
@@ -74,11 +79,37 @@ class Page:
         """Write a line that is never wrapped, so that it can be copied: a path, a command."""
         self._put(Text.assemble(*parts), indent)
 
+    def ends(self, parts: Sequence[Part], end: str, indent: int = 0, hang: int = 2) -> None:
+        """Write text with an end at the right margin, or below it where it does not fit."""
+        text = Text.assemble(*parts)
+        room = self.width - indent - text.cell_len - cell_len(end)
+        if room >= _GAP:
+            self._put(Text.assemble(text, " " * room, (end, "dim")), indent)
+        else:
+            self.line(*parts, indent=indent, hang=hang)
+            self.line((end, "dim"), indent=max(self.width - cell_len(end), indent + hang))
+
+    def row(self, name: str, text: str, indent: int = 0, width: int = 10, end: str = "") -> bool:
+        """Write a name and a text beside it; return whether the end had room at the margin."""
+        label, body = Text(name.ljust(width), "dim"), Text(text)
+        body.expand_tabs(4)
+        room = self.width - indent - width
+        gap = room - body.cell_len - cell_len(end)
+        if end and gap >= _GAP and "\n" not in text:
+            self._put(Text.assemble(label, body, " " * gap, (end, "dim")), indent)
+            return True
+        for paragraph in body.split("\n", allow_blank=True):
+            for wrapped in paragraph.wrap(self._console, max(room, _NARROWEST // 2)):
+                wrapped.rstrip()
+                self._put(label + wrapped, indent)
+                label = Text(" " * width)
+        return False
+
     def fields(self, rows: list[tuple[str, str]], indent: int = 0) -> None:
         """Write names and texts in two columns."""
         width = max((len(name) for name, _ in rows), default=0) + 2
         for name, text in rows:
-            self.line((name.ljust(width), "dim"), text, indent=indent, hang=width)
+            self.row(name, text, indent, width)
 
     def _put(self, text: Text, indent: int) -> None:
         margin = Text(" " * indent if text.plain else "")

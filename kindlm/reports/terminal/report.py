@@ -1,14 +1,16 @@
-"""The terminal report: what happened, what went wrong and why, and what to type next."""
+"""The terminal report: what passed, why the rest did not, and what to type next."""
 
 from __future__ import annotations
 
+import heapq
 import shlex
-from collections.abc import Iterable, Iterator
+from collections import Counter
 from itertools import islice
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
+from kindlm.history.baselines import find_baseline
 from kindlm.history.repeat_statistics import differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
@@ -22,20 +24,23 @@ from kindlm.reports.facts import (
     show_run,
     then_text,
     totals_of,
+    unknown_cost_text,
     verdict_of,
+    went_wrong,
 )
-from kindlm.reports.figures import comparison, duration, money, tally
+from kindlm.reports.figures import comparison, duration, money, score
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.terminal.failed_tests import write_details, write_failures
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
 _DIFFERING_TESTS = 100
-_NAMED_TESTS = 20
+_FAILING_TESTS = 1_000
+"""How many tests are looked at for causes; `--verbose` looks at all of them."""
+
+_COMPARED_TESTS = 500
 _WARNINGS = 5
-_LISTED_TESTS = 1000
-"""From so many tests on, the list is left to other reports."""
+_NAMED_TARGETS = 2
 
 _REPEATS_WIDTH = 10
 _FIGURE_WIDTH = 9
@@ -48,34 +53,43 @@ class _TerminalReport:
     def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
         """Write the report."""
         page = Page(out, options)
-        _write_head(view, page)
-        listed = options.verbose or view.summary.tests.total < _LISTED_TESTS
+        if options.quiet:
+            _write_failures(view, page, verbose=False)
+            _write_verdict(view, page)
+            return
+        _write_head(view, page, verbose=options.verbose)
         for suite in view.suites:
             # A file of whose tests none was selected has nothing to show.
             if suite.tests.total or suite.error_code is not None:
-                _write_suite(view, suite, page, listed=listed)
-        write_failures(view, page, verbose=options.verbose)
-        _write_two_verdicts(view, page, verbose=options.verbose)
-        if options.verbose:
-            write_details(view, page)
-        _write_gates(view, page)
-        _write_tolerated(view, page)
+                _write_suite(view, suite, page, verbose=options.verbose)
         _write_skipped(view, page)
         _write_warnings(view, page)
-        _write_missing(view, page)
-        page.heading("Totals")
-        page.fields(list(totals_of(view)), indent=2)
-        _write_end(view, page, options, listed=listed)
+        _write_failures(view, page, verbose=options.verbose)
+        _write_two_verdicts(view, page, verbose=options.verbose)
+        if options.durations:
+            _write_slowest(view, page, options.durations)
+        if options.verbose:
+            from kindlm.reports.terminal.run_details import write_details
+
+            write_details(view, page)
+            page.heading("Totals")
+            page.fields(list(totals_of(view)), indent=2)
+        if page.has_blocks:
+            page.blank()
+        _write_verdict(view, page)
+        _write_next(view, page, options)
 
 
 REPORT = _TerminalReport()
 
 
-def _write_head(view: RunView, page: Page) -> None:
+def _write_head(view: RunView, page: Page, *, verbose: bool) -> None:
+    """Write what is not of every run: its group, its shard, the run that it was made from."""
     source = view.info.source_run
-    shown = run_text(view) + (f" · from {one_line(source)}" if source else "")
-    what = "Run " if view.group is None else "Group "
-    page.line((what, "bold"), (one_line(view.info.id), "bold cyan"), f"  {shown}", hang=4)
+    if verbose or source or view.group is not None:
+        shown = run_text(view) + (f" · from {one_line(source)}" if source else "")
+        what = "Run " if view.group is None else "Group "
+        page.line((what, "bold"), (one_line(view.info.id), "bold cyan"), f"  {shown}", hang=4)
     if view.shard is not None:
         page.line(one_line(describe_shard(view.shard)), hang=4)
     if view.group is not None:
@@ -83,29 +97,48 @@ def _write_head(view: RunView, page: Page) -> None:
             page.line(line, hang=4)
 
 
-def _write_suite(view: RunView, suite: SuiteView, page: Page, *, listed: bool) -> None:
-    page.blank()
-    place = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
-    # A suite that is named after its file says so once.
-    where = "" if place == suite.name else f"  {one_line(place)}"
-    page.line((one_line(suite.name), "bold"), (where, "dim"), hang=2)
+def _write_suite(view: RunView, suite: SuiteView, page: Page, *, verbose: bool) -> None:
+    """Write a suite in one line, its tests with `verbose`, and the gates that it wrote."""
     if suite.error_code is not None:
+        place = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
         code = f"{suite.error_code} ({suite.error_number})"
-        message = visible(bounded(suite.error or "", 2_000, lines=20))
-        page.line(mark(Status.ERRORED), f" {code}: {message}", indent=2, hang=2)
+        page.line(mark(Status.ERRORED), " ", (one_line(place), "bold"), f"  {code}", hang=2)
+        page.line(visible(bounded(suite.error or "", 2_000, lines=20)), indent=4)
         if suite.hint:
             page.line(visible(bounded(suite.hint, 500, lines=5)), indent=4)
         if suite.skipped_tests:
             page.line(f"{count(suite.skipped_tests, 'test')} skipped.", indent=4)
-    elif listed:
+        return
+    counts = suite.executions
+    status = suite.status
+    if status is Status.PASSED and view.missing_of(suite):
+        status = Status.SKIPPED
+    page.ends(
+        (mark(status), " ", (one_line(suite.name), "bold"), f"  {_scope(view, suite)}"),
+        f"{counts.passed:,}/{counts.tested:,}" if counts.tested else "not run",
+    )
+    if verbose:
         targets = [one_line(target) for target in view.targets(suite)]
         width = min(max(map(cell_len, targets), default=0), _TARGET_WIDTH)
         for test in view.tests(suite.id):
             _write_test(test, page, width, file=suite.path)
+    _write_gates(suite, page)
+
+
+def _scope(view: RunView, suite: SuiteView) -> str:
+    """Return what was run: `8 tests on gpt-4o, claude-sonnet × 3 repeats`."""
+    tests, targets, repeats = set[str](), dict[str, None](), set[int]()
+    for test in view.tests(suite.id):
+        tests.add(test.name)
+        targets[test.target] = None
+        repeats.add(test.counts.total)
+    if len(targets) > _NAMED_TARGETS:
+        where = f"{len(targets)} targets"
     else:
-        pending = "pending" if view.status == "running" else "not run"
-        shown = f" {count(suite.tests.total, 'test')}: {tally(suite.tests, pending)}"
-        page.line(mark(suite.status), shown, indent=2, hang=2)
+        where = ", ".join(one_line(target, 40) for target in targets)
+    often = f" × {max(repeats)} repeats" if max(repeats, default=1) > 1 else ""
+    skipped = f", {suite.tests.skipped:,} skipped" if suite.tests.skipped else ""
+    return f"{count(len(tests), 'test')} on {where}{often}{skipped}"
 
 
 def _write_test(test: TestView, page: Page, target_width: int, file: str) -> None:
@@ -136,6 +169,56 @@ def _repeats(test: TestView) -> str:
     return f"{shown} flaky" if test.flaky else shown
 
 
+def _write_gates(suite: SuiteView, page: Page) -> None:
+    """Write the gates that the suite wrote and that hold; the verdict names those that do not."""
+    shown = [f"{g.name} {comparison(g)}" for g in suite.gates if g.written and g.passed]
+    if shown:
+        page.line(("gates  ", "dim"), " · ".join(shown), indent=2, hang=7)
+    for gate in suite.gates:
+        # What has no value needs its reason beside it.
+        if gate.actual is None and (gate.written or not gate.passed):
+            sign = ("!", "yellow") if gate.warning else mark(Status.FAILED)
+            page.line(sign, f" gate {gate.name}: {gate.message}", indent=2, hang=2)
+
+
+def _write_skipped(view: RunView, page: Page) -> None:
+    """Say why executions were skipped that no test says to skip, and why checks were."""
+    for suite, reason, number in view.skip_reasons():
+        executions = count(number, "execution")
+        page.line(
+            f"{executions} of {one_line(suite)} skipped: {one_line(reason)}", indent=2, hang=2
+        )
+    checks = Counter[tuple[str, str]]()
+    for _, kind, message, number in view.skipped_assertions():
+        checks[kind, message or "[erased]"] += number
+    for (kind, message), number in checks.items():
+        skipped = count(number, f"{one_line(kind)} check")
+        page.line(f"{skipped} skipped: {one_line(message)}", indent=2, hang=2)
+
+
+def _write_warnings(view: RunView, page: Page) -> None:
+    """Write what executions were warned of that passed: of the others it stands beside them."""
+    warnings = view.warnings_of_passed()
+    for warning, number in warnings[:_WARNINGS]:
+        text = f" {count(number, 'execution')}: {visible(bounded(warning, 500, lines=5))}"
+        page.line(("!", "yellow"), text, indent=2, hang=2)
+    if len(warnings) > _WARNINGS:
+        page.line(f"… and {len(warnings) - _WARNINGS:,} more warnings", indent=2)
+
+
+def _write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
+    """Write why tests did not pass, and how often those pass that do not always."""
+    wrong = (test for _, test in went_wrong(view))
+    tests = list(wrong if verbose else islice(wrong, _FAILING_TESTS + 1))
+    if tests:
+        # Few runs need it: it is not imported for those that pass.
+        from kindlm.reports.terminal.cause_blocks import write_causes
+
+        write_causes(view, tests[: None if verbose else _FAILING_TESTS], page, verbose=verbose)
+    if len(tests) > _FAILING_TESTS and not verbose:
+        page.line(f"… and more failing tests: {show_run(view)} --verbose")
+
+
 def _write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
     """Write a line for each test on which the two verdicts differ."""
     found = list(islice(differing_verdicts(view), None if verbose else _DIFFERING_TESTS + 1))
@@ -157,116 +240,89 @@ def _write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
         page.line(f"… and more: {show_run(view)} --verbose", indent=2)
 
 
-def _write_gates(view: RunView, page: Page) -> None:
-    """Write every gate with its value, its threshold and what it said."""
-    suites = [suite for suite in view.suites if suite.gates]
-    for suite in suites:
-        page.heading("Gates" if len(suites) == 1 else f"Gates of {one_line(suite.name)}")
-        width = max(len(gate.name) for gate in suite.gates)
-        for gate in suite.gates:
-            sign = mark(Status.PASSED if gate.passed else Status.FAILED)
-            page.line(
-                ("!", "yellow") if gate.warning else sign,
-                f" {gate.name.ljust(width)}  {comparison(gate)}",
-                (f"  {gate.message}", "dim"),
-                indent=2,
-                hang=4,
-            )
+def _write_slowest(view: RunView, page: Page, most: int) -> None:
+    """Write the tests whose answers took longest, by the mean of their repeats."""
+    timed = (test for test in view.tests() if test.latency_ms is not None)
+    slowest = heapq.nlargest(most, timed, key=lambda test: test.latency_ms or 0.0)
+    if slowest:
+        page.heading("Slowest")
+    for test in slowest:
+        time = duration(test.latency_ms or 0.0).rjust(_FIGURE_WIDTH)
+        page.line(time, f"  {one_line(test.name)} · {one_line(test.target)}", indent=2, hang=11)
 
 
-def _write_tolerated(view: RunView, page: Page) -> None:
-    """Name the tests that failed and are tolerated, since a written pass rate was reached."""
-    for suite in view.suites:
-        if not (suite.tolerates and suite.tests.failed):
-            continue
-        gate = next(gate for gate in suite.gates if gate.name == "passRateMin")
-        tests = (test for test in view.tests(suite.id) if test.status is Status.FAILED)
-        page.heading(f"Failed, and tolerated by passRateMin {gate.threshold:g}")
-        _write_names(tests, suite.tests.failed, page)
-
-
-def _write_missing(view: RunView, page: Page) -> None:
-    """Say what a run that was stopped did not come to."""
-    if not view.missing or view.status == "running":
-        return
-    page.heading(f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}")
-    unfinished = list(islice(_untested(view), _NAMED_TESTS + 1))
-    if unfinished:
-        _write_names(unfinished[:_NAMED_TESTS], len(unfinished), page)
-
-
-def _write_skipped(view: RunView, page: Page) -> None:
-    """Say why executions were skipped that no test says to skip, and why assertions were."""
-    reasons, assertions = view.skip_reasons(), view.skipped_assertions()
-    if not reasons and not assertions:
-        return
-    page.heading("Skipped")
-    for suite, reason, number in reasons:
-        executions = count(number, "execution")
-        page.line(f"{executions} of {one_line(suite)}: {one_line(reason)}", indent=2, hang=2)
-    for suite, kind, message, number in assertions:
-        skipped = count(number, f"{one_line(kind)} assertion")
-        said = one_line(message or "[erased]")
-        page.line(f"{skipped} of {one_line(suite)}: {said}", indent=2, hang=2)
-
-
-def _write_warnings(view: RunView, page: Page) -> None:
-    """Write what executions were warned of that passed: of the others it stands beside them."""
-    warnings = view.warnings_of_passed()
-    if not warnings:
-        return
-    page.heading("Warnings")
-    for warning, number in warnings[:_WARNINGS]:
-        text = f" {count(number, 'execution')}: {visible(bounded(warning, 500, lines=5))}"
-        page.line(("!", "yellow"), text, indent=2, hang=2)
-    if len(warnings) > _WARNINGS:
-        page.line(f"… and {len(warnings) - _WARNINGS:,} more warnings", indent=2)
-
-
-def _untested(view: RunView) -> Iterator[TestView]:
-    """Yield the tests of which nothing ended, of all those that were selected."""
-    for suite in view.suites:
-        for test in view.tests(suite.id):
-            unfinished = any(execution.status is None for execution in view.executions(test))
-            if not test.counts.total or unfinished:
-                yield test
-
-
-def _write_names(tests: Iterable[TestView], total: int, page: Page) -> None:
-    for test in islice(tests, _NAMED_TESTS):
-        counts = test.counts
-        repeats = f"  {counts.passed}/{counts.tested}" if counts.tested else ""
-        page.line(
-            f"{one_line(test.name)} · {one_line(test.target)}", (repeats, "dim"), indent=2, hang=2
-        )
-    if total > _NAMED_TESTS:
-        page.line("… and more", indent=2)
-
-
-def _write_end(view: RunView, page: Page, options: ReportOptions, *, listed: bool) -> None:
-    verdict = verdict_of(view)
-    page.blank()
+def _write_verdict(view: RunView, page: Page) -> None:
+    """Write the verdict in one line: what decided it, how much passed, cost, time, and the run."""
+    verdict, summary = verdict_of(view), view.summary
     color = "bold green" if verdict.passed else "bold red"
-    reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
-    page.line((verdict.word, color), f": {reasons}", hang=2)
+    counts = summary.executions
+    facts = [", ".join(one_line(reason) for reason in verdict.reasons)]
+    if counts.tested:
+        facts.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}")
+    if summary.judge_average is not None:
+        facts.append(f"judges {score(summary.judge_average)}")
+    if (usd := summary.paid.total_usd) is not None:
+        facts.append(money(usd))
+    if summary.unknown_costs:
+        facts.append(f"cost {unknown_cost_text(view)}")
+    if summary.calls_from_history and view.info.mode == "live":
+        calls = count(summary.calls, "call")
+        facts.append(f"{summary.calls_from_history:,} of {calls} from the history")
+    if (people := view.reviewed(None)).disputed:
+        facts.append(f"{people.disputed:,} disputed by reviewers")
+    if view.info.duration_ms is not None:
+        facts.append(duration(view.info.duration_ms))
+    label = f" {one_line(view.info.label)}" if view.info.label else ""
+    facts.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")
+    page.line((verdict.word, color), f": {'  ·  '.join(fact for fact in facts if fact)}", hang=2)
+
+
+def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
+    """Write what differs from the run before, and what to type next."""
     # What users saw when the run ended, where today's rules say something else.
     if (then := then_text(view)) is not None:
         page.line((then, "yellow"), indent=2, hang=2)
     for suite in view.suites:
         for told in gates_otherwise(view, suite):
             page.line((told, "yellow"), indent=2)
-    page.blank()
-    if not listed:
-        all_tests = f"{show_run(view)} --verbose"
-        page.unbroken(("All tests  ", "dim"), visible(_typed(all_tests, options)))
-    if options.database is not None:
-        page.unbroken(("History    ", "dim"), visible(options.database))
-    # A run that was made from another one is compared with that one.
-    if (earlier := view.info.source_run or view.run_before) is not None:
-        compare = f"kindlm diff {earlier} {view.id}"
-        page.unbroken(("Compare    ", "dim"), visible(_typed(compare, options)))
-    following = options.first or _typed(next_command(view), options)
-    page.unbroken(("Next       ", "dim"), visible(following))
+    if (earlier := _compared_with(view)) is not None:
+        changed = _changed(view, earlier)
+        if changed is not None:
+            page.line(changed, hang=2)
+        compare = _typed(f"kindlm diff {earlier} {view.id}", options)
+        page.unbroken(("Compare: ", "dim"), visible(compare))
+    following = next_command(view)
+    if view.status == "failed" and view.info.mode == "live" and view.runner is None:
+        # Each cause has said where to look.
+        following = "kindlm test --failed"
+    page.unbroken(("Next: ", "dim"), visible(options.first or _typed(following, options)))
+
+
+def _compared_with(view: RunView) -> str | None:
+    """Return the run to compare this one with: its source, its baseline, or the one before."""
+    if view.info.source_run is not None or view.group is not None:
+        return view.info.source_run
+    chosen = {
+        baseline.run
+        for suite in view.suites
+        for baseline in [find_baseline(view.db, suite.project or "", suite.name)]
+        if baseline is not None and baseline.here
+    }
+    if len(chosen) == 1 and (run := chosen.pop()) != view.id:
+        return run
+    return view.run_before
+
+
+def _changed(view: RunView, earlier: str) -> str | None:
+    """Return what changed since an earlier run, if this one failed."""
+    if view.status != "failed" or view.summary.tests.total > _COMPARED_TESTS:
+        return None
+    # What compares runs takes longer to import than a report of a run that passed.
+    from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+    from kindlm.reports.diff.text import headline_of
+
+    headline = headline_of(compare_runs(view.db, earlier, view.id, DiffOptions()))
+    return f"Changed since {earlier}: {'; '.join(headline.reasons)}"
 
 
 def _typed(command: str, options: ReportOptions) -> str:

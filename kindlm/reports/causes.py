@@ -1,0 +1,361 @@
+"""Why tests did not pass: one cause for all executions that failed in the same way.
+
+Executions share a cause if the same check fails on the same demand in the same way: the tool that
+was not called, the arguments that differ, the text that is missing, the pattern that was found, or
+the criterion of a judge. What a model wrote never decides that. All texts of a cause are masked,
+bounded and safe to print.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView, ToolCallView
+from kindlm.history.run_view import RunView
+from kindlm.matching import mismatches
+from kindlm.outcome import Outcome, Status
+from kindlm.reports.facts import json_shown
+from kindlm.reports.figures import score_of_limit
+from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.wording import count
+
+_SAID = 240
+_CALLED = 300
+_VALUE = 300
+_SENTENCE = 400
+_NAMED_CALLS = 4
+_NAMED_TESTS = 3
+_WARNINGS = 3
+_BEFORE = 80
+"""How much stands before what a check found in an answer."""
+
+_OF_NUMBERS = frozenset(
+    {"LATENCY_EXCEEDED", "BUDGET_EXCEEDED", "TOKENS_EXCEEDED", "METRIC_OUT_OF_RANGE"}
+)
+"""Failures that no answer explains."""
+
+Row = tuple[str, str]
+"""A name, and what it says."""
+
+
+@dataclass(slots=True)
+class Cause:
+    """One way in which `executions` did not pass, from most to least telling the first of them.
+
+    `how` is errored where no check was asked. `kind` and `label` are those of the check, `code` is
+    its failure code or that of the error, `number` that of the error. `place` is where the suite
+    demands it. `rows` say what was expected, and what else is known. `called` and `said` are the
+    tool calls and the final text of the first execution, where these explain it.
+    """
+
+    how: Status
+    code: str | None
+    sentence: str
+    kind: str = ""
+    label: str = ""
+    number: int | None = None
+    place: str = ""
+    rows: tuple[Row, ...] = ()
+    called: str | None = None
+    said: str | None = None
+    executions: list[str] = field(default_factory=list)
+    tests: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How many repeats of each test on a target were tested."""
+
+    def fields(self) -> list[Row]:
+        """Return what was expected, what was called and said, and what else is known."""
+        known = (("called", self.called), ("said", self.said))
+        expected = [row for row in self.rows if row[0] == "expected"]
+        others = [row for row in self.rows if row[0] != "expected"]
+        return [*expected, *((name, text) for name, text in known if text is not None), *others]
+
+    @property
+    def whom(self) -> str:
+        """Whom it hit: `8 tests, 24 of 24 repeats`; of one test, its name and target, too."""
+        hit, tested = len(self.executions), sum(self.tests.values())
+        if len(self.tests) > 1:
+            return f"{len(self.tests):,} tests, {hit:,} of {count(tested, 'repeat')}"
+        ((test, target),) = self.tests
+        often = "" if tested < 2 else f", {hit:,} of {count(tested, 'repeat')}"
+        return f"{_named(test)} · {one_line(target, 60)}{often}"
+
+    @property
+    def where(self) -> str | None:
+        """Which tests it hit, and on which targets; None of one test, which `whom` names."""
+        if len(self.tests) < 2:
+            return None
+        tests = list(dict.fromkeys(test for test, _ in self.tests))
+        targets = list(dict.fromkeys(target for _, target in self.tests))
+        return f"{_first(map(_named, tests), len(tests))}   on {_first(targets, len(targets))}"
+
+
+def causes_of(view: RunView, tests: Iterable[TestView]) -> list[Cause]:
+    """Return why tests did not pass, what hit most executions first."""
+    causes = dict[tuple[Any, ...], Cause]()
+    for test in tests:
+        name, tested = (test.name.removeprefix(f"{test.file}::"), test.target), test.counts.tested
+        for limit in test.broken_limits:
+            # Every repeat may have passed: the scores of all of them break it.
+            found = causes.setdefault(("limit", limit), Cause(Status.FAILED, None, f"{limit}."))
+            found.tests[name] = tested
+            found.executions += [each.id for each in view.executions(test)]
+        for execution in view.executions(test):
+            if execution.status not in (Status.FAILED, Status.ERRORED):
+                continue
+            attempts = view.attempts(execution)
+            for key, make in _failures(view, test, attempts[-1], mask_of(attempts)):
+                if key not in causes:
+                    causes[key] = make()
+                if causes[key].executions[-1:] != [execution.id]:
+                    causes[key].executions.append(execution.id)
+                causes[key].tests[name] = tested
+    return sorted(causes.values(), key=lambda cause: -len(cause.executions))
+
+
+def _failures(
+    view: RunView, test: TestView, attempt: AttemptView, mask: Mask
+) -> Iterator[tuple[tuple[Any, ...], Callable[[], Cause]]]:
+    """Yield what an attempt shares with others that failed in the same way, and its cause."""
+    execution = attempt.execution
+    if execution.error_code is not None:
+        message = mask.text(execution.error or "")
+        # Numbers, and what looks like an id, differ from one try to the next.
+        alike = re.sub(r"[0-9a-f]{8,}|\d+", "#", message[:_VALUE])
+        yield (
+            (execution.error_code, alike),
+            lambda: _errored(view, test, execution, message, mask),
+        )
+    for assertion in attempt.assertions:
+        if assertion.is_wrong:
+            shown = masked(assertion, mask)
+            demand = _demand(shown, attempt.tool_calls)
+            key = (assertion.kind, assertion.failure_code, assertion.outcome, *demand.key)
+            yield (
+                key,
+                lambda shown=shown, demand=demand: _failed(  # type: ignore[misc]
+                    test, attempt, shown, demand, mask
+                ),
+            )
+
+
+def _errored(
+    view: RunView, test: TestView, execution: ExecutionView, message: str, mask: Mask
+) -> Cause:
+    tries = _tries(view, execution)
+    code = f"{execution.error_code} ({execution.error_number})"
+    rows = [("error", code + (f", after {tries} tries" if tries > 1 else ""))]
+    if (own := own_frame(execution.trace)) is not None:
+        rows.append(("code", one_line(mask.text(own))))
+    if execution.hint:
+        rows.append(("fix", visible(bounded(execution.hint, 500, lines=5))))
+    rows += _warnings(execution, mask)
+    return Cause(
+        Status.ERRORED,
+        execution.error_code,
+        visible(bounded(message, 1_000, lines=10)) or "It errored without a message.",
+        number=execution.error_number,
+        place=_place(test.file, test.line),
+        rows=tuple(rows),
+    )
+
+
+def _tries(view: RunView, execution: ExecutionView) -> int:
+    """Return how many tries in a row failed last, of one call."""
+    last = 0
+    for call in view.calls(execution):
+        if call.attempt == execution.attempt:
+            last = last + 1 if call.status == "failed" else 0
+    return last
+
+
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+_OF_LIBRARIES = re.compile(r"site-packages|dist-packages|[/\\]lib[/\\]python|[/\\]kindlm[/\\]|^<")
+
+
+def own_frame(trace: str | None) -> str | None:
+    """Return the last line of the user's own code in a traceback: `agent.py:41 KeyError: 'id'`."""
+    if not trace:
+        return None
+    frames = [frame for frame in _FRAME.findall(trace) if not _OF_LIBRARIES.search(frame[0])]
+    if not frames:
+        return None
+    file, line = frames[-1]
+    here = os.path.relpath(file)
+    raised = trace.rstrip().rsplit("\n", 1)[-1].strip()
+    return f"{file if here.startswith('..') else here}:{line} {raised}"
+
+
+def _failed(
+    test: TestView, attempt: AttemptView, assertion: AssertionView, demand: _Demand, mask: Mask
+) -> Cause:
+    code = assertion.failure_code or ""
+    rows = list(demand.rows)
+    if assertion.reasoning and assertion.kind != "drift":
+        rows.append(("judge", visible(bounded(assertion.reasoning, _SAID, lines=3))))
+    rows += _warnings(attempt.execution, mask)
+    about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden"))
+    return Cause(
+        Status.FAILED if assertion.outcome is Outcome.FAILED else Status.ERRORED,
+        assertion.failure_code,
+        demand.sentence,
+        assertion.kind,
+        assertion.label,
+        place=_place(test.file, assertion.line),
+        rows=tuple(rows),
+        called=_called(assertion, attempt.tool_calls, mask) if about_tools else None,
+        said=None if code in _OF_NUMBERS else _said(assertion, attempt.execution, mask),
+    )
+
+
+def _warnings(execution: ExecutionView, mask: Mask) -> list[Row]:
+    shown = (visible(bounded(mask.text(text), _VALUE, lines=3)) for text in execution.warnings)
+    return [("warning", text) for _, text in zip(range(_WARNINGS), shown, strict=False)]
+
+
+def _called(assertion: AssertionView, made: Sequence[ToolCallView], mask: Mask) -> str:
+    """Return the call that a check found wrong, else all calls of the execution."""
+    actual = assertion.actual
+    if isinstance(actual, dict) and {"tool", "arguments"} <= actual.keys():
+        return _call(actual["tool"], actual["arguments"])
+    calls = [_call(call.tool, mask.value(call.arguments)) for call in made[:_NAMED_CALLS]]
+    if len(made) > _NAMED_CALLS:
+        calls.append(f"… {len(made) - _NAMED_CALLS} more calls")
+    return one_line(", ".join(calls), _CALLED) or "no tool"
+
+
+def _said(assertion: AssertionView, execution: ExecutionView, mask: Mask) -> str | None:
+    """Return the final text, or what of it stands around the place that the check points at."""
+    text = mask.text(execution.output)
+    if not text:
+        return None
+    place = next((each for each in assertion.evidence if each["source"] == "output"), None)
+    start = max(0 if place is None else int(place["start"]) - _BEFORE, 0)
+    begin = "…" if start else ""
+    end = "…" if len(text) > start + _SAID else ""
+    inside = " ".join(text[start : start + _SAID].split())
+    return f'"{begin}{visible(inside)}{end}"'
+
+
+class _Demand(NamedTuple):
+    """What a check demands and how it failed: what executions share by it, and in words."""
+
+    key: tuple[Any, ...]
+    sentence: str
+    rows: tuple[Row, ...] = ()
+
+
+def _demand(assertion: AssertionView, made: Sequence[ToolCallView]) -> _Demand:
+    """Return what an assertion demanded, from what it recorded; older records may lack parts."""
+    expected, actual, label = assertion.expected, assertion.actual, assertion.label
+    tool = expected.get("tool") if isinstance(expected, dict) else None
+    match assertion.failure_code:
+        case "TOOL_CALL_MISSING" if isinstance(tool, str):
+            hint = _spelling(tool, made)
+            return _Demand((tool,), f"No call to {one_line(tool, 60)}", (*_wanted(expected), *hint))
+        case "TOOL_CALL_UNEXPECTED":
+            name = tool if isinstance(tool, str) else label
+            wanted = [("expected", f"no {text}") for _, text in _wanted(expected)]
+            return _Demand((name,), f"Forbidden call to {one_line(name, 60)}", tuple(wanted))
+        case "TOOL_CALL_ARGS_MISMATCH" if isinstance(tool, str) and isinstance(actual, dict):
+            paths = _paths(expected.get("argsMatch"), actual.get("arguments"))
+            words = f"Wrong arguments in the call to {one_line(tool, 60)}"
+            named = f": {one_line(', '.join(paths), _SENTENCE)}" if any(paths) else ""
+            return _Demand((tool, *paths), words + named, _wanted(expected))
+        case "CONTAINS_FAILED":
+            return _Demand((label,), f"Missing in the answer: {_quoted(expected)}")
+        case "NOT_CONTAINS_FAILED" | "KEYWORD_DENIED":
+            return _Demand((label,), f"Forbidden in the answer: {_quoted(expected)}")
+        case "KEYWORD_MISSING":
+            return _Demand((label,), f"None of these in the answer: {_quoted(expected)}")
+        case "PATTERN_NOT_MATCHED":
+            return _Demand((label,), f"No match in the answer for the pattern {_quoted(expected)}")
+        case "PII_DETECTED" if isinstance(actual, list) and actual:
+            names = sorted({str(each.get("name")) for each in actual})
+            values = [f"{each.get('name')} {each.get('redacted')}" for each in actual]
+            inside = {
+                "output" if each.get("source", "output") == "output" else "" for each in actual
+            }
+            what = "in the answer" if inside == {"output"} else "in what the agent wrote"
+            told = one_line(_first(dict.fromkeys(values), len(set(values))), _SENTENCE)
+            return _Demand((*names,), f"Personal data {what}: {told}")
+        case "SCHEMA_INVALID" if isinstance(actual, list):
+            paths = tuple(str(each.get("path")) for each in actual)
+            return _Demand((label, *paths), _message(assertion))
+        case "JUDGE_BELOW_THRESHOLD" if None not in (assertion.score, assertion.threshold):
+            scored = score_of_limit(assertion.score or 0.0, assertion.threshold or 0.0)
+            return _Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
+    place = assertion.line if assertion.kind == "assert" else None
+    return _Demand((label, place), _message(assertion), tuple(_more(assertion)))
+
+
+def _message(assertion: AssertionView) -> str:
+    text = visible(bounded(assertion.message or "", 1_000, lines=10))
+    return text or f"{one_line(assertion.kind)} {one_line(assertion.label)} failed"
+
+
+def _more(assertion: AssertionView) -> Iterator[Row]:
+    """Yield what was expected and found, where the message does not say it."""
+    if assertion.kind not in ("assert", "custom", "score"):
+        return
+    told = assertion.message or ""
+    for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
+        if value is not None and json_shown(value, _VALUE).strip('"') not in visible(told):
+            yield name, json_shown(value, _VALUE)
+
+
+def _wanted(expected: Any) -> tuple[Row, ...]:
+    """Return a call as the suite has it, if it demands more of it than its name."""
+    if not isinstance(expected, dict):
+        return ()
+    parts = {key: part for key, part in expected.items() if key not in ("tool", "shouldNotCall")}
+    if not parts:
+        return ()
+    text = _call(str(expected.get("tool")), parts.pop("argsMatch", None))
+    more = (f"{key}: {_shown_part(part)}" for key, part in parts.items())
+    return (("expected", ", ".join((text, *more))),)
+
+
+def _shown_part(part: Any) -> str:
+    return one_line(part) if isinstance(part, str) else json_shown(part, _VALUE)
+
+
+def _paths(wanted: Any, arguments: Any) -> tuple[str, ...]:
+    """Return where arguments differ; that decides what is one cause, not what stands there."""
+    if wanted is None or not isinstance(arguments, dict):
+        return ("no JSON object",)
+    return tuple(found.path for found in mismatches(wanted, arguments))
+
+
+def _spelling(tool: str, made: Sequence[ToolCallView]) -> tuple[Row, ...]:
+    plain = re.compile(r"[_-]")
+    for call in made:
+        if plain.sub("", call.tool.lower()) == plain.sub("", tool.lower()):
+            return (("note", f"{one_line(call.tool, 60)} was called: names must match exactly"),)
+    return ()
+
+
+def _call(tool: str, arguments: Any) -> str:
+    name = one_line(str(tool), 60)
+    return name if arguments is None else f"{name} {json_shown(arguments, _VALUE)}"
+
+
+def _quoted(value: Any) -> str:
+    return json_shown(value, _VALUE)
+
+
+def _named(test: str) -> str:
+    return one_line(test, 100)
+
+
+def _first(texts: Iterable[str], total: int) -> str:
+    shown = [one_line(text, 100) for _, text in zip(range(_NAMED_TESTS), texts, strict=False)]
+    return ", ".join(shown) + (f", … {total - len(shown):,} more" if total > len(shown) else "")
+
+
+def _place(file: str, line: int | None) -> str:
+    return one_line(file if line is None else f"{file}:{line}")

@@ -1,0 +1,79 @@
+"""Why tests did not pass, as blocks of the terminal report: one for each cause, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kindlm.history.repeat_statistics import repeat_statistics
+from kindlm.history.rows import TestView
+from kindlm.history.run_view import RunView
+from kindlm.reports.causes import Cause, Row, causes_of
+from kindlm.reports.facts import show_command, show_run
+from kindlm.reports.figures import chances_text, pass_rate_text, score_text
+from kindlm.reports.terminal.page import Page, mark
+from kindlm.reports.untrusted import one_line
+
+_BLOCKS = 20
+_FLAKY_TESTS = 20
+
+
+def write_causes(view: RunView, tests: Sequence[TestView], page: Page, *, verbose: bool) -> None:
+    """Write why tests did not pass; with `verbose`, all causes instead of the first 20."""
+    blocks = list(_blocks(causes_of(view, tests)))
+    for causes in blocks if verbose else blocks[:_BLOCKS]:
+        page.blank()
+        _write_block(causes, page)
+    if len(blocks) > _BLOCKS and not verbose:
+        page.blank()
+        page.line(f"… and {len(blocks) - _BLOCKS:,} more causes: {show_run(view)} --verbose")
+    flaky = [test for test in tests if test.flaky]
+    if flaky:
+        page.blank()
+    for test in flaky if verbose else flaky[:_FLAKY_TESTS]:
+        _write_flaky(view, test, page)
+    if len(flaky) > _FLAKY_TESTS and not verbose:
+        page.line(f"… and {len(flaky) - _FLAKY_TESTS:,} more flaky tests", indent=2)
+
+
+def _blocks(causes: Sequence[Cause]) -> Iterator[list[Cause]]:
+    """Yield causes in blocks: those that hit the same executions have one block."""
+    blocks = dict[tuple[str, ...], list[Cause]]()
+    for cause in causes:
+        blocks.setdefault(tuple(cause.executions), []).append(cause)
+    yield from blocks.values()
+
+
+def _write_block(causes: Sequence[Cause], page: Page) -> None:
+    """Write what several checks, or one, found in the same executions; nothing of it twice."""
+    first, told = causes[0], set[Row]()
+    for cause in causes:
+        title = (mark(cause.how), " ", (cause.sentence, "bold"))
+        if cause is first:
+            page.ends(title, cause.whom)
+        else:
+            page.line(*title, hang=2)
+        rows = [row for row in cause.fields() if row not in told]
+        told.update(rows)
+        place = cause.place
+        for name, text in rows:
+            # Where it is demanded stands at the end of the first row, if it fits there.
+            if page.row(name, text, 4, end=place):
+                place = ""
+        if place:
+            page.row("at", place, 4)
+    if first.where is not None:
+        page.row("tests", first.where, 4)
+    look = show_command(first.executions[0])
+    page.unbroken(("look".ljust(10), "dim"), (look, "cyan"), indent=4)
+
+
+def _write_flaky(view: RunView, test: TestView, page: Page) -> None:
+    """Write how often a test passes, and what that says of several tries."""
+    repeats = repeat_statistics(view.db, test)
+    if repeats is None:
+        return
+    parts = [pass_rate_text(repeats), chances_text(repeats)]
+    if repeats.score is not None:
+        parts.append(f"score {score_text(repeats.score, repeats.confidence)}")
+    name = f" {one_line(test.name)} · {one_line(test.target)} is flaky: "
+    page.line(("~", "yellow"), (name, "bold"), "; ".join(parts), hang=2)
