@@ -10,12 +10,12 @@ from kindlm.patterns import matches_in
 # Any 16 digits fit it; only what has a valid check digit is taken for a card.
 _CARD_PATTERN = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"
 
-DEFAULT_PATTERNS = (
-    r"\b\d{3}-\d{2}-\d{4}\b",
-    _CARD_PATTERN,
-    r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b",
-)
-"""What is looked for where a suite names no patterns: US social security, credit card, e-mail."""
+DEFAULT_PATTERNS = {
+    r"\b\d{3}-\d{2}-\d{4}\b": "ssn",
+    _CARD_PATTERN: "credit card",
+    r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b": "email",
+}
+"""What is looked for where a suite names no patterns, and what a finding is called."""
 
 
 def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,14 @@ def shown(value: Any, limit: int = _SHOWN) -> str:
         value = value[: limit + 1]
     text = printable(json.dumps(value, ensure_ascii=False, default=repr))
     return _cut(text, limit)
+
+
+_PLAIN_NAME = re.compile(r"[\w./:-]{1,80}", re.ASCII)
+
+
+def named(name: str) -> str:
+    """Return a name as messages have it: in quotes only if it holds more than a name usually does."""
+    return name if _PLAIN_NAME.fullmatch(name) else shown(name)
 
 
 def excerpt(text: str) -> str:
@@ -65,6 +73,16 @@ def last_words(printed: Iterable[str]) -> str:
     kept = lines[-_LAST_LINES:]
     errors = [line for line in lines if _SAYS_AN_ERROR.match(line)]
     return " | ".join(kept if not errors or errors[-1] in kept else [errors[-1], *kept])
+
+
+_NAMES = 10
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """Return names one after the other, of many the first."""
+    more = len(names) - _NAMES
+    first = ", ".join(map(named, names[:_NAMES]))
+    return f"{first} and {more} more" if more > 0 else first
 
 
 def listed(first: Iterable[str], total: int) -> str:

@@ -21,7 +21,7 @@ from kindlm.outcome import CheckResult
 from kindlm.section import Count, Maybe
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
 from kindlm.values import refuse
-from kindlm.wording import bounded, count, excerpt, listed, shown
+from kindlm.wording import bounded, count, excerpt, listed, named, shown
 
 _MAX_LISTED = 5
 
@@ -73,7 +73,7 @@ def described(index: int, use: ToolUse) -> dict[str, Any]:
 def argument_faults(wanted: Any, use: ToolUse) -> tuple[int, str]:
     """Return in how many places the arguments of a call are not as wanted, and where, in words."""
     if wanted is not None and use.call.malformed is not None:
-        return 1, f"its arguments are no JSON object: {shown(use.call.malformed)}"
+        return 1, f"its arguments are not a JSON object: {shown(use.call.malformed)}"
     found = [] if wanted is None else mismatches(wanted, use.call.arguments)
     if not found:
         return 0, ""
@@ -147,7 +147,7 @@ def spelling_hint(name: str, called: Iterable[str]) -> str:
     other = next((tool for tool in called if tool != name and normalised(tool) == wanted), None)
     if other is None:
         return ""
-    return f" {shown(other)} was called: names have to be spelt alike."
+    return f" It called {named(other)}: the names must be identical."
 
 
 def doubtful_calls(

@@ -30,7 +30,7 @@ from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.ports import CheckContext
 from kindlm.section import Pattern, Section, Text
 from kindlm.transcript import Transcript
-from kindlm.wording import count, printable, shown
+from kindlm.wording import count, printable, sentence, shown
 
 CODES = {
     "PII_DETECTED": "personal data in the output or in tool arguments; shown redacted",
@@ -115,10 +115,12 @@ class Pii(CheckSection):
 
     @property
     def patterns(self) -> list[tuple[str, str]]:
-        """All patterns, with names: those of `deny_patterns` are `pii-pattern-1` and so on."""
-        numbered = enumerate(self.deny_patterns, start=1)
-        own = [(f"pii-pattern-{number}", pattern) for number, pattern in numbered]
-        return [*own, *((custom.name, custom.pattern) for custom in self.custom_patterns)]
+        """All patterns, with names: of `deny_patterns`, those of the defaults or `pii-pattern-1`."""
+        denied = [
+            (DEFAULT_PATTERNS.get(pattern, f"pii-pattern-{number}"), pattern)
+            for number, pattern in enumerate(self.deny_patterns, start=1)
+        ]
+        return [*denied, *((custom.name, custom.pattern) for custom in self.custom_patterns)]
 
     def is_slow(self, transcript: Transcript) -> bool:
         """Return whether any pattern is the user's own, or the text is long."""
@@ -211,17 +213,20 @@ def _place(match: str, text: str, taken: Container[tuple[int, int]]) -> tuple[in
     return start, start + len(escaped)
 
 
+_IN = {"output": "the answer"}
+
+
 def detected(found: list[Evidence], *problems: str, sources: bool) -> CheckResult:
     """Return the result of matches; `sources` says that they are of several texts."""
     first, actual = list[str](), list[dict[str, Any]]()
     for one in found[:_MAX_EVIDENCE]:
-        first.append(f"{shown(one.name) if sources else one.name} {one.excerpt}")
+        first.append(f"{sentence(str(one.name), 80)} {one.excerpt}")
         actual.append({"name": one.name, "redacted": one.excerpt})
         if sources:
-            first[-1] += f" ({one.source})"
+            first[-1] += f" in {_IN.get(one.source, one.source)}"
             actual[-1]["source"] = one.source
     more = f" and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
     matches = count(len(found), "match", "matches")
-    told = f"Personal data, {matches}: {', '.join(first[:_MAX_LISTED])}{more}."
+    told = f"Expected no personal data, found {matches}: {', '.join(first[:_MAX_LISTED])}{more}."
     message, evidence = " ".join([told, *problems]), found[:_MAX_EVIDENCE]
     return failed("PII_DETECTED", message, actual=actual, evidence=evidence)

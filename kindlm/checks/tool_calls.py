@@ -42,7 +42,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Count, Maybe, Text
 from kindlm.transcript import ToolProblemKind, ToolUse, Transcript
 from kindlm.values import refuse
-from kindlm.wording import bounded, count, excerpt, sentence, shown
+from kindlm.wording import bounded, count, excerpt, listed_names, named, sentence, shown
 
 CODES = {
     "TOOL_CALL_MISSING": "a tool was not called",
@@ -255,17 +255,17 @@ class ToolCall(CheckSection):
             near = min(calls, key=lambda call: call.distance)
             return failed(
                 near.lacks[0].code,
-                f"No call of {shown(self.tool)} is as expected; call {near.index}: {near.why}.",
+                f"No call to {named(self.tool)} is as expected; call {near.index}: {near.why}.",
                 expected=self._expected,
                 actual=described(near.index, near.use),
             )
         names = list(dict.fromkeys(use.call.name for use in uses))
-        called = f"only {shown(names)} were called" if names else "no tool was called"
+        called = f"only {listed_names(names)}" if names else "no tool"
         hint = spelling_hint(self.tool, names)
         return failed(
             "TOOL_CALL_MISSING",
-            f"Expected a call of {shown(self.tool)}, but {called}.{hint}",
-            expected={"tool": self.tool},
+            f"Expected a call to {named(self.tool)}; the agent called {called}.{hint}",
+            expected=self._expected,
             actual=bounded(names),
         )
 
@@ -295,8 +295,7 @@ class ToolCall(CheckSection):
                 doubt = undecided_for_a_name(self.before, uses[: fitting.index])
             return doubt or passed(actual={"count": number})
         message = (
-            f"Expected {how_often(bounds)} of {shown(self.tool)} that are as described, got"
-            f" {number}"
+            f"Expected {how_often(bounds)} to {named(self.tool)} as described, got {number}"
         )
         if number < bounds.low and others:
             near = min(others, key=lambda call: call.distance)
@@ -331,16 +330,16 @@ class ToolCall(CheckSection):
         if self.order is not None and self.order != index:
             yield _Shortcoming(code, f"expected it as call {self.order}, it is call {index}")
         if before is not None and first.get(before, index + 1) <= index:
-            message = f"expected it before {shown(before)}, which is call {first[before]}"
+            message = f"expected it before {named(before)}, which is call {first[before]}"
             yield _Shortcoming(code, message)
         if after is not None and after not in first:
-            yield _Shortcoming(code, f"expected it after {shown(after)}, which was not called")
+            yield _Shortcoming(code, f"expected it after {named(after)}, which was not called")
         elif after is not None and first[after] >= index:
-            message = f"expected it after {shown(after)}, which is call {first[after]}"
+            message = f"expected it after {named(after)}, which is call {first[after]}"
             yield _Shortcoming(code, message)
         needle = self.response_contains
         if needle is not None and not any(needle in text for text in _response_texts(use.response)):
-            message = f"expected a response with {shown(needle)}, got {shown(use.response)}"
+            message = f"expected a tool result with {shown(needle)}, got {shown(use.response)}"
             yield _Shortcoming("TOOL_RESPONSE_MISMATCH", message)
 
     def _not_called(self, uses: Sequence[ToolUse]) -> CheckResult:
@@ -359,16 +358,16 @@ class ToolCall(CheckSection):
             which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
             return failed(
                 "TOOL_CALL_UNEXPECTED",
-                f"Expected no call of {shown(tool)}{which}, got {count(len(calls), 'call')}; "
-                f"the first is call {index} with arguments {shown(written_arguments(use))}.",
+                f"Expected no call to {named(tool)}{which}; the agent made "
+                f"{count(len(calls), 'call')}, first with {shown(written_arguments(use))}.",
                 expected=expected,
                 actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
             )
         for index, use in of_tool:
             if use.call.malformed is not None:
                 return undecided(
-                    f"Call {index} of {shown(tool)} may match: its arguments are no JSON object:"
-                    f" {shown(use.call.malformed)}.",
+                    f"Call {index}, to {named(tool)}, may match: its arguments are not a JSON"
+                    f" object: {shown(use.call.malformed)}.",
                     actual=described(index, use),
                 )
         return undecided_for_a_name(tool, uses, arguments=wanted) or passed()

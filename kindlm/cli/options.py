@@ -56,7 +56,7 @@ DatabaseOption = Annotated[
 ]
 
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Show codes, details and tracebacks of errors.")
+    bool, typer.Option("--verbose", "-v", help="Show codes, details and tracebacks of errors.")
 ]
 
 RUN_NAMES = (
@@ -149,10 +149,23 @@ ReportFileOption = Annotated[
 
 RunVerboseOption = Annotated[
     bool,
-    typer.Option("--verbose", help="Show requests, retries, timing and tracebacks of failures."),
+    typer.Option(
+        "--verbose",
+        "-v",
+        help="List all tests; show requests, retries, timing and tracebacks of failures.",
+    ),
 ]
 
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress and warnings.")]
+DurationsOption = Annotated[
+    int, typer.Option("--durations", metavar="N", min=0, help="Show the N slowest tests.")
+]
+
+QuietOption = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Hide progress and warnings; print one line if the run passes."
+    ),
+]
 
 StrictOption = Annotated[
     bool,
@@ -330,6 +343,7 @@ class TestOptions:
     ] = None
     database: DatabaseOption = None
     verbose: RunVerboseOption = False
+    durations: DurationsOption = 0
     quiet: QuietOption = False
     no_progress: NoProgressOption = False
 

@@ -222,6 +222,8 @@ def report_options_of(request: RunRequest, options: TestOptions, console: Consol
         color=wants_color(sys.stdout),
         width=console.width,
         verbose=options.verbose,
+        quiet=options.quiet,
+        durations=options.durations,
         database=shown_path(request.database),
         named=options.database is not None,
     )

@@ -257,7 +257,7 @@ def _demand(assertion: AssertionView, made: Sequence[ToolCallView]) -> _Demand:
         case "TOOL_CALL_MISSING" if isinstance(tool, str):
             hint = _spelling(tool, made)
             return _Demand((tool,), f"No call to {one_line(tool, 60)}", (*_wanted(expected), *hint))
-        case "TOOL_CALL_UNEXPECTED":
+        case "TOOL_CALL_UNEXPECTED" if isinstance(expected, dict):
             name = tool if isinstance(tool, str) else label
             wanted = [("expected", f"no {text}") for _, text in _wanted(expected)]
             return _Demand((name,), f"Forbidden call to {one_line(name, 60)}", tuple(wanted))
@@ -266,13 +266,13 @@ def _demand(assertion: AssertionView, made: Sequence[ToolCallView]) -> _Demand:
             words = f"Wrong arguments in the call to {one_line(tool, 60)}"
             named = f": {one_line(', '.join(paths), _SENTENCE)}" if any(paths) else ""
             return _Demand((tool, *paths), words + named, _wanted(expected))
-        case "CONTAINS_FAILED":
+        case "CONTAINS_FAILED" if isinstance(expected, str):
             return _Demand((label,), f"Missing in the answer: {_quoted(expected)}")
-        case "NOT_CONTAINS_FAILED" | "KEYWORD_DENIED":
+        case "NOT_CONTAINS_FAILED" | "KEYWORD_DENIED" if isinstance(expected, str):
             return _Demand((label,), f"Forbidden in the answer: {_quoted(expected)}")
-        case "KEYWORD_MISSING":
+        case "KEYWORD_MISSING" if isinstance(expected, list):
             return _Demand((label,), f"None of these in the answer: {_quoted(expected)}")
-        case "PATTERN_NOT_MATCHED":
+        case "PATTERN_NOT_MATCHED" if isinstance(expected, str):
             return _Demand((label,), f"No match in the answer for the pattern {_quoted(expected)}")
         case "PII_DETECTED" if isinstance(actual, list) and actual:
             names = sorted({str(each.get("name")) for each in actual})
@@ -335,7 +335,7 @@ def _spelling(tool: str, made: Sequence[ToolCallView]) -> tuple[Row, ...]:
     plain = re.compile(r"[_-]")
     for call in made:
         if plain.sub("", call.tool.lower()) == plain.sub("", tool.lower()):
-            return (("note", f"{one_line(call.tool, 60)} was called: names must match exactly"),)
+            return (("note", f"{one_line(call.tool, 60)} was called: the names must be identical"),)
     return ()
 
 

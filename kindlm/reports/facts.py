@@ -367,9 +367,12 @@ class Findings:
 def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
     """Yield the tests in which anything went wrong, also if they passed in spite of that."""
     for suite in view.suites:
-        for test in view.tests(suite.id):
-            if test.counts.failed or test.counts.errored or test.broken_limits:
-                yield suite, test
+        yield from ((suite, test) for test in view.tests(suite.id) if is_wrong(test))
+
+
+def is_wrong(test: TestView) -> bool:
+    """Return whether anything went wrong in a test."""
+    return bool(test.counts.failed or test.counts.errored or test.broken_limits)
 
 
 def findings_of(view: RunView, test: TestView) -> Findings:

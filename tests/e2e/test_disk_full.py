@@ -94,14 +94,14 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     assert done.returncode == 1
     assert "database or disk is full" in done.stderr
     assert "itself failed" not in done.stderr
-    assert "Totals" in done.stdout
+    assert "executions" in done.stdout
     file = kept_in(done.stderr)
     assert file.parent == temporary
     assert file.stat().st_mode & 0o777 == 0o600
     assert workspace.env["OPENAI_API_KEY"] not in file.read_text("utf-8")
     assert events_of(file)[-1]["type"] == "run.interrupted"
 
-    assert f"Next       kindlm history import {file}" in done.stdout
+    assert f"Next: kindlm history import {file}" in done.stdout
     assert "INTERRUPTED: the history could not be written" in done.stdout
     assert "before it could say why" not in done.stdout
 

@@ -187,7 +187,7 @@ def test_a_run_that_was_stopped_is_not_reported_as_a_whole(
     why = f"run {live} was interrupted: 4 of its 5 executions did not run to their end"
     assert why in told.stderr
     assert f"ABORTED: {why}" in " ".join(told.stdout.split())
-    assert f"Compare    kindlm diff {live} " in told.stdout
+    assert f"Compare: kindlm diff {live} " in told.stdout
     report = json.loads(workspace.run("report", "latest", "--format", "json").stdout)
     assert report["run"]["status"] == "aborted"
     assert [len(test["executions"]) for test in report["tests"]] == [1, 0, 0]

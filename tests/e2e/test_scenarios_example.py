@@ -28,8 +28,8 @@ FOUND = (
     'Expected the output not to contain "calm down", found it at character 0: '
     '"Calm down. It comes when it comes, and ".'
 )
-NO_LOOK = 'Expected a call of "lookup_order", but no tool was called.'
-NO_REFUND = 'Expected a call of "issue_refund", but no tool was called.'
+NO_LOOK = 'Expected a call to lookup_order; the agent called no tool.'
+NO_REFUND = 'Expected a call to issue_refund; the agent called no tool.'
 SAID = 'got "Calm down. It comes when it comes, and a refund is not my problem.".'
 
 BROKEN = {

@@ -110,14 +110,12 @@ def test_json_shows_the_statistics_of_repeats(repeated: RunView, write: Any) -> 
     assert told["weightedScore"]["interval"] == pytest.approx([0.7657, 0.9343], abs=0.0001)
 
 
-def test_people_read_them_where_a_repeat_did_not_pass_and_in_the_details(
-    repeated: RunView, write: Any
-) -> None:
-    for options in ({}, {"verbose": True}):
-        text = " ".join(write(repeated, "terminal", width=200, **options).split())
-        assert "75 % of 4 passed (90 % interval" in text
-        assert "pass@2 100 %, pass^2 50 %, pass@4 100 %, pass^4 0 %" in text
-        assert "mean 85 of 3 (90 % interval 76.6 to 93.4), standard deviation 5" in text
+def test_people_read_them_in_the_details(repeated: RunView, write: Any) -> None:
+    text = " ".join(write(repeated, "terminal", width=200, verbose=True).split())
+    assert "75 % of 4 passed (90 % interval" in text
+    assert "pass@2 100 %, pass^2 50 %, pass@4 100 %, pass^4 0 %" in text
+    assert "mean 85 of 3 (90 % interval 76.6 to 93.4), standard deviation 5" in text
+    assert "pass@2" not in write(repeated, "terminal")  # it errored once: it is not flaky
 
 
 def test_an_execution_is_shown_with_the_file_of_its_test(folder: RunView) -> None:
@@ -151,7 +149,7 @@ def test_what_to_type_next_where_every_repeat_passed_and_the_test_did_not(
     for repeat, score in ((1, 0.7), (2, 0.8)):
         run.execution(repeat=repeat, assertions=(scored(make, score),))
     view = run.finish()
-    assert f"Next       kindlm show {view.id} --verbose" in write(view, "terminal", named=True)
+    assert f"Next: kindlm show {view.id} --verbose" in write(view, "terminal", named=True)
 
 
 def test_a_compliance_document_says_why_such_a_test_failed(

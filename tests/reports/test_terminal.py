@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from inline_snapshot import snapshot
 from rich.cells import cell_len
 
 from kindlm.events import GitState
@@ -24,35 +25,50 @@ def line_with(text: str, *parts: str) -> str:
 
 
 def test_every_test_has_a_line_with_its_repeats_time_and_cost(varied: Any, write: Any) -> None:
-    text = write(varied, "terminal")
+    text = write(varied, "terminal", verbose=True)
 
-    assert line_with(text, "greets", "gpt").split() == [
+    assert line_with(text, "greets", "gpt", "2/2").split() == [
         "✓", "greets", "gpt", "2/2", "120", "ms", "$0.0020",
     ]  # fmt: skip
-    assert "1/2 flaky" in line_with(text, "greets", "claude")
+    assert "1/2 flaky" in line_with(text, "greets", "claude", "/2")
     # A cost with an unknown part is not shown as if it were known.
     assert "$" not in line_with(text, "✗", "refunds", "gpt", "0/3")
     assert "skipped" in line_with(text, "- later")
-    line_with(text, "! CONFIG_VALIDATION_ERROR (102): Unknown key `tset`.")
 
 
-def test_a_failure_says_what_where_and_how_to_see_more(varied: Any, write: Any) -> None:
-    text = write(varied, "terminal")
+def test_a_run_with_a_bit_of_everything(varied: Any, write: Any) -> None:
+    assert write(varied, "terminal", database="history/kindlm.db") == snapshot("""\
+✗ support  3 tests on gpt, claude × 3 repeats, 1 skipped                     3/8
+  ✗ gate costMaxUsd: the price of 3 calls is not known; add it to `prices`, or
+    to `model` of EvalView
+! broken.yaml  CONFIG_VALIDATION_ERROR (102)
+    Unknown key `tset`.
+    3 tests skipped.
 
-    line_with(text, "✗ tool_called refund_order ×3", "TOOL_CALL_MISSING", "kindlm.yaml:57")
-    line_with(text, 'Expected a call of "refund_order", but only ["lookup_order"] were called.')
-    line_with(text, "expected", '{"tool": "refund_order"}')
-    line_with(text, "actual", '["lookup_order"]')
-    line_with(text, "tools", "lookup_order")
-    line_with(text, "kindlm show k3f9x2ab 5")
-    assert text.count("TOOL_CALL_MISSING") == 1
+✗ No call to refund_order                          refunds · gpt, 3 of 3 repeats
+    called    lookup_order {"order_id": "A1"}                     kindlm.yaml:57
+    said      "I can't do that."
+    look      kindlm show k3f9x2ab 5
 
+✗ Missing in the answer: "hi"                    greets · claude, 1 of 2 repeats
+    said      "Hi there."                                         kindlm.yaml:42
+    look      kindlm show k3f9x2ab 4
 
-def test_an_error_shows_its_code_number_and_hint(varied: Any, write: Any) -> None:
-    text = write(varied, "terminal")
+! The provider refused: too many requests.                      refunds · claude
+    error     PROVIDER_RATE_LIMIT (202), after 2 tries               kindlm.yaml
+    fix       Lower defaults.concurrency.
+    look      kindlm show k3f9x2ab 8
 
-    line_with(text, "PROVIDER_RATE_LIMIT (202)", "too many requests")
-    line_with(text, "Lower defaults.concurrency.")
+~ greets · claude is flaky: 50 % of 2 passed (95 % interval 9.5 % to 90.5 %);
+  pass@2 100 %, pass^2 0 %
+
+FAILED: 2 tests failed, 1 test errored, 1 suite could not be run, gate
+  passRateMin 0.38 < 0.95, gate judgeAvgMin 0.71 < 0.80, gate costMaxUsd no
+  value, needs ≤ $1.00
+  3 of 8 executions passed  ·  judges 0.71  ·  $0.0080
+  cost unknown for 3 calls of gpt  ·  1.5 s  ·  run k3f9x2ab nightly
+Next: kindlm test --failed
+""")
 
 
 def test_what_a_failure_may_come_from_is_reported_once(history: Any, make: Any, write: Any) -> None:
@@ -64,9 +80,9 @@ def test_what_a_failure_may_come_from_is_reported_once(history: Any, make: Any, 
     run.execution(repeat=3, assertions=(make.passed(),), warnings=("`seed` was not sent",))
     text = write(run.finish(), "terminal")
 
-    assert text.count("Warning: The answer was cut off at maxTokens.") == 1
+    assert text.count("warning   The answer was cut off at maxTokens.") == 1
     # What passed has nothing to explain; its warnings are told once for the run.
-    assert "Warnings\n  ! 1 execution: `seed` was not sent\n" in text
+    line_with(text, "  ! 1 execution: `seed` was not sent")
     assert "\x1b" not in text
 
 
@@ -76,36 +92,41 @@ def test_what_a_history_that_was_brought_in_says_of_a_commit_is_shown_as_text(
     run = history.run(git=GitState(commit="\x1b[2J", branch="\x1b[2J"))
     run.suite(tests=[make.planned()])
     run.execution(assertions=(make.passed(),))
-    text = write(run.finish(), "terminal")
+    text = write(run.finish(), "terminal", verbose=True)
 
     line_with(text, "Run k3f9x2ab", r"\x1b[2J@\x1b[2J")
     assert "\x1b" not in text
 
 
-def test_gates_totals_and_verdict(varied: Any, write: Any) -> None:
-    text = write(varied, "terminal", database="history/kindlm.db", width=200)
-
-    line_with(text, "✗ judgeAvgMin", "0.71 < 0.80")
-    line_with(text, "✓ piiFailuresMax", "0 ≤ 0")
-    line_with(text, "tests", "8: 1 passed, 2 failed, 1 errored, 4 skipped")
-    line_with(text, "pass rate", "37.5 %", "13.7 % to 69.4 %")
-    line_with(text, "cost", "$0.0080 (agents $0.0040, judges $0.0040), unknown for 3 calls of gpt")
-    verdict = line_with(text, "FAILED: ")
-    assert "2 tests failed, 1 test errored, 1 suite could not be run" in verdict
-    assert "gate judgeAvgMin 0.71 < 0.80" in verdict
-    line_with(text, "History", "history/kindlm.db")
-    line_with(text, "Next", "kindlm show k3f9x2ab 4")
-
-
 def test_a_good_run_is_short_and_says_passed(history: Any, make: Any, write: Any) -> None:
     run = history.run()
-    run.suite(tests=[make.planned()])
-    run.execution(assertions=(make.passed(),))
-    text = write(run.finish(), "terminal")
+    run.suite(tests=[make.planned(repeat=3)], gates={"passRateMin": 0.9})
+    for repeat in (1, 2, 3):
+        run.execution(repeat=repeat, assertions=(make.passed(),))
+    view = run.finish()
 
-    line_with(text, "PASSED: 1 test passed")
-    line_with(text, "Next", "kindlm browse")
-    assert "What went wrong" not in text
+    assert write(view, "terminal") == snapshot("""\
+✓ support  1 test on gpt × 3 repeats                                         3/3
+  gates  passRateMin 1.00 ≥ 0.90
+PASSED: 1 test passed  ·  3 of 3 executions  ·  $0.0030  ·  1.5 s
+  run k3f9x2ab
+Next: kindlm browse
+""")
+    assert write(view, "terminal", quiet=True) == snapshot('PASSED: 1 test passed  ·  3 of 3 executions  ·  $0.0030  ·  1.5 s  ·  run k3f9x2ab\n')
+
+
+def test_the_slowest_tests_are_shown_if_asked_for(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned("quick"), make.planned("slow"), make.planned("mean")])
+    for name, ms in (("quick", 5.0), ("slow", 2_000.0), ("mean", 70.0)):
+        run.execution(name, assertions=(make.passed(),), latency_ms=ms)
+    text = write(run.finish(), "terminal", durations=2)
+
+    slowest = text.partition("Slowest\n")[2].splitlines()[:2]
+    assert [line.split() for line in slowest] == [
+        ["2.0", "s", "slow", "·", "gpt"],
+        ["70", "ms", "mean", "·", "gpt"],
+    ]
 
 
 def test_what_had_nothing_to_decide_is_reported_with_what_to_do(
@@ -125,19 +146,18 @@ def test_what_had_nothing_to_decide_is_reported_with_what_to_do(
         run.execution(repeat=repeat, assertions=(drift,))
     text = write(run.finish(), "terminal")
 
-    told = "2 drift assertions of support: No baseline for this test. Run: kindlm baseline set"
+    told = "2 drift checks skipped: No baseline for this test. Run: kindlm baseline set"
     assert told in " ".join(text.split())
 
 
-def test_tolerated_tests_are_named(history: Any, make: Any, write: Any) -> None:
+def test_tolerated_failures_do_not_fail_the_run(history: Any, make: Any, write: Any) -> None:
     run = history.run()
     run.suite(tests=[make.planned("good"), make.planned("bad")], gates={"passRateMin": 0.5})
     run.execution("good", assertions=(make.passed(),))
     run.execution("bad", assertions=(make.failed(),))
     text = write(run.finish(), "terminal")
 
-    tolerated = text.split("Failed, and tolerated by passRateMin 0.5")[1]
-    assert tolerated.split()[:3] == ["bad", "·", "gpt"]
+    line_with(text, "bad · gpt")
     line_with(text, "PASSED: 1 test passed, 1 failed test tolerated")
 
 
@@ -146,12 +166,13 @@ def test_a_stopped_run_says_what_is_missing(history: Any, make: Any, write: Any)
     run.suite(tests=[make.planned("first"), make.planned("second"), make.planned("third")])
     run.execution("first", assertions=(make.passed(),))
     run.execution("second", finished=False, output=None)
-    text = write(run.interrupt("SIGINT"), "terminal")
+    view = run.interrupt("SIGINT")
+    text = write(view, "terminal")
 
-    missing = text.split("Not run: 2 of 3 executions")[1].split("Totals")[0]
-    assert missing.split() == ["second", "·", "gpt", "third", "·", "gpt"]
+    line_with(text, "- support", "1/1")
     line_with(text, "INTERRUPTED: SIGINT, 2 of 3 executions did not run to their end")
-    line_with(text, "third", "not run")
+    line_with(text, "Next: kindlm test --resume k3f9x2ab")
+    line_with(write(view, "terminal", verbose=True), "third", "not run")
 
 
 def test_a_run_that_tested_nothing_failed(history: Any, make: Any, write: Any) -> None:
@@ -169,7 +190,7 @@ def test_of_several_suites_the_verdict_names_the_one(history: Any, make: Any, wr
     text = write(run.finish(), "terminal")
 
     line_with(text, "FAILED: gate judgeAvgMin 0.50 < 0.80 in suite 1")
-    line_with(text, "Gates of suite 0")
+    line_with(text, "gates  judgeAvgMin 1.00 ≥ 0.80")
 
 
 def test_a_large_run_lists_only_what_went_wrong(history: Any, make: Any, write: Any) -> None:
@@ -181,10 +202,9 @@ def test_a_large_run_lists_only_what_went_wrong(history: Any, make: Any, write: 
     view = run.finish()
     text = write(view, "terminal")
 
-    line_with(text, "✗ 1,000 tests: 999 passed, 1 failed")
+    line_with(text, "✗ large  1,000 tests on gpt", "999/1,000")
     line_with(text, "test 700 · gpt")
     assert "test 699" not in text
-    line_with(text, "All tests", "kindlm show k3f9x2ab --verbose")
     assert "test 699" in write(view, "terminal", verbose=True)
 
 
@@ -200,7 +220,7 @@ def test_a_long_name_has_a_line_of_its_own(history: Any, make: Any, write: Any) 
     run = history.run()
     run.suite(tests=[make.planned(name)])
     run.execution(name, assertions=(make.passed(),))
-    text = write(run.finish(), "terminal")
+    text = write(run.finish(), "terminal", verbose=True)
 
     assert name in " ".join(text.split())
     assert line_with(text, "1/1", "120 ms").split()[0] == "gpt"
@@ -300,3 +320,44 @@ def test_commands_name_the_history_again_that_was_named(
     for label in ("Compare", "Next"):
         line_with(shown, label, "--db 'other db'")
     assert "--db" not in write(history.view("m7q2w8rt"), "terminal", database="other db")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_suite_that_fails_for_one_cause_takes_few_lines(
+    history: Any, make: Any, write: Any, width: int
+) -> None:
+    run = history.run()
+    names = [f"refunds-only-what-was-paid-in-case-{number}" for number in range(4)]
+    targets = ("gpt-4o", "claude-sonnet")
+    tests = [make.planned(name, target, repeat=3) for name in names for target in targets]
+    run.suite(tests=tests, gates={"passRateMin": 0.95})
+    for number, test in enumerate(tests):
+        order = {"order_id": f"ORD-{number}"}
+        missing = make.failed(
+            "tool_called",
+            "lookup_order",
+            "TOOL_CALL_MISSING",
+            "Expected a call to lookup_order; the agent called only issue_refund.",
+            expected={"tool": "lookup_order", "argsMatch": order},
+            actual=["issue_refund"],
+        )
+        for repeat in (1, 2, 3):
+            run.execution(
+                test.name,
+                test.target,
+                repeat=repeat,
+                output=f"Refunded, as you asked in {number}. " + "It is done. " * 100,
+                tools=(("issue_refund", {**order, "amount": 60.0, "note": "x" * 200}, {}),),
+                assertions=(missing,),
+            )
+    text = write(run.finish(), "terminal", width=width)
+
+    assert len(text.splitlines()) <= 25
+    block = text.split("\n\n")[1]
+    assert line_with(block, "✗ No call to lookup_order", "8 tests, 24 of 24 repeats")
+    assert line_with(block, 'expected  lookup_order {"order_id": "ORD-0"}', "kindlm.yaml:42")
+    for part in ('called    issue_refund {"order_id": "ORD-0"', 'said      "Refunded, as', names[2]):
+        assert part in block
+    # What the models said differs, and nothing of one cause is said twice.
+    assert text.count("lookup_order") == 2
+    assert text.count("Refunded") == 1

@@ -120,6 +120,7 @@ def holds(expected: Any, actual: Any) -> bool:
 
 
 CARD: Final = "pii-pattern-2"
+THEIR_NAMES: Final = {"ssn": "pii-pattern-1", "credit card": CARD, "email": "pii-pattern-3"}
 SIXTEEN_DIGITS: Final = r"\b(?:\d{4}[\s-]?){3}\d{4}\b"
 
 DEPARTURES: Final = (
@@ -268,7 +269,7 @@ def guardrail_params(guardrails: dict[str, Any]) -> Iterator[tuple[str, dict[str
     if "pii" in guardrails:
         pii = known(guardrails["pii"], "enabled", "denyPatterns", "customPatterns")
         # What the format looks for by itself is kindlm's: a copy would hold nothing of it.
-        yield "pii", {"denyPatterns": DEFAULT_PATTERNS} | pii
+        yield "pii", {"denyPatterns": [*DEFAULT_PATTERNS]} | pii
     keywords = known(guardrails.get("keywords", {}), "deny", "allow")
     for word in keywords.get("deny", []):
         yield "keywords_deny", {"word": word}
@@ -379,7 +380,10 @@ def test_personal_data(vector: Vector) -> None:
 
     check_verdict(vector, results)
     for expected, result in zip(vector["expected"]["results"], results, strict=True):
-        found = [{"name": item.name, "redacted": item.excerpt} for item in result.evidence]
+        found = [
+            {"name": THEIR_NAMES.get(item.name or "", item.name), "redacted": item.excerpt}
+            for item in result.evidence
+        ]
         assert found == expected.get("matches", [])
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from kindlm.cli.console import fail
 from kindlm.cli.history import exit_code, no_execution, open_view, report_options
-from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
+from kindlm.cli.options import DatabaseOption, DurationsOption, RunOrGroupArgument, VerboseOption
 
 
 def show_command(
@@ -21,10 +22,11 @@ def show_command(
         ),
     ] = None,
     db: DatabaseOption = None,
+    durations: DurationsOption = 0,
     verbose: VerboseOption = False,
 ) -> None:
     """Show a run, or one execution with its transcript."""
-    options = report_options(db, verbose=verbose)
+    options = replace(report_options(db, verbose=verbose), durations=durations)
     with open_view(db, run) as view:
         if execution is None:
             from kindlm.reports.terminal.report import REPORT

@@ -15,7 +15,7 @@ from rich.text import Text
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.report_registry import ReportOptions
 
-Part = str | tuple[str, str]
+Part = str | tuple[str, str] | Text
 """A piece of a line, with a style such as `bold red` or without."""
 
 _NARROWEST = 40
@@ -88,6 +88,22 @@ class Page:
         else:
             self.line(*parts, indent=indent, hang=hang)
             self.line((end, "dim"), indent=max(self.width - cell_len(end), indent + hang))
+
+    BETWEEN = "  ·  "
+    """Stands between facts in one line."""
+
+    def packed(self, head: Part, facts: Sequence[str]) -> None:
+        """Write facts after one another; one that does not fit begins the next line."""
+        line = Text.assemble(head)
+        room = self.width - cell_len(self.BETWEEN) - 2
+        for index, fact in enumerate(facts):
+            if index and line.cell_len + cell_len(fact) > room:
+                self.line(line, hang=2)
+                line = Text("  ")
+            elif index:
+                line.append(self.BETWEEN)
+            line.append(fact)
+        self.line(line, hang=2)
 
     def row(self, name: str, text: str, indent: int = 0, width: int = 10, end: str = "") -> bool:
         """Write a name and a text beside it; return whether the end had room at the margin."""

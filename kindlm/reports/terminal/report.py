@@ -19,6 +19,7 @@ from kindlm.reports.facts import (
     describe_group,
     describe_shard,
     gates_otherwise,
+    is_wrong,
     next_command,
     run_text,
     show_run,
@@ -26,7 +27,6 @@ from kindlm.reports.facts import (
     totals_of,
     unknown_cost_text,
     verdict_of,
-    went_wrong,
 )
 from kindlm.reports.figures import comparison, duration, money, score
 from kindlm.reports.report_registry import ReportOptions
@@ -35,10 +35,9 @@ from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
 _DIFFERING_TESTS = 100
-_FAILING_TESTS = 1_000
-"""How many tests are looked at for causes; `--verbose` looks at all of them."""
+_COMPARED_TESTS = 100
+"""A run of more tests is compared with an earlier one by `kindlm diff` alone."""
 
-_COMPARED_TESTS = 500
 _WARNINGS = 5
 _NAMED_TARGETS = 2
 
@@ -55,7 +54,7 @@ class _TerminalReport:
         page = Page(out, options)
         if options.quiet:
             _write_failures(view, page, verbose=False)
-            _write_verdict(view, page)
+            _write_verdict(view, page, in_one_line=view.passed)
             return
         _write_head(view, page, verbose=options.verbose)
         for suite in view.suites:
@@ -207,16 +206,12 @@ def _write_warnings(view: RunView, page: Page) -> None:
 
 
 def _write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
-    """Write why tests did not pass, and how often those pass that do not always."""
-    wrong = (test for _, test in went_wrong(view))
-    tests = list(wrong if verbose else islice(wrong, _FAILING_TESTS + 1))
-    if tests:
-        # Few runs need it: it is not imported for those that pass.
-        from kindlm.reports.terminal.cause_blocks import write_causes
+    """Write why tests did not pass, and which are flaky."""
+    if any(test.flaky or is_wrong(test) for test in view.tests()):
+        # What a run that passed does not need is not imported for it.
+        from kindlm.reports.terminal.failures import write_failures
 
-        write_causes(view, tests[: None if verbose else _FAILING_TESTS], page, verbose=verbose)
-    if len(tests) > _FAILING_TESTS and not verbose:
-        page.line(f"… and more failing tests: {show_run(view)} --verbose")
+        write_failures(view, page, verbose=verbose)
 
 
 def _write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
@@ -251,14 +246,15 @@ def _write_slowest(view: RunView, page: Page, most: int) -> None:
         page.line(time, f"  {one_line(test.name)} · {one_line(test.target)}", indent=2, hang=11)
 
 
-def _write_verdict(view: RunView, page: Page) -> None:
+def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> None:
     """Write the verdict in one line: what decided it, how much passed, cost, time, and the run."""
     verdict, summary = verdict_of(view), view.summary
     color = "bold green" if verdict.passed else "bold red"
     counts = summary.executions
-    facts = [", ".join(one_line(reason) for reason in verdict.reasons)]
+    facts = [", ".join(one_line(reason, 500) for reason in verdict.reasons)]
     if counts.tested:
-        facts.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}")
+        end = "" if verdict.passed else " passed"
+        facts.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}{end}")
     if summary.judge_average is not None:
         facts.append(f"judges {score(summary.judge_average)}")
     if (usd := summary.paid.total_usd) is not None:
@@ -274,7 +270,10 @@ def _write_verdict(view: RunView, page: Page) -> None:
         facts.append(duration(view.info.duration_ms))
     label = f" {one_line(view.info.label)}" if view.info.label else ""
     facts.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")
-    page.line((verdict.word, color), f": {'  ·  '.join(fact for fact in facts if fact)}", hang=2)
+    if in_one_line:
+        page.unbroken((f"{verdict.word}: ", color), page.BETWEEN.join(facts))
+    else:
+        page.packed((f"{verdict.word}: ", color), facts)
 
 
 def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
@@ -292,9 +291,10 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
         compare = _typed(f"kindlm diff {earlier} {view.id}", options)
         page.unbroken(("Compare: ", "dim"), visible(compare))
     following = next_command(view)
+    counts = view.summary.executions
     if view.status == "failed" and view.info.mode == "live" and view.runner is None:
         # Each cause has said where to look.
-        following = "kindlm test --failed"
+        following = "kindlm test --failed" if counts.failed or counts.errored else following
     page.unbroken(("Next: ", "dim"), visible(options.first or _typed(following, options)))
 
 

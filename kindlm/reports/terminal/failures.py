@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from kindlm.history.repeat_statistics import repeat_statistics
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.reports.causes import Cause, Row, causes_of
-from kindlm.reports.facts import show_command, show_run
+from kindlm.reports.facts import show_command, show_run, went_wrong
 from kindlm.reports.figures import chances_text, pass_rate_text, score_text
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import one_line
 
 _BLOCKS = 20
-_FLAKY_TESTS = 20
+_TESTS = 1_000
+"""How many tests that did not pass are looked at."""
 
 
-def write_causes(view: RunView, tests: Sequence[TestView], page: Page, *, verbose: bool) -> None:
-    """Write why tests did not pass; with `verbose`, all causes instead of the first 20."""
+def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
+    """Write why tests did not pass, and how often those pass that are flaky.
+
+    With `verbose`, all causes and flaky tests are shown instead of the first 20.
+    """
+    most = None if verbose else _BLOCKS
+    tests = (test for _, test in islice(went_wrong(view), _TESTS))
     blocks = list(_blocks(causes_of(view, tests)))
-    for causes in blocks if verbose else blocks[:_BLOCKS]:
+    for causes in blocks[:most]:
         page.blank()
         _write_block(causes, page)
-    if len(blocks) > _BLOCKS and not verbose:
+    if len(blocks) > len(blocks[:most]):
         page.blank()
         page.line(f"… and {len(blocks) - _BLOCKS:,} more causes: {show_run(view)} --verbose")
-    flaky = [test for test in tests if test.flaky]
-    if flaky:
-        page.blank()
-    for test in flaky if verbose else flaky[:_FLAKY_TESTS]:
+    if next(islice(went_wrong(view), _TESTS, None), None) is not None:
+        page.line(f"The causes are those of the first {_TESTS:,} tests that did not pass.")
+    flaky = (test for test in view.tests() if test.flaky)
+    for index, test in enumerate(islice(flaky, most)):
+        if not index:
+            page.blank()
         _write_flaky(view, test, page)
-    if len(flaky) > _FLAKY_TESTS and not verbose:
-        page.line(f"… and {len(flaky) - _FLAKY_TESTS:,} more flaky tests", indent=2)
+    if next(flaky, None) is not None:
+        page.line(f"… and more flaky tests: {show_run(view)} --verbose", indent=2)
 
 
 def _blocks(causes: Sequence[Cause]) -> Iterator[list[Cause]]:
