@@ -29,7 +29,7 @@ _PLAIN_NAME = re.compile(r"[\w./:-]{1,80}", re.ASCII)
 
 
 def named(name: str) -> str:
-    """Return a name as messages have it: in quotes only if it holds more than a name usually does."""
+    """Return a name as messages have it: in quotes only if it holds unusual characters."""
     return name if _PLAIN_NAME.fullmatch(name) else shown(name)
 
 

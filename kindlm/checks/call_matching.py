@@ -147,7 +147,7 @@ def spelling_hint(name: str, called: Iterable[str]) -> str:
     other = next((tool for tool in called if tool != name and normalised(tool) == wanted), None)
     if other is None:
         return ""
-    return f" It called {named(other)}: the names must be identical."
+    return f" {named(other)} is not {named(name)}: the names must be identical."
 
 
 def doubtful_calls(

@@ -115,7 +115,7 @@ class Pii(CheckSection):
 
     @property
     def patterns(self) -> list[tuple[str, str]]:
-        """All patterns, with names: of `deny_patterns`, those of the defaults or `pii-pattern-1`."""
+        """All patterns, with names: `pii-pattern-N` where a denied one is not a default."""
         denied = [
             (DEFAULT_PATTERNS.get(pattern, f"pii-pattern-{number}"), pattern)
             for number, pattern in enumerate(self.deny_patterns, start=1)

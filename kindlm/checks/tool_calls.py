@@ -294,9 +294,7 @@ class ToolCall(CheckSection):
             if doubt is None and fitting is not None and self.before is not None:
                 doubt = undecided_for_a_name(self.before, uses[: fitting.index])
             return doubt or passed(actual={"count": number})
-        message = (
-            f"Expected {how_often(bounds)} to {named(self.tool)} as described, got {number}"
-        )
+        message = f"Expected {how_often(bounds)} to {named(self.tool)} as described, got {number}"
         if number < bounds.low and others:
             near = min(others, key=lambda call: call.distance)
             message += f"; the closest other one is call {near.index}: {near.why}"

@@ -27,7 +27,7 @@ class TestMissing:
     ) -> None:
         result = evaluate("tool_called", {"tool": "readFile"}, said("", used(called)))
         assert result.failure_code == "TOOL_CALL_MISSING"
-        assert f'"{called}" was called: names have to be spelt alike' in result.message
+        assert f"{called} is not readFile: the names must be identical" in result.message
 
     def test_another_tool_is_no_slip(self, evaluate: Evaluate, said: Said, used: Used) -> None:
         result = evaluate("tool_called", {"tool": "read_file"}, said("", used("read_files")))

@@ -222,7 +222,7 @@ class TestNearestMiss:
         result = evaluate("trajectory", asked, made)
 
         assert fits.outcome is Outcome.PASSED
-        assert "no JSON object" in result.message
+        assert "not a JSON object" in result.message
         assert result.message.isprintable()
 
     @pytest.mark.parametrize("mode", MODES[:4])

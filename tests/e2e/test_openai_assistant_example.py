@@ -26,8 +26,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "openai-assistant"
 REFUND = "tests/test_returns.py::test_refund"
 DELIVERY = "tests/delivery.yaml::a question that only the thread explains"
 READ_IT, WAIT = '"That is on our website. Read it."', '"You will see when it is there."'
-NO_SEARCH = 'Expected a call to file_search; the agent called no tool.'
-NO_PROGRAM = 'Expected a call to code_interpreter; the agent called no tool.'
+NO_SEARCH = "Expected a call to file_search; the agent called no tool."
+NO_PROGRAM = "Expected a call to code_interpreter; the agent called no tool."
 
 BROKEN = {
     REFUND: [

@@ -28,8 +28,8 @@ FOUND = (
     'Expected the output not to contain "calm down", found it at character 0: '
     '"Calm down. It comes when it comes, and ".'
 )
-NO_LOOK = 'Expected a call to lookup_order; the agent called no tool.'
-NO_REFUND = 'Expected a call to issue_refund; the agent called no tool.'
+NO_LOOK = "Expected a call to lookup_order; the agent called no tool."
+NO_REFUND = "Expected a call to issue_refund; the agent called no tool."
 SAID = 'got "Calm down. It comes when it comes, and a refund is not my problem.".'
 
 BROKEN = {

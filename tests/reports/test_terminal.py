@@ -112,7 +112,9 @@ PASSED: 1 test passed  ·  3 of 3 executions  ·  $0.0030  ·  1.5 s
   run k3f9x2ab
 Next: kindlm browse
 """)
-    assert write(view, "terminal", quiet=True) == snapshot('PASSED: 1 test passed  ·  3 of 3 executions  ·  $0.0030  ·  1.5 s  ·  run k3f9x2ab\n')
+    assert write(view, "terminal", quiet=True) == snapshot(
+        "PASSED: 1 test passed  ·  3 of 3 executions  ·  $0.0030  ·  1.5 s  ·  run k3f9x2ab\n"
+    )
 
 
 def test_the_slowest_tests_are_shown_if_asked_for(history: Any, make: Any, write: Any) -> None:
@@ -356,7 +358,11 @@ def test_a_suite_that_fails_for_one_cause_takes_few_lines(
     block = text.split("\n\n")[1]
     assert line_with(block, "✗ No call to lookup_order", "8 tests, 24 of 24 repeats")
     assert line_with(block, 'expected  lookup_order {"order_id": "ORD-0"}', "kindlm.yaml:42")
-    for part in ('called    issue_refund {"order_id": "ORD-0"', 'said      "Refunded, as', names[2]):
+    for part in (
+        'called    issue_refund {"order_id": "ORD-0"',
+        'said      "Refunded, as',
+        names[2],
+    ):
         assert part in block
     # What the models said differs, and nothing of one cause is said twice.
     assert text.count("lookup_order") == 2

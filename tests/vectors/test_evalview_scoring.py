@@ -185,7 +185,7 @@ def test_a_name_that_is_spelt_otherwise_is_reported(vector: Vector) -> None:
     transcript = said("q", "a", vector["input"]["actual_tools"])
     tools = vector["input"]["expected"].get("tools", [])
     results = by_label([demand("tool_called", tool, {"tool": tool}) for tool in tools], transcript)
-    hinted = any("spelt alike" in result.message for result in results.values())
+    hinted = any("must be identical" in result.message for result in results.values())
     assert hinted == ("TOOL_NAME_MISMATCH" in vector["expected"]["reason_codes"])
 
 
