@@ -17,7 +17,7 @@ from workspace import Workspace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LOOK_UP = " Look every order up before you answer."
-RED = "Expected a call to lookup_order; the agent called no tool"
+RED = "✗ No call to lookup_order"
 TOOL = f"""
 INSTRUCTIONS = "You are the support agent of a shop.{LOOK_UP}"
 
