@@ -95,7 +95,7 @@ def _refunds_at_once() -> dict[str, Any]:
         "tool_called",
         "lookup_order",
         "TOOL_CALL_MISSING",
-        'Expected a call to lookup_order; the agent called only issue_refund.',
+        "Expected a call to lookup_order; the agent called only issue_refund.",
     )
     return {
         "tools": (("issue_refund", {"order_id": "A-17", "amount": 60}, {"ok": True}),),
