@@ -23,7 +23,7 @@ _WANTED = "(SELECT id FROM runs WHERE :run = '' OR id = :run)"
 
 QUERIES: dict[str, dict[str, str]] = {
     "failing_tool_calls": {
-        "title": "Which tools did the failing executions call, with what arguments?",
+        "title": "Tool calls of failing executions",
         "sql": f"""
 SELECT execution, test, target, repeat, status, position, tool, arguments, rule, response
   FROM tool_call_log
@@ -32,7 +32,7 @@ SELECT execution, test, target, repeat, status, position, tool, arguments, rule,
 """,  # noqa: S608 (constants of this module)
     },
     "failures": {
-        "title": "What failed, and why?",
+        "title": "Failed assertions",
         "sql": f"""
 SELECT execution, suite, test, target, repeat, kind, label, outcome, failure_code, message,
        expected, actual, reasoning, line
@@ -42,7 +42,7 @@ SELECT execution, suite, test, target, repeat, kind, label, outcome, failure_cod
 """,  # noqa: S608 (constants of this module)
     },
     "errors": {
-        "title": "Which executions could not be run, and what to do about it?",
+        "title": "Errored executions, with hints",
         "sql": f"""
 SELECT execution, suite, test, target, repeat, error_code, error, hint
   FROM execution_log
@@ -51,7 +51,7 @@ SELECT execution, suite, test, target, repeat, error_code, error, hint
 """,  # noqa: S608 (constants of this module)
     },
     "pass_rates": {
-        "title": "How did each test do over time?",
+        "title": "Pass rate of each test over time",
         "sql": """
 SELECT s.name AS suite, p.test, p.target, r.started_at, r.id AS run,
        (SELECT count(*) FROM executions e
@@ -68,7 +68,7 @@ SELECT s.name AS suite, p.test, p.target, r.started_at, r.id AS run,
 """,
     },
     "spend_by_model": {
-        "title": "What was spent, on which model, for what?",
+        "title": "Cost by model and purpose",
         "sql": f"""
 SELECT model, counts_as AS purpose, count(*) AS calls, sum(c.input_tokens) AS input_tokens,
        sum(c.output_tokens) AS output_tokens, round(sum(c.cost_usd), 6) AS cost_usd,
@@ -81,7 +81,7 @@ SELECT model, counts_as AS purpose, count(*) AS calls, sum(c.input_tokens) AS in
 """,  # noqa: S608 (constants of this module)
     },
     "retries": {
-        "title": "Which calls of models failed, and were they tried again?",
+        "title": "Failed model calls and their retries",
         "sql": f"""
 SELECT execution, test, target, call, try, model, error_code, http_status, error, retry_in_ms
   FROM provider_call_log
@@ -97,115 +97,115 @@ DATABASE = "kindlm"
 
 START_PAGE = f"/-/kindlm/{DATABASE}/runs"
 
-INSTANCE = {"title": "kindlm", "description": "Everything that the tested agents did."}
+INSTANCE = {"title": "kindlm", "description": "A complete record of every run."}
 """What `kindlm browse` says of itself as a whole."""
 
 VIEW_DESCRIPTIONS = {
-    "run_list": "All runs, newest first: what was tested, and how it came out.",
+    "run_list": "All runs, newest first, with their suites and results.",
     "execution_log": "Executions (test × target × repeat) with their final output and error.",
-    "tool_call_log": "Tool calls of the last attempt of each execution: arguments and answers.",
-    "assertion_log": "Assertions of the last attempt of each execution, with what was expected.",
-    "provider_call_log": "All calls of models, retries and judges included, as they came back.",
-    "counted_calls": "Calls whose tokens and costs count, each once: of those that an agent made,"
-    " only those that are in no answer of it.",
+    "tool_call_log": "Tool calls of the last attempt of each execution: arguments and results.",
+    "assertion_log": "Assertions of the last attempt of each execution, with their evidence.",
+    "provider_call_log": "All model calls with their responses, including retries and judge calls.",
+    "counted_calls": "Calls whose tokens and costs count, each once. Model calls by an agent count"
+    " only where its responses do not include them.",
     "tests": "Tests (case × target) of a run over their repeats.",
-    "spend": "Calls, tokens and cost of each suite of a run, judges apart.",
-    "review_log": "What people said of executions: of each person the last word, with its note.",
-    "active_baselines": "The run that each suite is compared with: the one that was set last.",
-    "event_log": "The event log itself: the only truth, everything else is computed from it.",
-    "shown_texts": "Texts as the other views show them: `[erased]` stands for what was purged,"
-    " `[withheld]` for what never came to this history.",
-    "content_texts": "Texts that events refer to; one that was erased or withheld is empty.",
+    "spend": "Calls, tokens and cost of each suite of a run, with judges listed separately.",
+    "review_log": "Human reviews of executions: the latest verdict of each person, with its note.",
+    "active_baselines": "The current baseline of each suite.",
+    "event_log": "The event log. kindlm computes all other tables from it.",
+    "shown_texts": "Content as the other views show it: `[erased]` for purged content,"
+    " `[withheld]` for content that this history never received.",
+    "content_texts": "Content that events refer to; erased or withheld content is empty.",
 }
 _TABLE_DESCRIPTIONS = {
     "runs": "Runs, one row for each `kindlm test`.",
-    "run_labels": "The name that a run was given last; empty: its name was taken away.",
-    "seals": "The last hash of each completed run, as it was noted when the run was sealed.",
+    "run_labels": "The latest label of a run; empty if the label was removed.",
+    "seals": "The last hash of each completed run, recorded when the run was sealed.",
     "suites": "Suites of a run, with the hash of their configuration.",
     "suite_gates": "Gates in force in a suite, after command-line overrides.",
     "planned_tests": "All tests of a suite, selected or not.",
-    "executions": "Executions, as their last attempt left them.",
-    "retried_attempts": "Attempts that did not pass, after which an execution was run again.",
-    "provider_calls": "Calls of models, agents, judges and embedders; texts by reference. Of an"
-    " agent, `provider` is the adapter and `model` its id.",
-    "tool_calls": "Calls of tools, simulated or reported by an agent; texts by reference.",
-    "agent_spans": "OpenTelemetry spans that agents exported; texts by reference.",
-    "assertions": "Assertions that were evaluated; texts by reference.",
-    "gates": "What each gate said when the run finished.",
-    "baselines": "Baselines by suite and label, as they were set or removed last.",
-    "reviews": "What people said of executions, of each person the last word; notes by reference.",
-    "contents": "Texts that events refer to, each stored once.",
-    "events": "Events as stored; the view event_log shows them readably.",
+    "executions": "Executions, with the result of their last attempt.",
+    "retried_attempts": "Earlier attempts that did not pass and were retried.",
+    "provider_calls": "Calls to models, agents, judges and embedders; content by reference. For"
+    " agents, `provider` is the adapter and `model` is the id of the agent.",
+    "tool_calls": "Tool calls, simulated or reported by an agent; content by reference.",
+    "agent_spans": "OpenTelemetry spans that agents exported; content by reference.",
+    "assertions": "Evaluated assertions; content by reference.",
+    "gates": "The result of each gate when the run finished.",
+    "baselines": "Baselines by suite and label, with the latest change.",
+    "reviews": "Human reviews of executions, the latest of each person; notes by reference.",
+    "contents": "Content that events refer to, each stored once.",
+    "events": "Events as stored; the view event_log shows them in readable form.",
 }
 _COLUMNS = {
     "runs": {
         "mode": "live, rescored, replayed, settled, generation or imported",
         "planned": "number of executions in the plan",
         "ended": "finished, interrupted or aborted; empty: running, or killed",
-        "passed": "the verdict as told to the user then",
+        "passed": "the verdict that the user saw",
     },
     "executions": {
         "number": "position in the plan of the run, from 1",
         "attempt": "an execution that was resumed or retried has several attempts",
         "status": "passed, failed, errored or skipped; empty: not finished",
         "latency_ms": "milliseconds",
-        "cost_usd": "US dollars of the tested model's calls; empty: unknown",
-        "cost_source": "where the cost comes from: reported, computed or unknown",
-        "score": "of a scenario, the weighted mean of its checks, 0 to 1; empty: nothing decided",
+        "cost_usd": "US dollars for calls to the tested model; empty: unknown",
+        "cost_source": "source of the cost: reported, computed or unknown",
+        "score": "weighted mean of the checks of a scenario, 0 to 1; empty: undecided",
     },
     "provider_calls": {
         "purpose": "test, agent, judge, drift, simulate or generate",
-        "try": "which try of the same request, from 1; each try is a row",
-        "after": "the call whose answer this request continues; 0: the first messages",
-        "retry_in_ms": "how long was waited before the next try",
+        "try": "number of the try, from 1; each try is a row",
+        "after": "the call that this request continues; 0: the first messages",
+        "retry_in_ms": "delay before the next try, in milliseconds",
     },
     "tool_calls": {
         "position": "among the tool calls of the execution, from 0",
-        "rule": "which rule of the simulated tool answered",
+        "rule": "rule of the simulated tool that gave the result",
     },
     "agent_spans": {
-        "call": "the call of the agent that they are about",
-        "position": "in the tree: each before those below it",
+        "call": "the call to the agent that the spans belong to",
+        "position": "in the tree: parents before children",
         "kind": "chat, tool, agent or other",
-        "start_ms": "after the start of the first span",
+        "start_ms": "milliseconds after the start of the first span",
     },
     "assertions": {
         "outcome": "passed, failed, inconclusive or skipped",
-        "score": "0 to 1; empty: not decided",
-        "line": "line of the suite's file that asks for it",
-        "advisory": "1: it decides nothing",
+        "score": "0 to 1; empty: undecided",
+        "line": "line of the check in the suite's file",
+        "advisory": "1: advisory, cannot fail the execution",
     },
     "tests": {
-        "passed_later": "how many of those that passed did so only when they were run again",
-        "file": "where it is written, from the folder of the project",
-        "line": "line of that file",
-        "score_mean_min": "least mean of its weighted scores, 0 to 1",
-        "score_std_dev_max": "largest standard deviation of its weighted scores, of a sample",
-        "weighted_scores": "those of its repeats, where they have such a limit",
-        "confidence": "with which the intervals that are shown hold",
+        "passed_later": "number of executions that passed only on a retry",
+        "file": "file of the test, relative to the project folder",
+        "line": "line in that file",
+        "score_mean_min": "minimum mean of the weighted scores, 0 to 1",
+        "score_std_dev_max": "maximum sample standard deviation of the weighted scores",
+        "weighted_scores": "weighted scores of the repeats, if the test limits them",
+        "confidence": "confidence level of the intervals",
     },
     "suites": {
-        "unread": "its files that could not be loaded, from the folder of the project",
-        "servers": "its MCP servers, with the tools that they listed; texts by reference",
+        "unread": "files that kindlm could not load, relative to the project folder",
+        "servers": "MCP servers of the suite with their tools; content by reference",
     },
     "planned_tests": {
-        "file": "where it is written; empty: in the file of its suite",
+        "file": "file of the test; empty: the suite's file",
     },
     "baselines": {
-        "label": "empty: set without one",
+        "label": "empty: no label",
         "run": "empty: the baseline was removed",
-        "by": "who said so, as user@host",
+        "by": "author, as user@host",
     },
     "reviews": {
-        "passed": "whether the person says that the execution passes",
-        "by": "who said so, as user@host",
+        "passed": "1: the reviewer passed the execution",
+        "by": "author, as user@host",
     },
     "event_log": {
         "seq": "order of arrival in this file",
-        "stream": "what the event is about: run/<id>, or the journal of a process",
+        "stream": "run/<id>, or the journal of a process",
         "version": "position in the stream, from 1",
-        "subject": "what inside the stream it is about: execution.attempt",
-        "hash": "covers the event and the hash of the event before it in its stream",
+        "subject": "subject within the stream: execution.attempt",
+        "hash": "hash of the event and of the previous hash in its stream",
     },
 }
 # An order is one of an index: any other would be found by sorting all that was ever recorded.

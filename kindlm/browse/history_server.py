@@ -25,6 +25,8 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
+    from kindlm.browse.routes import RecordReview
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -127,16 +129,22 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
     return Err(_not_listening(host if port is None else f"{host}:{port}", failure))
 
 
-def make_datasette(database: Path, regression_threshold: float | None = None) -> Datasette:
+def make_datasette(
+    database: Path,
+    regression_threshold: float | None = None,
+    review: RecordReview | None = None,
+) -> Datasette:
     """Return a Datasette on the file, which sees what is appended while it runs.
 
-    `regression_threshold` is that of the project, None for the default.
+    `regression_threshold` is that of the project, None for the default. `review` records reviews
+    from pages; without it, they are read-only.
     """
     from datasette.app import Datasette
     from datasette.database import Database  # type: ignore[import-untyped]
     from datasette.plugins import pm  # type: ignore[import-untyped]
 
     from kindlm.browse import plugin
+    from kindlm.browse.routes import reviewers
 
     # Installed, it is found by its entry point; Datasette may be configured not to look.
     if not pm.is_registered(plugin):
@@ -149,6 +157,8 @@ def make_datasette(database: Path, regression_threshold: float | None = None) ->
     datasette = Datasette(settings=settings, **configured(regression_threshold))
     found = Database(datasette, path=_Path(database), is_mutable=_can_be_followed(database))
     datasette.add_database(found, name=DATABASE)
+    if review is not None:
+        reviewers[datasette] = review
     return datasette
 
 
@@ -222,6 +232,6 @@ def _not_listening(place: str, error: OSError) -> KindlmError:
         hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
-        f"{place} cannot be listened on: {error.strerror or error}.",
+        f"kindlm cannot listen on {place}: {error.strerror or error}.",
         hint,
     )

@@ -8,6 +8,7 @@ search index up to date in a thread.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
@@ -17,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
+from weakref import WeakKeyDictionary
 
 from datasette.utils import tilde_decode, tilde_encode  # type: ignore[import-untyped]
 from datasette.utils.asgi import Response  # type: ignore[import-untyped]
 
 from kindlm.browse.access import histories, is_history, may_read
 from kindlm.browse.descriptions import regression_threshold
-from kindlm.errors import Err
+from kindlm.errors import Err, Result
 from kindlm.history.read_models import read_model_problem
 from kindlm.history.run_names import find_sides
 from kindlm.history.search import catch_up, is_damage, progress_of, remove_index
@@ -44,6 +46,15 @@ if TYPE_CHECKING:
 
 PREFIX = "/-/kindlm"
 
+RecordReview = Callable[[str, bool, str | None], Result[None]]
+"""Records whether an execution passes, by its id, with a note."""
+
+reviewers: WeakKeyDictionary[Datasette, RecordReview] = WeakKeyDictionary()
+"""What records reviews: only where `kindlm browse` serves the history to this machine alone."""
+
+_LONGEST_REVIEW = 100_000
+"""Bytes of a form."""
+
 
 class Addresses(Links):
     """Where the pages of a history are served."""
@@ -63,6 +74,14 @@ class Addresses(Links):
     def execution(self, execution: str) -> str:
         """Return where an execution is shown, by its id."""
         return self._page("execution", execution)
+
+    def review(self, execution: str) -> str | None:
+        """Return where a review of an execution is posted to, None where none is recorded."""
+        return self._page("review", execution) if self._datasette in reviewers else None
+
+    def outputs(self, run: str) -> str:
+        """Return where the outputs of a run are shown side by side, by its id."""
+        return self._page("outputs", run)
 
     def diff(self, before: str, after: str) -> str:
         """Return where two runs are compared, by their ids."""
@@ -184,7 +203,13 @@ def _run(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
 def _execution(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
     from kindlm.reports.pages.execution_page import execution_page
 
-    return execution_page(db, asked.name)
+    return execution_page(db, asked.name, asked.query.get("reviewed"))
+
+
+def _outputs(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
+    from kindlm.reports.pages.outputs_page import outputs_page
+
+    return outputs_page(db, asked.name, asked.query)
 
 
 def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answer:
@@ -230,9 +255,11 @@ def _view(page: Page) -> Any:
         found = request.url_vars
         database = tilde_decode(found["database"])
         if not is_history(datasette, database):
-            return _response(_absent(f"{database} is no history of kindlm."), Links())
+            return _response(_absent(f"{database} is not a kindlm history."), Links())
         if not await may_read(datasette, request.actor, database):
-            refusal = notice_page("Not yours to read", f"You may not read {database}.")
+            refusal = notice_page(
+                "Access denied", f"You do not have permission to read {database}."
+            )
             return _response(Answer(refusal, 403), Links())
         query = {name: request.args.get(name) for name in request.args}
         path = Path(datasette.databases[database].path)
@@ -256,12 +283,12 @@ def _answer(page: Page, db: sqlite3.Connection, asked: Asked, links: Addresses) 
         return Answer(outdated, 500)
     found = page(db, asked, links)
     if found is None:
-        return _absent("There is nothing of that name in this history.")
+        return _absent("This history has nothing with that name.")
     return found if isinstance(found, Answer) else Answer(found, 200)
 
 
 def _absent(message: str) -> Answer:
-    hint = "What was recorded elsewhere, or has another name, is not here."
+    hint = "It may be in another history: kindlm browse --db FILE"
     return Answer(notice_page("Not found", message, hint), 404)
 
 
@@ -269,6 +296,42 @@ def _response(answer: Answer, links: Links, *, part: bool = False) -> Response:
     document = answer.document
     body = render_part(document, links) if part else "".join(render(document, links))
     return Response.html(body, status=answer.status, headers=_headers(policy(document)))
+
+
+async def _review(request: Request, datasette: Datasette) -> Response:
+    """Record a review and lead to the next execution of the run that nobody reviewed.
+
+    Browsers say themselves where a form was sent from: no other site can record anything.
+    """
+    from kindlm.reports.pages.execution_page import next_unreviewed
+
+    database, execution = (tilde_decode(request.url_vars[key]) for key in ("database", "name"))
+    record = reviewers.get(datasette)
+    refusal = "Only forms of kindlm browse itself record reviews."
+    allowed = request.method == "POST" and request.headers.get("sec-fetch-site") == "same-origin"
+    if record is None or not allowed or not await may_read(datasette, request.actor, database):
+        return _unrecorded(403, refusal)
+    length = request.headers.get("content-length", "")
+    if not length.isdigit() or int(length) > _LONGEST_REVIEW:
+        return _unrecorded(413, "The note is too long.")
+    posted = await request.post_vars()
+    if posted.get("verdict") not in ("pass", "fail"):
+        return _unrecorded(400, "A review says pass or fail.")
+    note = posted.get("note", "").strip() or None
+    found = await asyncio.to_thread(record, execution, posted["verdict"] == "pass", note)
+    if isinstance(found, Err):
+        return _unrecorded(400, found.error.message)
+    links = Addresses(datasette, database)
+    after = await datasette.databases[database].execute_fn(
+        lambda db: next_unreviewed(db, execution)
+    )
+    shown = links.execution(after or execution)
+    return Response.redirect(f"{shown}?{urlencode({'reviewed': execution})}", status=303)
+
+
+def _unrecorded(status: int, message: str) -> Response:
+    hint = "In a terminal: kindlm review RUN EXECUTION pass|fail"
+    return _response(Answer(notice_page("Review not recorded", message, hint), status), Links())
 
 
 async def _nowhere() -> Response:
@@ -280,7 +343,7 @@ async def _start(request: Request, datasette: Datasette) -> Response:
     for name in histories(datasette):
         if await may_read(datasette, request.actor, name):
             return Response.redirect(Addresses(datasette, name).runs())
-    return _response(_absent("No database here is a history of kindlm."), Links())
+    return _response(_absent("No database here is a kindlm history."), Links())
 
 
 def _headers(rules: str) -> dict[str, str]:
@@ -299,6 +362,8 @@ ROUTES: list[tuple[str, Any]] = [
     (rf"{_DATABASE}/runs$", _view(_runs)),
     (rf"{_DATABASE}/run/(?P<name>[^/]+)$", _view(_run)),
     (rf"{_DATABASE}/execution/(?P<name>[^/]+)$", _view(_execution)),
+    (rf"{_DATABASE}/outputs/(?P<name>[^/]+)$", _view(_outputs)),
+    (rf"{_DATABASE}/review/(?P<name>[^/]+)$", _review),
     (rf"{_DATABASE}/diff$", _view(_diff)),
     (rf"{_DATABASE}/test$", _view(_trend)),
     (rf"{_DATABASE}/search$", _view(_search)),

@@ -128,7 +128,10 @@ SELECT x.body AS expected, y.body AS actual, m.body AS message, r.body AS reason
 # looks at it.
 TOOL_CALLS = """
 SELECT CASE WHEN t.execution = e.id THEN t.attempt ELSE e.attempt END AS attempt,
-       a.body AS arguments, r.body AS response, t.*
+       a.body AS arguments, r.body AS response,
+       nullif(t.called_at, (SELECT c.answered_at FROM provider_calls c
+                             WHERE (c.execution, c.attempt, c.call)
+                                 = (t.execution, t.attempt, t.call))) AS called_at, t.*
   FROM executions e
   JOIN tool_calls t ON t.execution = e.source
    AND (e.source = e.id OR t.attempt = e.source_attempt)

@@ -204,6 +204,7 @@ class ToolCallView:
     """A tool call with its answer; `call` is the model's answer that asked for it.
 
     `problems` say what was wrong with it: arguments that break the tool's schema, no answer for it.
+    `called_at` is UTC, ISO 8601; None where an agent reported the call with its answer.
     """
 
     attempt: int
@@ -214,6 +215,7 @@ class ToolCallView:
     rule: str | None
     response: Any
     problems: tuple[str, ...] = ()
+    called_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

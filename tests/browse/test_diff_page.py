@@ -80,10 +80,10 @@ def test_what_people_wrote_is_text(ask: Any, history: Any, make: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("run/nope", 404, "There is nothing of that name in this history."),
-        ("execution/nope", 404, "There is nothing of that name in this history."),
-        ("/-/kindlm/absent/runs", 404, "absent is no history of kindlm."),
-        ("/-/kindlm/%3Cscript%3E/runs", 404, "is no history of kindlm."),
+        ("run/nope", 404, "This history has nothing with that name."),
+        ("execution/nope", 404, "This history has nothing with that name."),
+        ("/-/kindlm/absent/runs", 404, "absent is not a kindlm history."),
+        ("/-/kindlm/%3Cscript%3E/runs", 404, "is not a kindlm history."),
     ],
 )
 def test_what_is_not_there_is_a_page_of_ours(

@@ -38,7 +38,7 @@ def test_it_says_why_an_execution_failed(ask: Any, failing: Any) -> None:
     page = ask("execution/aaaa2222-2").text
     text = text_of(page)
     assert "failed greets gpt" in text
-    assert "What was not met 1 of 2" in text
+    assert "Failed assertions 1 of 2" in text
     assert 'CONTAINS_FAILED kindlm.yaml:42 Expected the output to contain "hi".' in text
     assert 'expected "hi" actual "Hi there"' in text
     assert "Hi <mark>there</mark>, friend." in page
@@ -48,21 +48,24 @@ def test_the_conversation_is_there_with_every_try(ask: Any, failing: Any) -> Non
     text = text_of(ask("execution/aaaa2222-2").text)
     assert "system You are kind." in text
     assert "user Hello!" in text
-    assert "PROVIDER_RATE_LIMIT HTTP 429: Too many requests. Tried again after 800 ms." in text
+    assert "PROVIDER_RATE_LIMIT HTTP 429: Too many requests. Retried after 800 ms." in text
     assert (
-        'lookup answered by responses[0] arguments { "order": "A-100" } answer { "found": true }'
+        'lookup result from responses[0] arguments { "order": "A-100" } result { "found": true }'
         in text
     )
-    assert "1 question to judges" in text
+    assert "1 judge call" in text
     assert "Response as received" in text
     assert text.count("Request ") >= 3
 
 
-def test_when_each_call_was_made_is_named_with_its_time(ask: Any, failing: Any) -> None:
-    text = text_of(ask("execution/aaaa2222-2").text)
-    assert "call 1, failed: " in text
-    assert "call 2: 20 ms" in text
-    assert "call 4, judge: 50 ms" in text
+def test_each_call_is_a_bar_of_the_timeline_that_leads_to_it(ask: Any, failing: Any) -> None:
+    page = ask("execution/aaaa2222-2").text
+    text = text_of(page)
+    bars = re.findall(r'<a href="#(call-1-\d)"><title>(.*?), started after', page)
+    assert [place for place, _ in bars] == [f"call-1-{call}" for call in (1, 2, 2, 3, 4)]
+    assert "call 1 gpt, failed: " in text
+    assert "call 4 judge " in text
+    assert all(f'id="{place}"' in page for place, _ in bars)
     assert "Tokens 10 in, 5 out Cost $0.0030 (agents $0.0010, judges $0.0020)" in text
 
 
@@ -115,7 +118,7 @@ def test_one_that_was_skipped_says_that_nothing_was_said(ask: Any, history: Any,
     writer.suite(tests=[make.planned(skip=True)])
     writer.execution(status=make.SKIPPED)
     writer.finish()
-    assert "Conversation Nothing was said." in text_of(ask("execution/bbbb3333-1").text)
+    assert "Conversation No messages." in text_of(ask("execution/bbbb3333-1").text)
 
 
 def test_there_is_no_such_execution(ask: Any, failing: Any) -> None:
@@ -192,5 +195,5 @@ def test_what_only_advises_stands_apart(ask: Any, history: Any, make: Any) -> No
     writer.execution(status=Status.PASSED, assertions=(advice, make.passed()))
     writer.finish()
     page = ask("execution/aaaa3333-1").text
-    assert "What was not met" not in text_of(page)
-    assert "What only advises 1 failed contains says goodbye (advisory)" in text_of(page)
+    assert "Failed assertions" not in text_of(page)
+    assert "Advisory assertions 1 failed contains says goodbye (advisory)" in text_of(page)

@@ -129,7 +129,7 @@ def test_a_plain_datasette_is_reported_what_it_shows(other: Path, recorded: Path
     assert "live, rescored, replayed, settled, generation or imported" in runs
     assert 'data-column="git_branch"' in runs
     front = get(datasette, f"/{name}").text
-    assert "What failed, and why?" in front
+    assert "Failed assertions" in front
     assert f'href="/{name}/failures"' in front
     rows = get(datasette, f"/{name}/pass_rates.json?_shape=array&test=").json()
     assert [row["test"] for row in rows] == ["greets"]

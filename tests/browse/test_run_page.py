@@ -71,7 +71,7 @@ def test_a_run_of_many_tests_is_paged_failures_first(ask: Any, history: Any, mak
     assert 'rel="next" href="/-/kindlm/kindlm/run/bbbb3333?page=2#tests">Next 1 test</a>' in first
     assert 'rel="prev" href="/-/kindlm/kindlm/run/bbbb3333?page=1#tests"' in second
     assert 'rel="next"' not in second
-    assert "There are only 301 tests." in text_of(third)
+    assert "This run has only 301 tests." in text_of(third)
 
 
 def test_what_is_most_expensive_counts_judges(ask: Any, history: Any, make: Any) -> None:
@@ -151,7 +151,9 @@ def test_a_page_of_a_run_that_goes_on_renews_itself(ask: Any, history: Any, make
     after = ask("run/bbbb3333")
 
     assert "data-live" in answer.text
-    assert re.search(r"renews itself\.</span>\s+<a [^>]+>What changed since aaaa2222", answer.text)
+    assert re.search(
+        r"updates automatically\.</span>\s+<a [^>]+>What changed since aaaa2222", answer.text
+    )
     assert "script-src 'sha256-" in answer.headers["content-security-policy"]
     assert "connect-src 'self'" in answer.headers["content-security-policy"]
     assert "RUNNING" in part.text
@@ -173,7 +175,7 @@ def test_a_suite_that_could_not_be_loaded_says_why(ask: Any, history: Any) -> No
     writer.finish()
     page = ask("run/cccc4444").text
     assert "CONFIG_VALIDATION_ERROR" in page
-    assert "No test was selected." in page
+    assert "No tests were selected." in page
     assert "<script" not in page
 
 

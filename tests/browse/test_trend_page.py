@@ -49,8 +49,8 @@ def test_it_shows_each_run_the_newest_first(ask: Any, recorded: Any) -> None:
     assert "failed 1/2 0.50 900 ms $0.50" in text
     assert "git 11111111 → 22222222" in text
     assert 'href="/-/kindlm/kindlm/diff?before=aaaa2222&amp;after=bbbb3333"' in page
-    assert "Executions that passed 75 % of 4" in text
-    assert "Pairs of repeats that differ 50 %" in text
+    assert "Passed 75 % of 4" in text
+    assert "Pairs of repeats that disagree 50 %" in text
     assert "Not counted 1 run" in text
 
 
@@ -59,7 +59,7 @@ def test_its_figures_are_drawn_over_the_runs_that_count(ask: Any, recorded: Any)
     charts = re.findall(r"<svg class=\"trend\".*?</svg>", page, flags=re.DOTALL)
     assert len(charts) == 4
     assert all(chart.count('class="mark ') == 2 for chart in charts)
-    assert "Latency 100 ms to 900 ms, now 900 ms; drawn from 0 to 900 ms" in text_of(page)
+    assert "Latency 100 ms to 900 ms, latest 900 ms" in text_of(page)
     assert "cccc4444" not in "".join(charts)
 
 
@@ -67,12 +67,13 @@ def test_how_a_run_ended_is_reported_by_shapes_and_words_besides_colours(
     ask: Any, recorded: Any
 ) -> None:
     marks = re.findall(
-        r'<path class="mark (\w+)" d="([^"]+)"><title>([^<]+)</title>', ask(address()).text
+        r'<path class="mark (\w+)" d="([^"]+)"/></g><text class="value"[^>]*>([^<]+)</text>',
+        ask(address()).text,
     )
     (good,) = {shape for mood, shape, _ in marks if mood == "good"}
     (bad,) = {shape for mood, shape, _ in marks if mood == "bad"}
     assert good != bad
-    assert {mood: ": failed, " in name for mood, _, name in marks} == {"good": False, "bad": True}
+    assert {mood: " · failed · " in name for mood, _, name in marks} == {"good": False, "bad": True}
 
 
 @pytest.mark.parametrize(("runs", "said"), [(50, False), (51, True)])
@@ -86,7 +87,7 @@ def test_older_runs_are_spoken_of_where_there_are_any(
         writer.leave()
     text = text_of(ask(address()).text)
     assert "Runs 50 " in text
-    assert ("The newest 50 runs." in text) is said
+    assert ("Showing the newest 50 runs." in text) is said
 
 
 def test_run_and_execution_lead_to_it(ask: Any, recorded: Any) -> None:

@@ -14,6 +14,7 @@ PAGES: dict[str, Callable[[Shop], str]] = {
     "runs": lambda shop: "runs",
     "run": lambda shop: f"run/{shop.after}",
     "execution": lambda shop: f"execution/{shop.execution('refund-double-charge', 'failed')}",
+    "outputs": lambda shop: f"outputs/{shop.after}",
     "retried": lambda shop: f"execution/{shop.retried()}",
     "errored": lambda shop: f"execution/{shop.execution('greeting-response', 'errored')}",
     "diff": lambda shop: f"diff?{urlencode({'before': shop.before, 'after': shop.after})}",

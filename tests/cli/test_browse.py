@@ -178,7 +178,7 @@ def test_pages_of_other_sites_cannot_read_it(browsing: Browsing) -> None:
 
 def test_it_answers_which_tools_the_failing_executions_called(browsing: Browsing) -> None:
     page = browsing.page("/kindlm/failing_tool_calls?run=")
-    assert "Which tools did the failing executions call" in page
+    assert "Tool calls of failing executions" in page
     assert "issue_refund" in page
     assert "A-100" in page
     assert "GOOD" not in page
@@ -233,7 +233,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(kindlm: Any, recorde
         assert isinstance(listen("127.0.0.1", port), Err)
         outcome = kindlm("browse", "--no-open", "--port", str(port), "--db", recorded.path)
     assert (outcome.code, outcome.out) == (1, "")
-    assert f"127.0.0.1:{port} cannot be listened on" in outcome.err
+    assert f"kindlm cannot listen on 127.0.0.1:{port}" in outcome.err
 
 
 def test_an_invalid_host_is_not_reported_as_a_port(kindlm: Any, recorded: Any) -> None:
@@ -265,7 +265,7 @@ def test_metadata_for_a_datasette_without_kindlm(kindlm: Any, recorded: Any) -> 
     finally:
         if ours is not None:
             pm.register(ours, name="kindlm")
-    assert "Executions, as their last attempt left them." in text
+    assert "Executions, with the result of their last attempt." in text
     assert "an execution that was resumed or retried has several attempts" in text
     assert 'data-column="status"' in text
     assert "/-/kindlm" not in text

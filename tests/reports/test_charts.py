@@ -23,7 +23,7 @@ from kindlm.reports.pages.charts import Bar, waterfall
     ],
 )
 def test_a_waterfall_has_a_scale_of_round_times(total_ms: float, scale: list[str]) -> None:
-    drawn = ET.fromstring(waterfall([Bar("call 1", "test", 0.0, total_ms)], "Times"))
+    drawn = ET.fromstring(waterfall([Bar("call 1", "test", 0.0, total_ms, "call-1")], "Times"))
     ticks = [text for text in drawn.iter("text") if text.get("class") == "tick"]
     assert [tick.text for tick in ticks] == scale
     lines = [float(line.get("x1", "")) for line in drawn.iter("line")]
@@ -35,9 +35,16 @@ def test_a_waterfall_has_a_scale_of_round_times(total_ms: float, scale: list[str
 
 
 def test_the_bars_lie_below_the_scale_and_on_it() -> None:
-    bars = [Bar("call 1", "test", 0.0, 500.0), Bar("call 2", "judge", 500.0, 500.0)]
+    bars = [
+        Bar("call 1", "test", 0.0, 500.0, "call-1"),
+        Bar("tool", "tool", 500.0, None, "call-1"),
+        Bar("call 2", "judge", 500.0, 500.0, "call-2"),
+    ]
     drawn = str(waterfall(bars, "Times"))
-    (start, half) = re.findall(r'<rect class="(?:test|judge)" x="([\d.]+)" y="([\d.]+)"', drawn)
+    (start, step, half) = re.findall(
+        r'<rect class="(?:test|tool|judge)" x="([\d.]+)" y="([\d.]+)"', drawn
+    )
     zero, *_ = re.findall(r'<line class="grid" x1="([\d.]+)"', drawn)
     assert float(start[0]) == float(zero)
-    assert (float(start[1]), float(half[1])) == (21.0, 39.0)
+    assert (float(start[1]), float(step[1]), float(half[1])) == (21.0, 39.0, 57.0)
+    assert ">tool</text>" in drawn

@@ -21,7 +21,8 @@ def one_line(text: str) -> str:
 
 def assert_harmless(page: str) -> None:
     """Nothing of what was written by others is markup, moves a cursor, or turns text around."""
-    assert "<script" not in page
+    # A script of the page's own stands behind its content.
+    assert "<script" not in page.partition("</main>")[0]
     assert "<svg onload" not in page
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", page)
     assert not re.search(r"\sstyle=|\son[a-z]+=\"", page)

@@ -12,12 +12,14 @@ import uvicorn
 
 from kindlm.browse.descriptions import START_PAGE
 from kindlm.browse.history_server import make_datasette
+from kindlm.cli.commands.browse import reviews_of
 
 
 @contextmanager
 def served(database: Path) -> Iterator[str]:
-    """Serve a history from a thread; yield the address below which its pages are."""
-    config = uvicorn.Config(make_datasette(database).app(), log_level="warning", lifespan="on")
+    """Serve a history from a thread, as `kindlm browse` does; yield where its pages are."""
+    datasette = make_datasette(database, review=reviews_of(database))
+    config = uvicorn.Config(datasette.app(), log_level="warning", lifespan="on")
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -7,17 +7,24 @@ import threading
 import webbrowser
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kindlm.browse.descriptions import INSTANCE, START_PAGE, described, merged, settings
 from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette, serve
+from kindlm.cli.commands.review import reviewed
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
+from kindlm.cli.journal import open_journal
 from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.errors import Err, Ok, Result
+from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.untrusted import printed_json
+
+if TYPE_CHECKING:
+    from kindlm.browse.routes import RecordReview
 
 
 def browse_command(
@@ -72,8 +79,22 @@ def browse_command(
             # Some browsers return when they are closed, and pages are to be served before that.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
+    # Whoever else could reach the pages reads only.
+    made = make_datasette(project.database, threshold, reviews_of(db) if names else None)
     with listening:
-        serve(make_datasette(project.database, threshold), listening, tell, names)
+        serve(made, listening, tell, names)
+
+
+def reviews_of(database: Path | None) -> RecordReview:
+    """Return what records the user's reviews from pages of a history."""
+
+    def record(execution: str, passed: bool, text: str | None) -> Result[None]:
+        with open_journal(database) as (log, reader):
+            view = RunView(reader, execution.rpartition("-")[0])
+            found = reviewed(log, view, execution, passed, text)
+        return found if isinstance(found, Err) else Ok(None)
+
+    return record
 
 
 def print_metadata(database: Path | None) -> None:

@@ -14,15 +14,16 @@ from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.history import misused, no_execution, open_history, report_options
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption, parse_since
-from kindlm.errors import KindlmError, misuse
+from kindlm.errors import Err, KindlmError, Ok, Result, misuse
 from kindlm.events import ReviewRecorded
 from kindlm.history.reviews import compare_reviews, reviewed_executions
-from kindlm.history.rows import ExecutionView
+from kindlm.history.rows import ExecutionView, ReviewView
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
 from kindlm.reports.terminal.agreement import agreement_json, write_agreement
+from kindlm_store import EventLog
 
 
 class _Verdict(StrEnum):
@@ -83,30 +84,33 @@ def record_review(
 ) -> None:
     """Record what the user says of an execution; tell what kindlm and the user had said."""
     with open_journal(database) as (log, db):
-        run = or_fail(find_run(db, wanted))
-        view = RunView(db, run)
-        execution = view.execution(number)
-        if execution is None:
-            fail([no_execution(number, view)])
-        if execution.status in (None, Status.SKIPPED):
-            fail([_nothing_to_review(execution)])
-        by = author()
-        before = next((said for said in view.reviews(execution) if said.by == by), None)
-        # A review is of the conversation, in the run that held it.
-        held_in, _, place = execution.source.rpartition("-")
-        payload = ReviewRecorded(
-            run=held_in,
-            execution=int(place),
-            passed=passed,
-            note=text or None,
-            by=by,
-        )
-        log.append(new_journal(), [journal_event(payload, before.at if before else None)])
-    _tell(execution, by, passed)
+        view = RunView(db, or_fail(find_run(db, wanted)))
+        execution, before = or_fail(reviewed(log, view, number, passed, text))
+    _tell(execution, author(), passed)
     if before is not None and before.passed is not passed:
         note(f"You said that it {_word(before.passed)} before: that stays in the log.")
     if execution.source != execution.id:
         note(f"Its conversation is that of {execution.source}: the review is of both.")
+
+
+def reviewed(
+    log: EventLog, view: RunView, number: str, passed: bool, text: str | None
+) -> Result[tuple[ExecutionView, ReviewView | None]]:
+    """Record whether an execution passes; return it with what the user had said before."""
+    execution = view.execution(number)
+    if execution is None:
+        return Err(no_execution(number, view))
+    if execution.status in (None, Status.SKIPPED):
+        return Err(_nothing_to_review(execution))
+    by = author()
+    before = next((said for said in view.reviews(execution) if said.by == by), None)
+    # A review is of the conversation, in the run that held it.
+    held_in, _, place = execution.source.rpartition("-")
+    payload = ReviewRecorded(
+        run=held_in, execution=int(place), passed=passed, note=text or None, by=by
+    )
+    log.append(new_journal(), [journal_event(payload, before.at if before else None)])
+    return Ok((execution, before))
 
 
 def report_agreement(

@@ -67,7 +67,7 @@ def diff_choice_page(form: DiffForm, problem: KindlmError) -> Document:
     """Return the page of runs that can't be compared: why, and the form."""
     return Document(
         "diff_choice.html",
-        "Which runs are compared?",
+        "Compare two runs",
         {"form": form, "problem": problem},
         styles=("runs",),
     )

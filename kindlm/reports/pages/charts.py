@@ -1,12 +1,12 @@
 """Charts as inline SVG: made here, without a script, in the colours of the page.
 
-Shapes carry classes that the style sheet `charts` colours, so that they fit light and dark. What a
-chart shows is also said in words, in its title.
+Shapes carry classes that the style sheet `charts` colours, so that they fit light and dark. Each
+point and each bar is a link with a name: a keyboard reaches it, and a screen reader reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
@@ -14,11 +14,16 @@ from markupsafe import Markup
 
 from kindlm.reports.figures import duration
 
+_TREND = 560
+_HEIGHT = 150
+_LEFT, _RIGHT = 70, 12
+_TOP, _BOTTOM = 24, 118
+"""Between them is the plot: values stand above it, dates below."""
+
+_DATES = 4
 _WIDTH = 720
-_HEIGHT = 120
-_MARGIN = 10
 _ROW = 18
-_NAMES = 190
+_NAMES = 230
 _TICKS = 5
 
 _SHAPES = {
@@ -32,64 +37,143 @@ _SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value of a trend, 0 to 1 or None where there is none; `mood` is good, bad, unsure, soft.
+    """A value of a run, None if it has none; `mood` is good, bad, unsure or soft.
 
-    `name` says what it stands for, `link` leads to it.
+    `at` is when the run started, UTC in ISO 8601; `name` and `status` describe the run, and `link`
+    leads to it.
     """
 
     value: float | None
     mood: str
     name: str
-    link: str | None = None
+    status: str
+    at: str
+    link: str
 
 
-def trend(points: Sequence[Point], title: str, width: int = _WIDTH) -> Markup:
-    """Return a line over rates from the oldest to the newest, a mark for each, shaped by its mood.
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A drawing of a figure over time, with its range in words."""
 
-    `width` is that of the drawing, in units that are pixels where it is as wide.
+    name: str
+    drawing: Markup
+    said: str
+
+
+def trend(
+    name: str,
+    points: Sequence[Point],
+    told: Callable[[float], str],
+    most: float | None = None,
+) -> Chart | None:
+    """Return a line over values from the oldest to the newest, None for fewer than two values.
+
+    The axis goes from 0 to `most`, or to the largest value; `told` formats a value.
     """
-    step = (width - 2 * _MARGIN) / max(len(points) - 1, 1)
+    points = [point for point in points if point.value is not None]
+    known = [point.value for point in points if point.value is not None]
+    high = most or max(known, default=0.0)
+    if len(known) < 2 or not high:
+        return None
+    low, top = told(min(known)), told(max(known))
+    said = f"{low if low == top else f'{low} to {top}'}, latest {told(known[-1])}"
+    step = (_TREND - _LEFT - _RIGHT) / (len(points) - 1)
     places = [
-        (
-            _MARGIN + number * step,
-            None if point.value is None else _MARGIN + (1 - point.value) * (_HEIGHT - 2 * _MARGIN),
-        )
-        for number, point in enumerate(points)
+        (_LEFT + number * step, _BOTTOM - value / high * (_BOTTOM - _TOP))
+        for number, value in enumerate(known)
     ]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places if y is not None)
-    grid = Markup("").join(
-        Markup('<line class="grid" x1="0" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(width, y, y)
-        for y in (_MARGIN, _HEIGHT / 2, _HEIGHT - _MARGIN)
-    )
+    half = min(step / 2, 40)
     marks = Markup("").join(
-        _mark(point, x, y) for point, (x, y) in zip(points, places, strict=True) if y is not None
+        _mark(point, x, y, half, told(value))
+        for point, value, (x, y) in zip(points, known, places, strict=True)
     )
+    drawing = Markup(
+        '<svg class="trend" role="group" viewBox="0 0 {} {}"><title>{}</title>{}{}'
+        '<polyline class="line" points="{}"/>{}</svg>'
+    ).format(
+        _TREND,
+        _HEIGHT,
+        f"{name} from {points[0].at[:10]} to {points[-1].at[:10]}: {said}",
+        Markup("").join(_level(part, told(part * high)) for part in (0.0, 0.5, 1.0)),
+        _dates(points, places),
+        " ".join(f"{x:.1f},{y:.1f}" for x, y in places),
+        marks,
+    )
+    return Chart(name, drawing, said)
+
+
+def _level(part: float, label: str) -> Markup:
+    y = _BOTTOM - part * (_BOTTOM - _TOP)
     return Markup(
-        '<svg class="trend" role="group" viewBox="0 0 {} {}">'
-        '<title>{}</title>{}<polyline class="line" points="{}"/>{}</svg>'
-    ).format(width, _HEIGHT, title, grid, line, marks)
+        '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
+        '<text class="tick" x="0" y="{:.1f}">{}</text>'
+    ).format(_LEFT - 6, _TREND, y, y, y + 4, label)
 
 
-def _mark(point: Point, x: float, y: float) -> Markup:
-    # Where it stands is apart from its shape, so that a style sheet can enlarge that.
-    mark = Markup(
-        '<g transform="translate({:.1f} {:.1f})">'
-        '<path class="mark {}" d="{}"><title>{}</title></path></g>'
+def _dates(points: Sequence[Point], places: Sequence[tuple[float, float]]) -> Markup:
+    """Return dates below the plot; times of day follow the first where all runs are of one day."""
+    same_day = points[0].at[:10] == points[-1].at[:10]
+    last = len(points) - 1
+    labels: dict[str, int] = {}
+    for number in range(_DATES):
+        place = round(number * last / (_DATES - 1))
+        at = points[place].at
+        label = f"{at[:10]} {at[11:16]}" if same_day and not place else at[11:16]
+        labels.setdefault(label if same_day else at[:10], place)
+    return Markup("").join(
+        Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(
+            places[place][0],
+            _HEIGHT - 8,
+            "start" if place == 0 else "end" if place == last else "middle",
+            label,
+        )
+        for label, place in labels.items()
     )
-    shape = mark.format(x, y, point.mood, _SHAPES[point.mood], point.name)
-    if point.link is None:
-        return shape
-    return Markup('<a href="{}" aria-label="{}">{}</a>').format(point.link, point.name, shape)
+
+
+def _mark(point: Point, x: float, y: float, half: float, value: str) -> Markup:
+    """Return a point: its whole column can be pointed at, and its value is shown above."""
+    anchor = "start" if x < _TREND / 3 else "end" if x > _TREND * 2 / 3 else "middle"
+    when = f"{point.at[:10]} {point.at[11:16]}"
+    # Where it stands is apart from its shape, so that a style sheet can enlarge that.
+    return Markup(
+        '<a href="{}" aria-label="{}"><g transform="translate({:.1f} 0)">'
+        '<rect class="reach" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>'
+        '<line class="guide" y1="{}" y2="{}"/><g transform="translate(0 {:.1f})">'
+        '<path class="mark {}" d="{}"/></g>'
+        '<text class="value" y="{}" text-anchor="{}">{}</text></g></a>'
+    ).format(
+        point.link,
+        f"{point.name}, {when}: {point.status}, {value}",
+        x,
+        -half,
+        _TOP - 8,
+        2 * half,
+        _BOTTOM - _TOP + 16,
+        _TOP,
+        _BOTTOM,
+        y,
+        point.mood,
+        _SHAPES[point.mood],
+        _TOP - 10,
+        anchor,
+        f"{value} · {point.status} · {when} · {point.name}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a waterfall, in milliseconds from its start; `wait_ms` is a pause after it."""
+    """A bar of a waterfall, in milliseconds from its start; `wait_ms` is a pause after it.
+
+    `took_ms` is None where only the start is known. `place` is the id of what it stands for on the
+    page.
+    """
 
     name: str
     kind: str
     start_ms: float
-    took_ms: float
+    took_ms: float | None
+    place: str
     wait_ms: float = 0.0
 
 
@@ -98,14 +182,16 @@ def waterfall(bars: Sequence[Bar], title: str) -> Markup:
 
     Above them is a scale in milliseconds or what is easier to read.
     """
-    total = max((bar.start_ms + bar.took_ms + bar.wait_ms for bar in bars), default=0.0) or 1.0
+    total = (
+        max((bar.start_ms + (bar.took_ms or 0.0) + bar.wait_ms for bar in bars), default=0.0) or 1.0
+    )
     height = _ROW * (1 + len(bars))
     # The shortest bar is two units wide, at the very end, too.
     scale = (_WIDTH - _NAMES - 2) / total
     ticks = Markup("").join(_tick(ms, scale, height) for ms in _ticks(total))
     rows = Markup("").join(_bar(bar, number * _ROW, scale) for number, bar in enumerate(bars, 1))
     return Markup(
-        '<svg class="waterfall" role="img" viewBox="0 0 {} {}"><title>{}</title>{}{}</svg>'
+        '<svg class="waterfall" role="group" viewBox="0 0 {} {}"><title>{}</title>{}{}</svg>'
     ).format(_WIDTH, height, title, ticks, rows)
 
 
@@ -132,22 +218,26 @@ def _time(ms: float) -> str:
 
 
 def _bar(bar: Bar, y: float, scale: float) -> Markup:
-    x, width = _NAMES + bar.start_ms * scale, max(bar.took_ms * scale, 2.0)
+    x, width = _NAMES + bar.start_ms * scale, max((bar.took_ms or 0.0) * scale, 2.0)
     wait = Markup("")
     if bar.wait_ms:
         wait = Markup(
             '<rect class="wait" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="3"/>'
         ).format(x + width, y + _ROW / 2 - 1.5, bar.wait_ms * scale)
+    lasted = bar.name if bar.took_ms is None else f"{bar.name}: {duration(bar.took_ms)}"
     return Markup(
-        '<g><title>{}: {}, after {}</title><text x="0" y="{:.1f}">{}: {}</text>'
-        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="2"/>{}</g>'
+        '<a href="#{}"><title>{}</title>'
+        '<rect class="reach" x="0" y="{:.1f}" width="{}" height="{}"/>'
+        '<text x="0" y="{:.1f}">{}</text>'
+        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" rx="2"/>{}</a>'
     ).format(
-        bar.name,
-        duration(bar.took_ms),
-        duration(bar.start_ms),
+        bar.place,
+        f"{lasted}, started after {duration(bar.start_ms)}",
+        y,
+        _WIDTH,
+        _ROW,
         y + _ROW - 5,
-        bar.name,
-        duration(bar.took_ms),
+        lasted,
         bar.kind,
         x,
         y + 3,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 
 from markupsafe import Markup
 
 from kindlm.history.masking import mask_of, masked
 from kindlm.history.queries import Paid, paid_for_execution
-from kindlm.history.rows import AssertionView, CallView, ExecutionView
+from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.conversation import (
+    Attempt,
     Called,
     attempts_of,
     earlier_attempts,
@@ -29,14 +31,29 @@ from kindlm.reports.pages.html_document import Document
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-_SPANS = 200
+# A review is of a conversation, which several executions may look at.
+_UNREVIEWED = """
+SELECT e.id
+  FROM executions this
+  JOIN executions e ON e.run = this.run AND e.id <> this.id
+ WHERE this.id = :execution AND e.status IN ('passed', 'failed', 'errored')
+   AND NOT EXISTS (SELECT * FROM reviews r WHERE r.execution = e.source)
+ ORDER BY e.number < this.number, e.number LIMIT 1
+"""
+
+_BARS = 300
 _INDENT = "\u00a0\u00a0"
 _DEEPEST = 6
-_LONGEST_NAME = 40
+_LONGEST_NAME, _LONGEST_MODEL = 32, 14
 
 
-def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
-    """Return the page of an execution by its id, None if there is no such execution."""
+def execution_page(
+    db: sqlite3.Connection, wanted: str, reviewed: str | None = None
+) -> Document | None:
+    """Return the page of an execution by its id, None if there is no such execution.
+
+    `reviewed` is the id of the execution that was reviewed just before.
+    """
     view = RunView(db, wanted.rpartition("-")[0])
     execution = view.execution(wanted)
     if execution is None:
@@ -44,36 +61,42 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
     attempts = view.attempts(execution)
     tools, mask = attempts[-1].tool_calls, mask_of(attempts)
     shown = [masked(assertion, mask) for assertion in attempts[-1].assertions]
-    calls, repeats = view.calls(execution), view.repeats(execution)
-    decided = (Outcome.PASSED, Outcome.SKIPPED)
+    repeats, all_tools = view.repeats(execution), view.tool_calls(execution, all_attempts=True)
+    talks = attempts_of(
+        view.first_messages(execution),
+        view.calls(execution),
+        all_tools,
+        [attempt.number for attempt in attempts],
+        mask,
+        view.spans(execution),
+    )
     return Document(
         "execution.html",
         f"{one_line(execution.test)} · {one_line(execution.target)} · {execution.run}",
         {
             "execution": execution,
             "repeats": repeats,
-            "before": next((r for r in reversed(repeats) if r.repeat < execution.repeat), None),
-            "after": next((r for r in repeats if r.repeat > execution.repeat), None),
+            "before": view.execution(f"{execution.run}-{execution.number - 1}"),
+            "after": view.execution(f"{execution.run}-{execution.number + 1}"),
+            "unreviewed": next_unreviewed(db, execution.id),
+            "reviewed": view.execution(reviewed) if reviewed else None,
             "status": status_word(execution),
             "error": mask.text(execution.error),
             "trace": mask.text(execution.trace),
             "warnings": [mask.text(warning) for warning in execution.warnings],
             "facts": list(_facts(execution, paid_for_execution(db, execution.id))),
             "wrong": [each for each in shown if each.is_wrong],
-            "right": [each for each in shown if each.outcome in decided],
-            "advice": [each for each in shown if not each.is_wrong and each.outcome not in decided],
-            "attempts": attempts_of(
-                view.first_messages(execution),
-                calls,
-                view.tool_calls(execution, all_attempts=True),
-                [attempt.number for attempt in attempts],
-                mask,
-                view.spans(execution),
-            ),
-            "traced": _traced,
+            "right": [each for each in shown if each.outcome is Outcome.PASSED],
+            "skipped": [each for each in shown if each.outcome is Outcome.SKIPPED],
+            "advice": [
+                each
+                for each in shown
+                if each.advisory and each.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
+            ],
+            "attempts": talks,
             "earlier": earlier_attempts(attempts, mask),
             "output": execution.output,
-            "waterfall": _waterfall(calls),
+            "timeline": _timeline(talks[-1], all_tools) if talks else None,
             "reviews": view.reviews(execution),
             "excerpts": lambda assertion: list(excerpts_of(assertion, execution, tools, mask)),
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
@@ -81,23 +104,18 @@ def execution_page(db: sqlite3.Connection, wanted: str) -> Document | None:
             "name": assertion_name,
             "request": _request,
         },
-        styles=("charts", "execution"),
+        styles=("charts", "runs", "execution"),
+        scripts=("keys",),
     )
 
 
-def _traced(call: Called) -> Markup:
-    """Return a bar for each span of an agent's trace, those below another one indented."""
-    bars = [
-        Bar(
-            f"{_INDENT * min(depth, _DEEPEST)}{span.kind if span.kind != 'other' else ''} "
-            f"{one_line(span.name or '')[:_LONGEST_NAME]}{', failed' if span.failed else ''}",
-            "failed" if span.failed else span.kind,
-            span.start_ms,
-            span.duration_ms,
-        )
-        for depth, span in call.spans[:_SPANS]
-    ]
-    return waterfall(bars, "What the agent did, and when")
+def next_unreviewed(db: sqlite3.Connection, execution: str) -> str | None:
+    """Return the execution of the same run that nobody reviewed and that comes next, by its id.
+
+    After the last execution of the run comes the first.
+    """
+    found = db.execute(_UNREVIEWED, {"execution": execution}).fetchone()
+    return None if found is None else str(found[0])
 
 
 def _request(call: Called) -> str:
@@ -115,9 +133,9 @@ def _request(call: Called) -> str:
 
 def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
     if execution.answers:
-        yield "Answers", f"{execution.answers:,}"
+        yield "Responses", f"{execution.answers:,}"
         if execution.latency_ms:
-            yield "Time of answers", duration(execution.latency_ms)
+            yield "Latency", duration(execution.latency_ms)
     # An execution that errored before any answer has no tokens to show.
     if execution.input_tokens or execution.output_tokens:
         tokens = f"{execution.input_tokens or 0:,} in, {execution.output_tokens or 0:,} out"
@@ -147,25 +165,50 @@ def _ranges(assertions: Sequence[AssertionView]) -> list[tuple[int, int]]:
     ]
 
 
-def _waterfall(calls: Sequence[CallView]) -> Markup | None:
-    """Return a bar for each call of the last attempt, from its first call on."""
-    last = max((call.attempt for call in calls), default=0)
-    of_last = [call for call in calls if call.attempt == last][:_SPANS]
-    if not of_last:
+def _timeline(attempt: Attempt, tools: Sequence[ToolCallView]) -> Markup | None:
+    """Return a bar for each call, tool call and span of an attempt, on one axis of time.
+
+    What a call led to is indented below it. Spans count from the start of their call.
+    """
+    if not attempt.calls:
         return None
-    first = datetime.fromisoformat(of_last[0].requested_at)
-    bars = []
-    for call in of_last:
-        began = (datetime.fromisoformat(call.requested_at) - first).total_seconds() * 1000
-        failed = call.status != "responded"
-        who = "" if call.purpose == "test" else f", {call.purpose}"
-        bars.append(
-            Bar(
-                f"call {call.call}{who}{', failed' if failed else ''}",
-                "failed" if failed else call.purpose,
-                max(began, 0.0),  # a clock that was set back must not draw a bar outside
-                call.latency_ms or 0.0,
-                call.retry_in_ms or 0.0,
-            )
-        )
-    return waterfall(bars, "When each call was made, and how long it took")
+    first = _ms(attempt.calls[0].view.requested_at)
+    calls = [each for call in attempt.calls for each in (call, *call.made)]
+    of_attempt = [tool for tool in tools if tool.attempt == attempt.number and tool.called_at]
+    starts = sorted(
+        [_ms(tool.called_at or "") for tool in of_attempt]
+        + [_ms(call.view.requested_at) for call in calls]
+    )
+
+    def bar(name: str, kind: str, at: float, took: float | None, place: str, wait: float) -> Bar:
+        # A clock that was set back must not draw a bar outside.
+        return Bar(name[:_LONGEST_NAME], kind, max(at - first, 0.0), took, place, wait)
+
+    def bars() -> Iterator[Bar]:
+        for call in calls:
+            view, began = call.view, _ms(call.view.requested_at)
+            place, failed = f"call-{view.attempt}-{view.call}", view.status != "responded"
+            who = "" if view.purpose == "test" else f" {view.purpose}"
+            inner = _INDENT if view.purpose == "agent" else ""
+            model = one_line(view.model)[:_LONGEST_MODEL]
+            name = f"{inner}call {view.call}{who} {model}{', failed' if failed else ''}"
+            kind = "failed" if failed else view.purpose
+            yield bar(name, kind, began, view.latency_ms or 0.0, place, view.retry_in_ms or 0.0)
+            for depth, span in call.spans:
+                name = f"{_INDENT * min(depth + 1, _DEEPEST)}{one_line(span.name or '')}"
+                kind = "failed" if span.failed else span.kind
+                yield bar(name, kind, began + span.start_ms, span.duration_ms, place, 0.0)
+            for tool in of_attempt:
+                if tool.call != view.call:
+                    continue
+                at = _ms(tool.called_at or "")
+                after = next((start for start in starts if start > at), at)
+                # While an agent waits for the result, the end of the call is not recorded.
+                took = None if at < began + (view.latency_ms or 0.0) else after - at
+                yield bar(f"{_INDENT}tool {one_line(tool.tool)}", "tool", at, took, place, 0.0)
+
+    return waterfall(list(islice(bars(), _BARS)), "When each call and tool call started")
+
+
+def _ms(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp() * 1000

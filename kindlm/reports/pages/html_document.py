@@ -42,6 +42,14 @@ class Links:
         """Return where an execution is shown, by its id."""
         return None
 
+    def review(self, execution: str) -> str | None:  # noqa: ARG002
+        """Return where a review of an execution is posted to, by its id."""
+        return None
+
+    def outputs(self, run: str) -> str | None:  # noqa: ARG002
+        """Return where the outputs of a run are shown side by side, by its id."""
+        return None
+
     def diff(self, before: str, after: str) -> str | None:  # noqa: ARG002
         """Return where two runs are compared, by their ids."""
         return None

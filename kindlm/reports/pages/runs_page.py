@@ -6,8 +6,6 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlencode
 
-from markupsafe import Markup
-
 from kindlm.history.runs import (
     STATUSES,
     Run,
@@ -18,8 +16,8 @@ from kindlm.history.runs import (
     runs,
     status_of,
 )
-from kindlm.reports.figures import percent
-from kindlm.reports.pages.charts import Point, trend
+from kindlm.reports.figures import money, percent
+from kindlm.reports.pages.charts import Chart, Point, trend
 from kindlm.reports.pages.html_document import MOODS, Document, Links
 from kindlm.reports.untrusted import one_line
 
@@ -59,7 +57,7 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
                 **choices(db),
                 "status": STATUSES,
             },
-            "chart": _chart(listed, figures, statuses, links),
+            "charts": list(_charts(listed, figures, statuses, links)),
             "newer": _address(given, number - 1) if number > 1 else None,
             "older": _address(given, number + 1) if len(found) > _LISTED else None,
         },
@@ -88,26 +86,27 @@ def _address(given: Mapping[str, str], number: int) -> str:
     return "?" + urlencode({**given, "page": str(number)})
 
 
-def _chart(
+def _charts(
     listed: Sequence[Run],
     figures: Mapping[str, RunFigures],
     statuses: Mapping[str, str],
     links: Links,
-) -> Markup | None:
-    points = [
-        Point(
-            rate,
-            MOODS[statuses[run.id]],
-            f"{_name(run)}, {run.started_at[:10]}: {statuses[run.id]}, {percent(rate)} passed",
-            links.run(run.id),
-        )
-        for run in reversed(listed)
-        if (rate := figures[run.id].executions.pass_rate) is not None
-    ]
-    if len(points) < 2:
-        return None
-    return trend(points, "Pass rate of the runs of this page, from the oldest to the newest")
-
-
-def _name(run: Run) -> str:
-    return f"{one_line(run.id)} {one_line(run.label)}" if run.label else one_line(run.id)
+) -> Iterator[Chart]:
+    """Yield charts of the runs of this page, the oldest first; those without a value are absent."""
+    for name, most, value, told in (
+        ("Pass rate", 1.0, lambda found: found.executions.pass_rate, percent),
+        ("Cost", None, lambda found: found.paid.total_usd, money),
+    ):
+        points = [
+            Point(
+                value(figures[run.id]),
+                MOODS[statuses[run.id]],
+                one_line(f"{run.id} {run.label}" if run.label else run.id),
+                statuses[run.id],
+                run.started_at,
+                links.run(run.id) or "",
+            )
+            for run in reversed(listed)
+        ]
+        if (chart := trend(name, points, told, most)) is not None:
+            yield chart

@@ -20,13 +20,13 @@ KINDS = {
     Kind.PROMPT: "prompts",
     Kind.OUTPUT: "outputs",
     Kind.ARGUMENTS: "tool arguments",
-    Kind.ANSWER: "answers of tools",
+    Kind.ANSWER: "tool results",
 }
 _NAMES = {
     Kind.PROMPT: "prompt",
     Kind.OUTPUT: "output",
     Kind.ARGUMENTS: "tool arguments",
-    Kind.ANSWER: "answer of a tool",
+    Kind.ANSWER: "tool result",
 }
 
 
@@ -82,7 +82,7 @@ def _found(
     except FileNotFoundError:
         return Findings((), None, as_words=False), None
     except TooLongError:
-        return None, "That takes too long to look for: write longer beginnings, or fewer of them."
+        return None, "This search takes too long. Use longer prefixes, or fewer of them."
     except sqlite3.Error as error:
         if is_damage(error):
             raise
