@@ -94,7 +94,7 @@ def _charts(
 ) -> Iterator[Chart]:
     """Yield charts of the runs of this page, the oldest first; those without a value are absent."""
     for name, most, value, told in (
-        ("Pass rate", 1.0, lambda found: found.executions.pass_rate, percent),
+        ("Pass rate", 1.0, _rate, percent),
         ("Cost", None, lambda found: found.paid.total_usd, money),
     ):
         points = [
@@ -110,3 +110,7 @@ def _charts(
         ]
         if (chart := trend(name, points, told, most)) is not None:
             yield chart
+
+
+def _rate(found: RunFigures) -> float | None:
+    return found.executions.pass_rate
