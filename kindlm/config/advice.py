@@ -136,10 +136,9 @@ def _warn_of_system_text(
     path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
 ) -> None:
     """Report a system text that an agent is not sent."""
-    prompt = config.prompts.get(test.prompt or "")
-    if test.command is not None or prompt is None:
-        return
-    if not prompt.system and prompt.system_file is None:
+    prompts = {name: config.prompts.get(name) for name in test.all_prompts}
+    named = [name for name, it in prompts.items() if it and (it.system or it.system_file)]
+    if test.command is not None or not named:
         return
     for agent in config.agents:
         options = agent.options
@@ -148,7 +147,7 @@ def _warn_of_system_text(
         if not options.sends_system_text():
             reporter.warning(
                 (*path, "prompt"),
-                f'The agent "{agent.id}" is not sent the system text of the prompt "{test.prompt}"',
+                f'The agent "{agent.id}" is not sent the system text of the prompt "{named[0]}"',
                 options.system_text_hint,
                 reason="unused",
             )
@@ -295,6 +294,7 @@ def _executions(test: TestConfig, config: KindlmConfig, files: ReferencedFiles) 
     rows = files.rows(test.vars_from) if test.vars_from is not None else None
     return (
         len(targets_of(test, config))
+        * (len(test.all_prompts) or 1)
         * (test.repeat or config.defaults.repeat)
         * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
     )
@@ -380,7 +380,7 @@ def _warn_of_addresses(config: KindlmConfig, reporter: Reporter) -> None:
 
 def _asked(config: KindlmConfig, prompt: str) -> list[str]:
     """Return the ids of the models and agents that are asked with a prompt, in order."""
-    tests = [test for test in config.tests if test.prompt == prompt and test.command is None]
+    tests = [test for test in config.tests if prompt in test.all_prompts and not test.command]
     asked = (target for test in tests for target in targets_of(test, config))
     return list(dict.fromkeys(asked))
 
@@ -400,7 +400,7 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     """Report prompts, models, agents and providers that nothing refers to."""
     judged = list(_judged(config))
     _warn_of_default_judge(config, [path for path, model in judged if model is None], reporter)
-    prompts = {test.prompt for test in config.tests}
+    prompts = {name for test in config.tests for name in test.all_prompts}
     for name in config.prompts:
         if name not in prompts:
             _unused(("prompts", name), f'No test uses the prompt "{name}"', reporter)

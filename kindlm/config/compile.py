@@ -25,7 +25,7 @@ from kindlm.config.targets import (
     compile_words,
     targets_of,
 )
-from kindlm.config.templates import row_name
+from kindlm.config.templates import part_name, prompt_names
 from kindlm.errors import Ok, Result, SourceLocation
 from kindlm.section import resolved
 from kindlm.suite import (
@@ -117,7 +117,7 @@ def _template(config: ComplianceConfig, files: ReferencedFiles) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Cases:
-    """Compiles the tests of one configuration: one case for each test, or for each of its rows."""
+    """Compiles the tests of one configuration: a case for each test, or each prompt and row."""
 
     config: KindlmConfig
     folder: FilePath
@@ -152,11 +152,11 @@ class _Cases:
             skip=test.skip,
             where=self.where(path),
         )
-        for name, variables in self._variables(test):
+        for name, prompt, variables in self._parts(test):
             yield replace(
                 case,
                 name=name,
-                prompt=self._prompt(test, variables),
+                prompt=self._prompt(test, prompt, variables),
                 follow_ups=tuple(
                     _call(turn.call, variables) if turn.call else render(turn.user or "", variables)
                     for turn in test.conversation
@@ -164,12 +164,15 @@ class _Cases:
                 command=self._command(test, variables),
             )
 
-    def _variables(self, test: TestConfig) -> Iterator[tuple[str, Mapping[str, str]]]:
-        if test.vars_from is None:
-            yield test.name, test.vars
-            return
-        for row in _checked(self.files.rows(test.vars_from)).rows:
-            yield row_name(test.name, row.id), {**test.vars, **row.values}
+    def _parts(self, test: TestConfig) -> Iterator[tuple[str, str | None, Mapping[str, str]]]:
+        """Yield the name, the prompt and the variables of each case of a test."""
+        prompts = test.all_prompts
+        for name, prompt in prompt_names(test.name, prompts) if prompts else [(test.name, None)]:
+            if test.vars_from is None:
+                yield name, prompt, test.vars
+                continue
+            for row in _checked(self.files.rows(test.vars_from)).rows:
+                yield part_name(name, row.id), prompt, {**test.vars, **row.values}
 
     def _command(self, test: TestConfig, variables: Mapping[str, str]) -> Command | None:
         if test.command is None:
@@ -178,10 +181,10 @@ class _Cases:
         words = tuple(render(word, variables) for word in compile_words(test.command))
         return Command(words, str(self.folder), reports_tools=bool(test.reports_tools))
 
-    def _prompt(self, test: TestConfig, variables: Mapping[str, str]) -> Prompt:
-        if test.prompt is None:
+    def _prompt(self, test: TestConfig, name: str | None, variables: Mapping[str, str]) -> Prompt:
+        if name is None:
             return Prompt(user=_call(test.call, variables) if test.call else "")
-        config = self.config.prompts[test.prompt]
+        config = self.config.prompts[name]
 
         def rendered(text: str | None, file: str | None = None) -> str | None:
             template = text if file is None else _checked(self.files.text(file))

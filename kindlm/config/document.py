@@ -78,6 +78,47 @@ class Node:
     characters: int = 0
     empty: bool = False
 
+    @staticmethod
+    def mapping(at: Node, /, **values: Node) -> Node:
+        """Return a mapping that stands where another value does."""
+        node = Node({}, at.start)
+        for key, value in values.items():
+            node.put(key, value)
+        return node
+
+    @staticmethod
+    def sequence(at: Node, /, *values: Node) -> Node:
+        """Return a list that stands where another value does."""
+        parts: dict[str | int, Node] = dict(enumerate(values))
+        return Node([each.value for each in values], at.start, children=parts)
+
+    def leaf(self, value: Any) -> Node:
+        """Return a text, number or boolean that stands where this value does."""
+        return Node(value, self.start)
+
+    def put(self, key: str | int, node: Node, start: int | None = None) -> None:
+        """Put a value into a mapping or list; `start` is where the key is written."""
+        self.value[key] = node.value
+        self.children[key] = node
+        if isinstance(key, str):
+            self.keys.setdefault(key, node.start if start is None else start)
+
+    def take(self, key: str) -> Node:
+        """Take a value out of a mapping."""
+        del self.value[key]
+        return self.children.pop(key)
+
+    def child(self, key: str) -> Node | None:
+        """Return what a mapping has at a key, None if it has nothing or is none."""
+        return self.children.get(key) if isinstance(self.value, dict) else None
+
+    def entries(self, key: str) -> dict[int, Node]:
+        """Return the mappings in the list that a mapping has at a key, by their positions."""
+        node = self.child(key)
+        if node is None or not isinstance(node.value, list):
+            return {}
+        return {at: node.children[at] for at, it in enumerate(node.value) if isinstance(it, dict)}
+
 
 _NO_TEXT = SourceText("")
 
@@ -213,6 +254,15 @@ def section(raw: Any, *path: str) -> Raw:
     for part in path:
         raw = raw.get(part) if isinstance(raw, dict) else None
     return raw if isinstance(raw, dict) else {}
+
+
+def prompts_of(test: Raw) -> dict[Path, str]:
+    """Return the names of the prompts of a test, by their places in it."""
+    several = test.get("prompts")
+    named: dict[Path, Any] = {("prompt",): test.get("prompt")}
+    if isinstance(several, list):
+        named |= {("prompts", at): name for at, name in enumerate(several)}
+    return {place: name for place, name in named.items() if isinstance(name, str)}
 
 
 def expectations(test: Raw) -> Iterator[tuple[Path, Raw]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from kindlm.config.advice import warn
 from kindlm.config.compile import compile_suite
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import MAX_BYTES, section
+from kindlm.config.document import MAX_BYTES, prompts_of, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.plugged import Plugged
 from kindlm.config.references import check_references, check_requirements
@@ -49,7 +49,11 @@ class LoadedSuite:
 
 
 def load_suite(
-    path: Path, *, root: Path | None = None, environ: Mapping[str, str] = MappingProxyType({})
+    path: Path,
+    *,
+    root: Path | None = None,
+    environ: Mapping[str, str] = MappingProxyType({}),
+    project: Callable[[], str] = lambda: "project",
 ) -> LoadedSuite:
     """Load a kindlm.yaml. Never raises for what a user did: see the diagnostics.
 
@@ -57,6 +61,7 @@ def load_suite(
         path: the file.
         root: the project root; a suite's identity is its path relative to it.
         environ: environment variables, which warnings may depend on.
+        project: returns what its project is called if the file does not say so.
     """
     data = read_bytes(path)
     if isinstance(data, Err):
@@ -65,7 +70,7 @@ def load_suite(
     document = read_document(data.value)
     reporter = Reporter(str(path), document)
     reporter.problems()
-    reporter.moved = write_out(document)
+    reporter.moved = write_out(document, lambda: default_name(path, root, project), project)
     raw = document.value
     reporter.hide(written_in(raw))
     files = ReferencedFiles(path.parent)
@@ -113,6 +118,14 @@ def suite_identity(path: Path, root: Path | None) -> str:
     return path.as_posix()
 
 
+def default_name(path: Path, root: Path | None, project: Callable[[], str]) -> str:
+    """Return what a suite is called that has no name: as its file, or as the folder of that."""
+    if path.stem != "kindlm":
+        return path.stem
+    folder = path.resolve().parent
+    return project() if root is None or folder == root.resolve() else folder.name
+
+
 def _name(raw: Any, path: Path) -> str:
     name = section(raw, "suite").get("name")
     return name if isinstance(name, str) and name else path.name
@@ -127,7 +140,8 @@ def _count_tests(raw: Any, files: ReferencedFiles) -> int:
 def _count_rows(test: Any, files: ReferencedFiles) -> int:
     name = section(test).get("varsFrom")
     rows = files.rows(name) if isinstance(name, str) and name else None
-    return len(rows.value.rows) if isinstance(rows, Ok) else 1
+    prompts = len(prompts_of(section(test))) or 1
+    return prompts * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
 
 
 def read_bytes(path: Path) -> Result[bytes]:

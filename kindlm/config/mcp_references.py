@@ -38,7 +38,7 @@ def check_servers(raw: Raw, reporter: Reporter) -> None:
 def _check_turns(path: Path, test: Raw, reporter: Reporter) -> None:
     """Report messages among calls, and calls among messages."""
     is_call = "call" in test
-    for key in ("prompt", "command") if is_call else ():
+    for key in ("input", "prompt", "prompts", "command") if is_call else ():
         if key in test:
             _excluded((*path, key), f"`{key}` and `call` exclude each other", reporter)
     for place, turn in items(test, "conversation"):

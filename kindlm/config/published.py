@@ -9,6 +9,7 @@ from kindlm import packages, plugins
 from kindlm.checks import base as checks
 from kindlm.config.entries import provider_types
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.short_form import ALONE
 from kindlm.errors import KindlmError
 from kindlm.packages import all_own, own_names
 from kindlm.plugins import Adapter, Check, Provider
@@ -56,6 +57,9 @@ def long_schema() -> dict[str, Any]:
     adapters = all_own(Adapter)
     _add_options(agents, adapters.values(), definitions)
     _add_other_names(agents, adapters)
+    # What may be left out is filled in before it is validated.
+    schema["required"] = ["tests"]
+    definitions["ModelConfig"]["required"] = ["model"]
     definitions |= {name: _sorted(definitions[name]) for name in ("ProviderConfig", "AgentConfig")}
     schema["$defs"] = dict(sorted(definitions.items()))
     return {"$schema": _DIALECT, **_without_null(schema), "title": "kindlm.yaml"}
@@ -86,9 +90,8 @@ def _add_other_names(agent: dict[str, Any], adapters: Mapping[str, type[Adapter]
         for each in (name, *kind.other_names)
     ]
     without = [{"properties": {key: {"enum": free}}, "required": [key]} for key in _ADAPTER_KEYS]
-    agent["required"] = ["id"]
+    agent.pop("required")
     agent["allOf"] = [
-        {"anyOf": [{"required": [key]} for key in _ADAPTER_KEYS]},
         {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
     ]
 
@@ -176,6 +179,9 @@ def _with_short_forms(schema: dict[str, Any]) -> dict[str, Any]:
         return found
 
     result: dict[str, Any] = short(schema)
+    for key, plural in ALONE.items():
+        about = {"description": f"The same as `{plural}`, for one."}
+        result["properties"][key] = result["properties"][plural] | about
     return result
 
 

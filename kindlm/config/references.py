@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, expectations, items, section, texts
+from kindlm.config.document import Path, Raw, expectations, items, prompts_of, section, texts
 from kindlm.config.expect import sections_in
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.interpolation import names_in
@@ -104,15 +104,18 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
 
 
 def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
-    prompt, prompts = test.get("prompt"), section(raw, "prompts")
-    if isinstance(prompt, str) and prompt and prompts and prompt not in prompts:
+    prompts = section(raw, "prompts")
+    named = [name for name in prompts if ("prompts", name) not in reporter.moved]
+    for place, prompt in prompts_of(test).items():
+        if not prompt or not prompts or prompt in prompts:
+            continue
         reporter.error(
-            (*path, "prompt"),
+            (*path, *place),
             f'The test "{test.get("name")}" refers to the prompt "{prompt}", which is not defined',
-            hint_for(prompt, prompts, "Defined prompts"),
+            hint_for(prompt, named, "Defined prompts"),
             reason="unknown_prompt",
             value=prompt,
-            available=list(prompts),
+            available=named,
         )
     _check_test_models(path, test, raw, reporter)
     for place, expect in expectations(test):
@@ -180,7 +183,7 @@ def _report_unknown_model(
 def check_requirements(raw: Raw, reporter: Reporter) -> None:
     """Report sections and keys that are not there, and without which the tests cannot run.
 
-    A test with a `command` or a `call` needs none of them, one that runs on an agent a prompt.
+    A test with a `command` or a `call` needs none of them, one that runs on an agent an input.
     """
     alone = {"command", "call"}
     tests = [(path, test) for path, test in items(raw, "tests") if alone.isdisjoint(test)]
@@ -198,11 +201,11 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
             )
     elif not raw.get("providers"):
         _report_absent("providers", raw, reporter)
-    if tests and not raw.get("prompts"):
+    if not raw.get("prompts") and any(prompts_of(test) for _, test in tests):
         _report_absent("prompts", raw, reporter)
     for path, test in tests:
-        if "prompt" not in test:
-            reporter.missing_key((*path, "prompt"))
+        if not test.keys() & {"prompt", "prompts", "input"}:
+            reporter.missing_key((*path, "input"))
 
 
 def _judged(raw: Raw) -> Path | None:
@@ -248,10 +251,10 @@ def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) ->
 
 
 def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    if "prompt" in test:
+    for key in {"prompt", "prompts"} & test.keys():
         reporter.error(
-            (*path, "prompt"),
-            "`prompt` and `command` exclude each other: a command is sent no prompt",
+            (*path, key),
+            f"`{key}` and `command` exclude each other: a command is sent no prompt",
             "Remove one of them; a variable of the test can be an argument of the command",
             reason="schema",
             at_key=True,

@@ -9,9 +9,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from kindlm.config.expect import ExpectConfig
+from kindlm.config.left_out import messages_fit
 from kindlm.config.simulated_tools import McpToolsConfig, ServerToolsConfig, ToolConfig, ToolsEntry
 from kindlm.config.target_schema import (
     AgentConfig,
@@ -36,7 +46,7 @@ from kindlm.section import (
     Text,
     Url,
 )
-from kindlm.values import not_bool, refuse
+from kindlm.values import LIST, MAPPING, TEXT, form_of, not_bool, refuse
 
 MAX_TESTS = 1_000
 MAX_MODELS = 50
@@ -58,7 +68,7 @@ class SuiteConfig(Section):
     main = "name"
 
     name: Text = Field(examples=["support"])
-    """Name of the suite, in reports and for baselines."""
+    """Name of the suite, in reports and for baselines; that of the file by default."""
     description: Maybe[str] = Field(default=None, examples=["What the support agent must do"])
     """What the suite is about."""
     tags: list[str] = Field(default=[], examples=[["support"]])
@@ -83,7 +93,8 @@ class PromptConfig(Section):
     )
     """File with the system text, relative to this file."""
     user: Maybe[Text] = Field(default=None, examples=["{{message}}"])
-    """What the user says first. This or `userFile` is required."""
+    """What the user says first; `{{input}}` by default beside a system text. Else this or
+    `userFile` is required."""
     user_file: Maybe[Text] = Field(
         default=None, examples=["prompts/user.md"], json_schema_extra=EXTENSION
     )
@@ -129,8 +140,51 @@ class TurnConfig(Section):
     """Looks at the conversation up to the answer to this message."""
 
 
-def _prompt_or_command(schema: dict[str, Any]) -> None:
-    schema["anyOf"] = [{"required": [key]} for key in ("prompt", "command", "call")]
+class MessageConfig(Section):
+    """A message, as the APIs of models have it."""
+
+    role: Literal["system", "user", "assistant"] = Field(examples=["user"])
+    """Who says it. The agent under test answers messages of the `user`; a message of the
+    `assistant` can only be the beginning of its answer."""
+    content: Text = Field(examples=["Where is my order?"])
+    """What is said."""
+
+
+def _in_order(messages: Any) -> Any:
+    said = [each.role if isinstance(each, MessageConfig) else "user" for each in messages]
+    if not messages_fit(said):
+        raise refuse(
+            "must hold messages of the user, which may follow one of the system",
+            "Remove messages of the assistant: the agent under test writes these itself",
+        )
+    return messages
+
+
+Input = Annotated[
+    Annotated[Text, Tag(TEXT)]
+    | Annotated[PromptConfig, Tag(MAPPING)]
+    | Annotated[
+        list[
+            Annotated[
+                Annotated[Text, Tag(TEXT)] | Annotated[MessageConfig, Tag(MAPPING)],
+                Discriminator(
+                    form_of,
+                    custom_error_type="refused",
+                    custom_error_message="must be a text, or a mapping with `role` and `content`",
+                ),
+            ]
+        ],
+        Field(min_length=1),
+        AfterValidator(_in_order),
+        Tag(LIST),
+    ],
+    Discriminator(
+        form_of,
+        custom_error_type="refused",
+        custom_error_message="must be a text, a list of messages, or a mapping with `user`",
+    ),
+]
+"""What is said to the target: a text, messages, or the keys of a prompt."""
 
 
 class TestConfig(Section):
@@ -138,13 +192,22 @@ class TestConfig(Section):
 
     __test__ = False
 
-    model_config = ConfigDict(json_schema_extra=_prompt_or_command)
-
     name: Text = Field(examples=["refunds-a-double-charge"])
     """Name of the test; unique in the suite."""
+    input: Maybe[Input] = Field(
+        default=None, examples=["Where is my order A1?"], json_schema_extra=EXTENSION
+    )
+    """What is said to the model or agent: a text; a list of messages, each a text or a mapping
+    with `role` and `content`; or the keys of a prompt. Where prompts, or the `command`, have the
+    variable `{{input}}`, it is that variable."""
     prompt: Maybe[Text] = Field(default=None, examples=["support"])
-    """A key of `prompts`. Required, unless there is a `command` or a `call`: then it is an
-    error."""
+    """A key of `prompts`, in place of `input`."""
+    prompts: Maybe[list[Text]] = Field(
+        default=None, examples=[["formal", "casual"]], json_schema_extra=EXTENSION
+    )
+    """Keys of `prompts`: the test runs with each of them on each of its targets, and `[formal]` is
+    added to its name. Without `prompt`, `command` and `call`, it runs with all prompts by default,
+    and with an `input`, with those that have `{{input}}`."""
     call: Maybe[CallConfig] = Field(default=None, json_schema_extra=EXTENSION)
     """The call of a tool, in place of a prompt, where an MCP server is tested."""
     vars: dict[str, str] = Field(default={}, examples=[{"message": "I was charged twice."}])
@@ -194,6 +257,25 @@ class TestConfig(Section):
         default=10, examples=[12], json_schema_extra=EXTENSION
     )
     """Most model calls in one conversation."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> TestConfig:
+        if self.input is not None:
+            # What can be used has been put into `prompts` or `vars`.
+            raise refuse(
+                "`input` does not go with what else the test says",
+                "Write the messages into `conversation`, or `{{input}}` into the prompt and a text"
+                " here",
+                key="input",
+            )
+        if self.prompt is not None and self.prompts is not None:
+            raise refuse("`prompt` and `prompts` exclude each other", "Remove one of them")
+        return self
+
+    @property
+    def all_prompts(self) -> list[str]:
+        """The names of its prompts."""
+        return self.prompts or ([] if self.prompt is None else [self.prompt])
 
     @property
     def simulated(self) -> dict[int, ToolConfig]:
@@ -317,28 +399,34 @@ class KindlmConfig(Section):
     """A kindlm test suite."""
 
     kindlm: Annotated[Literal[1], BeforeValidator(not_bool)] = Field(examples=[1])
-    """Version of this format."""
+    """Version of this format; 1 by default."""
     project: Text = Field(examples=["acme-support"])
-    """What the suite belongs to."""
+    """What the suite belongs to; by default `project` of kindlm.toml, else the name of the remote
+    repository, else that of the folder."""
     suite: SuiteConfig
-    """What the suite is called."""
+    """What the suite is called; by default the name of the file, or of the folder that has a
+    `kindlm.yaml`."""
     providers: dict[str, ProviderConfig] = Field(
         default={}, examples=[{"openai": {"apiKeyEnv": "OPENAI_API_KEY"}}]
     )
     """How to reach models, by name: `openai`, `anthropic`, `ollama`, `scripted`, or a name of your
-    own with a `type`. Required where models are."""
-    models: Annotated[list[ModelConfig], Field(max_length=MAX_MODELS)] = Field(default=[])
+    own with a `type`. The first three need no entry."""
+    models: Annotated[list[ModelConfig], Field(max_length=MAX_MODELS)] = Field(
+        default=[], examples=[[{"id": "gpt", "provider": "openai", "model": "gpt-4o"}]]
+    )
     """The models that are tested, or that judge. Required unless only agents or commands are
-    tested."""
+    tested. A single one may stand under `model`."""
     agents: Annotated[list[AgentConfig], Field(max_length=MAX_MODELS)] = Field(
-        default=[], json_schema_extra=EXTENSION
+        default=[],
+        examples=[[{"id": "shop", "adapter": "http", "endpoint": "http://127.0.0.1:8000/chat"}]],
+        json_schema_extra=EXTENSION,
     )
     """The live agents that are tested. With agents, tests run on models only where their `models`
-    names them."""
+    names them. A single one may stand under `agent`: `agent: http://localhost:8000/chat`."""
     prompts: dict[str, PromptConfig] = Field(
         default={}, examples=[{"support": {"user": "{{message}}"}}]
     )
-    """The messages that open conversations, by name. Required unless only commands are tested."""
+    """The messages that open conversations, by name, for tests without an `input`."""
     tests: Annotated[list[TestConfig], Field(min_length=1, max_length=MAX_TESTS)] = Field(
         examples=[[{"name": "greets", "prompt": "support", "expect": {}}]]
     )

@@ -10,7 +10,7 @@ meaning, the same hash and the same checks as its long twin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from kindlm.config.document import Document, Node, Path
+from kindlm.config.left_out import fill_in
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.target_schema import AgentConfig, ProviderConfig
 from kindlm.packages import own
@@ -27,12 +28,30 @@ from kindlm.section import Section
 Sections = tuple[type[Section], ...]
 
 
-def write_out(document: Document) -> dict[Path, Path]:
-    """Write out the short forms of a file; return where the values stand that moved by this."""
+ALONE = {"agent": "agents", "model": "models"}
+"""Keys for one entry of a list."""
+
+
+def write_out(
+    document: Document, name: Callable[[], str], project: Callable[[], str]
+) -> dict[Path, Path]:
+    """Write out the short forms of a file; return where the values stand that moved by this.
+
+    Args:
+        document: the file, which is changed.
+        name: returns what the suite is called if it has no name.
+        project: returns what its project is called if it names none.
+    """
+    root = document.root
+    if root is None or not isinstance(root.value, dict):
+        return {}
     writer = _Writer()
-    if (root := document.root) is not None and isinstance(root.value, dict):
-        writer.section(root, (), (KindlmConfig,))
-    return writer.moved
+    for key, plural in ALONE.items():
+        if key in root.value and plural not in root.value:
+            root.put(plural, root.take(key), root.keys[key])
+            writer.moved[(plural,)] = (key,)
+    writer.section(root, (), (KindlmConfig,))
+    return writer.moved | fill_in(root, name, project)
 
 
 class _Writer:
@@ -50,7 +69,7 @@ class _Writer:
     def _value(self, parent: Node, key: str | int, path: Path, shape: Shape) -> None:
         node = parent.children[key]
         if shape.is_list and node.value is not None and not isinstance(node.value, list):
-            put(parent, key, Node([node.value], node.start, children={0: node}, nodes=2))
+            parent.put(key, Node.sequence(node, node))
             self.moved[*path, 0] = path
         node = parent.children[key]
         if shape.is_list or shape.is_mapping:
@@ -63,7 +82,7 @@ class _Writer:
         node = parent.children[key]
         main = next((each.main for each in sections if each.main is not None), None)
         if main is not None and isinstance(node.value, (str, int, float)):
-            put(parent, key, mapping(node, **{main: node}))
+            parent.put(key, Node.mapping(node, **{main: node}))
             self.moved[*path, main] = path
         node = parent.children[key]
         if isinstance(node.value, dict):
@@ -84,22 +103,6 @@ def _options(
         found = own(Adapter, kind)
     if found is not None:
         yield found
-
-
-def put(parent: Node, key: str | int, node: Node, start: int | None = None) -> None:
-    """Put a value into a mapping or list; a new key stands where `start` says."""
-    parent.value[key] = node.value
-    parent.children[key] = node
-    if isinstance(key, str):
-        parent.keys.setdefault(key, node.start if start is None else start)
-
-
-def mapping(at: Node, /, **values: Node) -> Node:
-    """Return a mapping that stands where another value does."""
-    found = Node({}, at.start, nodes=1 + len(values))
-    for key, value in values.items():
-        put(found, key, value)
-    return found
 
 
 class Shape(NamedTuple):

@@ -89,12 +89,14 @@ class ParamsConfig(Section):
 class ModelConfig(Section):
     """A model to test, or one that judges."""
 
+    main = "model"
+
     id: Text = Field(examples=["gpt"])
-    """Your name for this model, used in reports."""
+    """Your name for this model, used in reports; what `model` says by default."""
     provider: Text = Field(examples=["openai"])
-    """A key of `providers`."""
+    """A key of `providers`. Required, unless `model` names it or there is only one."""
     model: Text = Field(examples=["gpt-4o"])
-    """The model's name at its provider."""
+    """The model's name at its provider; `openai/gpt-4o` names the provider, too."""
     params: ParamsConfig = ParamsConfig()
     """How it is asked. A default that the model does not take is left out with a warning."""
     role: Maybe[Literal["judge"]] = Field(
@@ -113,10 +115,12 @@ def _with_other_names(schema: dict[str, Any]) -> None:
 class AgentConfig(Chosen):
     """A live agent that is tested."""
 
+    main = "endpoint"
+
     model_config = ConfigDict(json_schema_extra=_with_other_names)
 
     id: Text = Field(examples=["shop"])
-    """Your name for this agent, used in reports."""
+    """Your name for this agent, used in reports; `agent` by default, then `agent-2`."""
     adapter: Text = Field(
         validation_alias=AliasChoices("adapter", "type"),
         serialization_alias="adapter",
@@ -126,7 +130,8 @@ class AgentConfig(Chosen):
     `streaming`, each with a wire format of its own; `mcp` for an MCP server, whose tools tests call
     or models get; `subprocess` for a program; or `python` for code that is called directly. That
     code runs in processes of its own, each for one conversation at a time; what a process has
-    imported is kept for the next one. Code and programs have the environment of the run, `.env`
+    imported is kept for the next one. By default `http` for a URL, and `python` for
+    `package.module:name`. Code and programs have the environment of the run, `.env`
     included. `openai-assistant` and `jsonl` are other names of `openai-assistants` and
     `tapescope`."""
     endpoint: Maybe[Text] = Field(

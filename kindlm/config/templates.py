@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kindlm.config.data_rows import MAX_ROWS, Row, RowFile, RowProblem
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, items, section, texts
+from kindlm.config.document import Path, Raw, items, prompts_of, section, texts
 from kindlm.config.files import SYSTEM_FILE_KEYS, ReferencedFiles, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, counts_in, is_deferred, names_in
 from kindlm.errors import Err, Ok
@@ -50,9 +50,8 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
             check_deferred(place, template, services, reporter, only_deferred=False)
             if "arguments" in place:
                 _check_no_deferred(place, template, reporter)
-        prompt = test.get("prompt")
-        templates = prompts.get(prompt, {}) if isinstance(prompt, str) else {}
-        used = (*templates.values(), *own.values())
+        named = (prompts.get(name, {}) for name in prompts_of(test).values())
+        used = (*(text for templates in named for text in templates.values()), *own.values())
         needed = dict.fromkeys(name for text in used for name in names_in(text))
         check_variables(path, test, list(needed), reporter, files)
         before = filled_in
@@ -207,9 +206,16 @@ MAX_SHOWN_NAMES = 20
 """Variables without a value that are told one by one."""
 
 
-def row_name(test: str, row_id: str) -> str:
-    """Return the name of the test that a row becomes."""
-    return f"{test} [{row_id}]"
+def part_name(test: str, part: str) -> str:
+    """Return the name of the test that a row becomes, or one of several prompts."""
+    return f"{test} [{part}]"
+
+
+def prompt_names(test: str, prompts: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the names of the tests that a test with several prompts becomes, with the prompts."""
+    if len(prompts) == 1:
+        return [(test, prompts[0])]
+    return [(part_name(test, prompt), prompt) for prompt in prompts]
 
 
 def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
@@ -233,7 +239,7 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
             )
         total += len(rows)
         for row in rows:
-            full = row_name(str(test.get("name")), row.id)
+            full = part_name(str(test.get("name")), row.id)
             if full in names:
                 reporter.error(
                     (*path, "name"),
@@ -274,6 +280,7 @@ def check_variables(
 def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporter) -> None:
     prompt = test.get("prompt")
     is_of_prompt = prompt is not None and not test.keys() & {"conversation", "command"}
+    is_of_prompt = is_of_prompt and reporter.place((*path, "prompt")).endswith("prompt")
     reporter.error(
         (*path, "vars"),
         f'The test "{test.get("name")}" has no value for {_placeholders(missing)}'

@@ -19,7 +19,7 @@ PACK_MARK = "pack:"
 """What the name of a pack stands behind: scenarios of an installed package."""
 
 WHAT_HOLDS_TESTS = (
-    "Tests are YAML files with `kindlm: 1` at their top, which kindlm init writes, and test cases "
+    "Tests are YAML files called kindlm.yaml or with `kindlm: 1` at their top, and test cases "
     "of EvalView: YAML or TOML files with `input`, `expected` and `thresholds`; and scenarios: "
     "Python files test_*.py or *_test.py with functions under @scenario, or YAML files with "
     "`turns` that hold `says`."
@@ -113,7 +113,7 @@ def _search(folder: Path) -> Discovery:
         except OSError as error:
             unreadable.append(Unreadable(path, _unreadable(error, path)))
             continue
-        front_end = recognised(text, _suffix(path))
+        front_end = recognised(text, _suffix(path), named=path.stem == "kindlm")
         if front_end is None and _suffix(path) == ".py" and imports.leads_to_kindlm(path):
             # Its scenarios are of another module: "from helper import *".
             front_end = "scenario"

@@ -29,6 +29,8 @@ _KINDLM = r"""(?:kindlm|"kindlm"|'kindlm')\s*:(?:\s|$)"""
 _KINDLM_KEY = re.compile(rf"^(?:--- +)?{_KINDLM}", re.MULTILINE)
 _KINDLM_IN_FLOW = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
 
+_TESTS = re.compile(r"""^["']?tests["']?\s*:(?:\s|$)""", re.MULTILINE)
+
 _SAYS = re.compile(r"""\bsays["']?\s*:""")
 _USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
 
@@ -61,8 +63,9 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     Args:
         text: the text, or its beginning.
         suffix: that of the file's name, in lower case.
-        named: whether the user named the file: then a case without `thresholds` and without a
-            query counts as one, so that this can be reported.
+        named: whether the user named the file, or it has the usual name of a suite. Then a text
+            with `tests` at its top is a suite, and a case without `thresholds` and without a query
+            counts as one, so that this can be reported.
     """
     if suffix == ".py":
         return "scenario" if _USES_KINDLM.search(text) else None
@@ -80,6 +83,8 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     says = "turns" in keys and _SAYS.search(text) is not None
     if not is_toml and (says or (not has_query and _is_nearly_scenario(text))):
         return "scenario"
+    if named and not is_toml and _TESTS.search(text):
+        return "kindlm"
     return "evalview" if _is_nearly_case(text, is_toml=is_toml, has_query=has_query) else None
 
 

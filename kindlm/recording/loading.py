@@ -230,7 +230,7 @@ def _load(
 
     for item in held.found:
         if item.front_end == "kindlm":
-            yield load_suite(item.path, root=root, environ=environ)
+            yield load_suite(item.path, root=root, environ=environ, project=project)
         elif item.front_end == "scenario":
             from kindlm.scenarios.scenario_files import load_scenarios
 

@@ -16,6 +16,7 @@ from kindlm.checks.base import sections
 from kindlm.config import bind_services, bind_suite, json_schema
 from kindlm.config.interpolation import bind, names_in, render
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.short_form import ALONE
 from kindlm.config.yaml_document import read_document
 from kindlm.errors import Err, Ok
 
@@ -152,18 +153,20 @@ def test_the_published_schema_takes_what_the_loader_takes(complete: str) -> None
 def test_the_published_schema_marks_extensions() -> None:
     schema = json_schema()
     marked = [name for name, item in schema["properties"].items() if "x-kindlm-extension" in item]
-    assert marked == ["agents", "serve", "prices", "record"]
+    assert marked == ["agents", "serve", "prices", "record", "agent"]
     test, expect, answer = (
         {name for name, item in schema["$defs"][part]["properties"].items()
          if "x-kindlm-extension" in item}
         for part in ("TestConfig", "ExpectConfig", "ToolAnswerConfig")
     )  # fmt: skip
     assert test == {
-        "varsFrom", "call", "command", "reportsTools", "conversation", "strictTools", "passRate", "maxTurns"
+        "input", "prompts", "varsFrom", "call", "command", "reportsTools", "conversation", "strictTools",
+        "passRate", "maxTurns"
     }  # fmt: skip
     assert expect == {each.key.name for each in sections() if not each.key.in_format}
     assert expect >= {"trajectory", "latency", "cost"}
     assert answer == {"fault", "setState", "delayMs", "whenState", "sequence"}
-    assert set(schema["properties"]) == {
-        field.alias for field in KindlmConfig.model_fields.values()
-    }
+    assert (
+        set(schema["properties"])
+        == {field.alias for field in KindlmConfig.model_fields.values()} | ALONE.keys()
+    )

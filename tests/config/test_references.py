@@ -159,7 +159,7 @@ def test_a_prompt_file_is_text(load: Any, minimal: str, tmp_path: Path) -> None:
         (("prompt: ask", "prompt: aks"), "tests[0].prompt", 102),
         (("prompt: ask", "prompt: ask\n    models: [no]"), "tests[0].models[0]", 102),
         (("prompt: ask", "prompt: ask\n    models: [gpt, gpt]"), "tests[0].models[1]", 102),
-        (("provider: openai", "provider: anthropic"), "models[0].provider", 102),
+        (("provider: openai", "provider: scripted"), "models[0].provider", 102),
         (("provider: openai", "provider: acme"), "models[0].provider", 200),
         (("{openai:", "{acme: {}, openai:"), "providers.acme", 200),
         (("{openai:", "{acme: {type: openai}, openai:"), "providers.acme.baseUrl", 102),
@@ -174,7 +174,7 @@ def test_a_prompt_file_is_text(load: Any, minimal: str, tmp_path: Path) -> None:
         (("{user: Hi}", "{user: '{{serve.x.port}}'}"), "prompts.ask.user", 102),
         (("{user: Hi}", "{user: '{{env.A.B}}'}"), "prompts.ask.user", 102),
         (("{user: Hi}", "{user: Hi, userFile: x}"), "prompts.ask", 102),
-        (("{user: Hi}", "{system: Hi}"), "prompts.ask", 102),
+        (("{user: Hi}", "{system: Hi}"), "tests[0].vars", 102),
         (("prompt: ask", "prompt: ask\n    vars: {env.HOME: x}"), "tests[0].vars.env.HOME", 102),
         (("prompt: ask", "prompt: ask\n    tools: [{name: a}, {name: a}]"), "tests[0].tools[1].name", 102),
         (

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kindlm.config import json_schema, load_suite
+from kindlm.config import LoadedSuite, json_schema, load_suite
 from kindlm.config.yaml_document import read_document
 
+Load = Callable[..., LoadedSuite]
 Place = tuple[str | int, ...]
 
 OF_USERS = {"argsMatch", "arguments", "body", "defaultResponse", "headers", "parameters"}
@@ -72,3 +74,115 @@ def test_a_value_alone_is_a_list_of_one_or_the_main_key(
 
     short = shorter(config, [place for place in places if place in chosen])
     assert loaded(short) == loaded(config)
+
+
+EXPECT = "expect: {output: {contains: [hello]}}"
+
+TWINS = """
+agent: http://h/chat
+tests: [{name: a, input: Hi, expect: {}}]
+--
+agents: [{id: agent, adapter: http, endpoint: 'http://h/chat'}]
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
+==
+agents: [http://h/v1/chat/completions, shop.agent:answer]
+tests: {name: a, input: {system: Be kind, user: Hi}, expect: {}}
+--
+agents:
+- {id: agent, adapter: http, endpoint: 'http://h/v1/chat/completions', protocol: chat}
+- {id: agent-2, adapter: python, endpoint: 'shop.agent:answer'}
+prompts: {a: {system: Be kind, user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
+==
+model: openai/gpt-4o
+tests:
+- name: a
+  input: [{role: system, content: Be kind}, Hi, {role: user, content: Bye}]
+  expect: {}
+--
+providers: {openai: {apiKeyEnv: OPENAI_API_KEY}}
+models: [{id: openai/gpt-4o, provider: openai, model: gpt-4o}]
+prompts: {a: {system: Be kind, user: Hi}}
+tests: [{name: a, prompt: a, conversation: [{user: Bye}], expect: {}}]
+==
+agent: http://h/chat
+tests: [{name: a, input: Hi, expect: {judge: Is kind}}]
+defaults: {judgeModel: openai/gpt-4o}
+--
+agents: [{id: agent, adapter: http, endpoint: 'http://h/chat'}]
+providers: {openai: {apiKeyEnv: OPENAI_API_KEY}}
+models: [{id: openai/gpt-4o, provider: openai, model: gpt-4o, role: judge}]
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {judge: [{criteria: Is kind}]}}]
+defaults: {judgeModel: openai/gpt-4o}
+==
+agent: http://h/chat
+prompts: {formal: {system: Sir.}, casual: 'Hey, {{input}}'}
+tests:
+- {name: a, input: Hi, expect: {}}
+- {name: b, prompts: formal, input: Ho, expect: {}}
+--
+agents: [{id: agent, adapter: http, endpoint: 'http://h/chat'}]
+prompts: {formal: {system: Sir., user: '{{input}}'}, casual: {user: 'Hey, {{input}}'}}
+tests:
+- {name: a, prompts: [formal, casual], vars: {input: Hi}, expect: {}}
+- {name: b, prompt: formal, vars: {input: Ho}, expect: {}}
+"""
+
+
+@pytest.mark.parametrize("twins", TWINS.split("\n==\n"))
+def test_what_is_left_out_is_filled_in(load: Load, twins: str) -> None:
+    short, long = twins.split("\n--\n")
+    one = load(short).suite
+    other = load(f"kindlm: 1\nproject: project\nsuite: {{name: project}}\n{long}").suite
+    assert one
+    assert other
+    assert one.config_text == other.config_text
+    parts = [
+        [(case.name, case.prompt, case.follow_ups, case.targets) for case in suite.cases]
+        for suite in (one, other)
+    ]
+    assert parts[0] == parts[1]
+
+
+def test_a_test_runs_with_each_prompt_and_row_on_each_target(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id,input\nfirst,Hi\nsecond,Ho\n")
+    loaded = load(
+        "models: [openai/a, openai/b]\n"
+        "prompts: {formal: {system: Sir.}, casual: 'Hey, {{input}}'}\n"
+        f"tests: [{{name: a, varsFrom: rows.csv, {EXPECT}}}]"
+    )
+    assert loaded.diagnostics == ()
+    assert loaded.suite
+    assert [(case.name, case.prompt.user) for case in loaded.suite.cases] == [
+        ("a [formal] [first]", "Hi"),
+        ("a [formal] [second]", "Ho"),
+        ("a [casual] [first]", "Hey, Hi"),
+        ("a [casual] [second]", "Hey, Ho"),
+    ]
+    assert {case.targets for case in loaded.suite.cases} == {("openai/a", "openai/b")}
+    assert loaded.tests == len(loaded.suite.cases)
+
+
+@pytest.mark.parametrize(
+    ("test", "place"),
+    [
+        ("name: a, input: ''", "tests[0].input"),
+        ("name: a, input: 5", "tests[0].input"),
+        ("name: a, input: [{role: assistant, content: Hi}]", "tests[0].input"),
+        ("name: a, input: [{role: user, content: ''}]", "tests[0].input[0].content"),
+        ("name: a, input: [Hi, Ho], conversation: [{user: Hey}]", "tests[0].input"),
+        ("name: a, input: {system: Hi, usr: Ho}", "tests[0].input.usr"),
+        ("name: a, input: Hi, vars: {input: Ho}, command: run it", "tests[0].input"),
+        ("name: a, input: 'Hi {{who}}'", "tests[0].vars"),
+    ],
+)
+def test_an_input_that_does_not_fit_is_reported_where_it_is_written(
+    load: Load, test: str, place: str
+) -> None:
+    loaded = load(f"agent: http://h/chat\ntests: [{{{test}, {EXPECT}}}]")
+    assert [each.path for each in loaded.diagnostics] == [place]
+    assert loaded.diagnostics[0].error.where
+    assert loaded.diagnostics[0].error.where.line == 2
+    assert "prompts" not in loaded.diagnostics[0].error.message

@@ -78,6 +78,16 @@ DEPARTURES: Final = (
         {"code": "CONFIG_FILE_REF_ERROR"},
     ),
     Departure(
+        "what does not name its project is of that of kindlm.toml, the remote, or the folder",
+        lambda case: (
+            "project" not in case["input"].get("config", {"project": ""})
+            and not case["expected"]["ok"]
+        ),
+        lambda case: {
+            "errors": [each for each in case["expected"]["errors"] if each.get("path") != "project"]
+        },
+    ),
+    Departure(
         "a name that shares no letter is no suggestion",
         lambda case: not set(case["input"]["input"]) & set(case["expected"]["suggestion"]),
         {"suggestion": None},
