@@ -132,7 +132,7 @@ def _kind(value: Any) -> str:
             return "array"
         case Mapping():
             return "object"
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def _text(path: _Path | None) -> str:

@@ -86,7 +86,7 @@ def object_in(text: str) -> dict[str, Any]:
         if answer is None:
             raise (error if text.strip() else ValueError("it is empty")) from None
     if not isinstance(answer, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - a wrong answer
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - a wrong answer
     return answer
 
 
@@ -117,7 +117,7 @@ def text_member(answer: Mapping[str, Any], name: str) -> str:
     """Return a text of an answer; raise `ValueError` if it is something else."""
     value = answer.get(name)
     if not isinstance(value, str):
-        raise ValueError(f"its {name} is no text")  # noqa: TRY004 - a wrong answer
+        raise ValueError(f"its {name} is not a string")  # noqa: TRY004 - a wrong answer
     return value
 
 
@@ -125,7 +125,7 @@ def objects_member(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]
     """Return a list of objects of an answer; raise `ValueError` if it is something else."""
     value = answer.get(name)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise ValueError(f"its {name} is no list of objects")
+        raise ValueError(f"its {name} is not a list of objects")
     return value
 
 
@@ -133,5 +133,5 @@ def texts_member(answer: Mapping[str, Any], name: str) -> list[str]:
     """Return a list of texts of an answer; raise `ValueError` if it is something else."""
     value = answer.get(name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"its {name} is no list of texts")
+        raise ValueError(f"its {name} is not a list of texts")
     return value

@@ -180,8 +180,8 @@ def all_of(base: type[P], own: Collection[str]) -> tuple[dict[str, type[P]], lis
 
 def taken(plugin: Plugin) -> KindlmError:
     """Return that a package registers a name that is kindlm's own."""
-    hint = f"Its authors have to rename it; until then, uninstall {plugin.package}"
-    return _error(f"{plugin} has a name that is kindlm's own", hint)
+    hint = f"Its authors have to rename it. Until then, uninstall {plugin.package}"
+    return _error(f"{plugin} has a name that kindlm reserves", hint)
 
 
 @cache
@@ -229,7 +229,7 @@ def wrong_with(value: Any, kind: Any) -> str | None:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"`{'.'.join(map(str, first['loc'][1:]))}` is wrong: {first['msg']}"
     except (TypeError, ValueError, RecursionError) as error:
-        return f"it holds what JSON does not: {error}"
+        return f"it is not valid JSON: {error}"
     return None
 
 

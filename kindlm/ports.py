@@ -104,7 +104,7 @@ class ResponseSchema:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One call of a model. `timeout_s` covers the whole call, body included."""
+    """One model call. `timeout_s` covers the whole call, body included."""
 
     model: str
     messages: tuple[Message, ...]
@@ -245,7 +245,7 @@ EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
 class AnsweredCall:
     """A tool call with its result, as the caller of the tool reads it.
 
-    That is the response as JSON, unless the answer is one that is no JSON.
+    That is the response as JSON, unless the answer is one that is not JSON.
     """
 
     use: ToolUse
@@ -255,7 +255,7 @@ class AnsweredCall:
 AnswerTool = Callable[[ToolCall, int], Awaitable[AnsweredCall]]
 """Answers a tool call with what the test simulates, and records both.
 
-The number is how many calls of tools of its own the agent has made before, for the same message:
+The number is how many tool calls of its own the agent has made before, for the same message:
 so the record has all calls in their order. Calls are answered in the order they are asked for;
 those that are asked for at once take as long as the slowest.
 """
@@ -391,7 +391,7 @@ class CallDesk(Protocol):
         ...
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        """Wait until a call of a provider may start, as `--max-rpm` says; it ends with this."""
+        """Wait until a call to a provider may start, as `--max-rpm` says; it ends with this."""
         ...
 
     def unassigned(self) -> CallDesk:
@@ -538,7 +538,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class RecordedModelCall:
-    """A call of a model that an agent made, as an observer recorded it.
+    """A model call that an agent made, as an observer recorded it.
 
     `id` names it, such as `k3f9x2ab-17.1/3`; `path` is where it was sent. `body` is the JSON of the
     request without its list of messages, `items` are these, each as JSON. `answer` is the body that
@@ -595,7 +595,7 @@ class RecordedAnswers(Protocol):
         ...
 
     def models(self) -> ReplayedModels | None:
-        """Return what answers the real agent's calls of models; None if models themselves do."""
+        """Return what answers the real agent's model calls; None if models themselves do."""
         ...
 
     def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]] | None:

@@ -142,7 +142,7 @@ def _of_user_info(url: str) -> Iterator[str]:
     netloc = re.split(r"[/?#]", rest, maxsplit=1)[0]
     info, at, _ = netloc.rpartition("@")
     user, _, password = info.partition(":")
-    # Who is asked for no password, or for a mere word, is no person.
+    # Who is asked for no password, or for a mere word, is not a person.
     is_token = scheme in ("http", "https") and (not password or is_ordinary(password))
     if at and is_token and not is_ordinary(user):
         yield user

@@ -21,8 +21,8 @@ _WORDS = (
     ("Illegal trailing comma", "nothing follows a comma"),
     ("Unterminated string", "a string has no end"),
     ("Invalid control character", "a string has a line end or another control character in it"),
-    ("Invalid \\", "what follows a backslash means nothing"),
-    ("Extra data", "something follows the value"),
+    ("Invalid \\", "it has an invalid escape after a backslash"),
+    ("Extra data", "there is text after the value"),
     ("Unexpected UTF-8 BOM", "it begins with a byte order mark"),
 )
 """What the parser of Python says is wrong, as it begins, and what is said of it here."""
@@ -108,7 +108,7 @@ _MAX_DEPTH = 200
 def read_json(text: str | None) -> Any:
     """Return the JSON value of a text; the text itself if it is not JSON; None if there is no text.
 
-    What Python takes and JSON, or other parsers, do not, is no JSON here: NaN, numbers without a
+    What Python takes and JSON, or other parsers, do not, is not JSON here: NaN, numbers without a
     finite value, halves of surrogate pairs, hundreds of levels.
     """
     if text is None:
@@ -126,7 +126,7 @@ def read_json(text: str | None) -> Any:
 def read_arguments(text: str | None) -> Any:
     """Return the arguments of a tool call: an object, or the text that should have been one.
 
-    What is no object stays as it was written: evidence counts its characters.
+    What is not an object stays as it was written: evidence counts its characters.
     """
     value = read_json(text)
     return value if isinstance(value, dict) else text

@@ -195,7 +195,7 @@ class SimulatedTool:
     The first of `answers` that matches wins, then what was `recorded` in the run of the
     `cassette`, else `default` if there is one: null, 0 and "" are answers too, hence
     `has_default`. Arguments are checked against `parameters` and answers against `result_schema`;
-    both are JSON Schemas. The calls of a tool of an MCP server (`server` is its id) go there, if
+    both are JSON Schemas. The calls to a tool of an MCP server (`server` is its id) go there, if
     nothing here answers them.
     """
 

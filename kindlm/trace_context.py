@@ -20,7 +20,7 @@ agent starts by itself does not.
 
 
 UNTRACED = {"traceparent": f"00-{1:032x}-{1:016x}-00"}
-"""Goes along with what is no message: a program that follows it makes no spans of it."""
+"""Goes along with what is not a message: a program that follows it makes no spans of it."""
 
 _FORM = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 

@@ -86,15 +86,17 @@ class Cost:
 class ToolCall:
     """A model's wish to call a tool.
 
-    `arguments` is the parsed JSON object. A model can write arguments that are no JSON object:
+    `arguments` is the parsed JSON object. A model can write arguments that are not a JSON object:
     then `arguments` is empty and `malformed` holds the text as it was written. `written` is what
     is stored.
     """
 
     id: Name
     name: Name
-    arguments: Annotated[dict[str, Any], Form.TEXT, Meaning("JSON, or the text that was no JSON")]
-    malformed: Annotated[str | None, Form.FLAG, Meaning("the arguments are no JSON object")] = None
+    arguments: Annotated[dict[str, Any], Form.TEXT, Meaning("JSON, or the text that was not JSON")]
+    malformed: Annotated[str | None, Form.FLAG, Meaning("the arguments are not a JSON object")] = (
+        None
+    )
 
     @property
     def written(self) -> str:

@@ -16,7 +16,7 @@ def unreachable_reason(error: BaseException) -> str:
     deepest = causes[-1]
     for cause in reversed(causes):
         if isinstance(cause, socket.gaierror):
-            return f"the host name is not known ({cause.strerror})"
+            return f"unknown host name ({cause.strerror})"
         if isinstance(cause, ssl.SSLError):
             return f"TLS failed ({cause.strerror or cause})"
         if _is_refused(cause):

@@ -91,8 +91,8 @@ def check_pattern(value: Any) -> Any:
     except (regex.error, RecursionError, OverflowError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise refuse(
-            f"is no valid regular expression: {reason}",
-            "Backslashes stand as they are in single quotes; in double quotes they are doubled",
+            f"is not a valid regular expression: {reason}",
+            "Write backslashes as they are in single quotes, and double them in double quotes",
         ) from None
     return value
 
@@ -108,7 +108,7 @@ def is_url(value: str) -> bool:
 
 
 def check_url(value: Any) -> Any:
-    """Refuse what is no http(s) URL; placeholders may stand anywhere in it.
+    """Refuse what is not an http(s) URL; placeholders may stand anywhere in it.
 
     What begins with a variable of the environment is looked at when it is used. A password or a key
     in the URL is refused too: the configuration is recorded.
@@ -116,10 +116,10 @@ def check_url(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if not (is_url(value) or _FROM_VARIABLE.fullmatch(value)):
-        raise refuse("must be a URL", "Write it whole, such as https://api.example.com/v1")
+        raise refuse("must be a URL", "Write a full URL, such as https://api.example.com/v1")
     if any(not _DEFERRED.search(part) for part in secret_parts(value)):
         raise refuse(
-            "holds a password or a key, and the configuration is recorded",
+            "contains a password or a key, and kindlm records the configuration",
             "Put it into an environment variable: {{env.NAME}}",
             secret=True,
         )
@@ -144,7 +144,7 @@ def check_env_name(value: Any) -> Any:
     if isinstance(value, str) and value and not _ENV_NAME.fullmatch(value):
         raise refuse(
             "must be the name of an environment variable, never the key itself",
-            "Write `apiKeyEnv: OPENAI_API_KEY`, and put the key into that variable or into .env",
+            "Write `apiKeyEnv: OPENAI_API_KEY`, and put the key in that variable or in .env",
             secret=True,
         )
     return value

@@ -36,9 +36,9 @@ def test_the_members_of_an_object_can_be_looked_at() -> None:
         ("{a: 1}", "a name in double quotes is expected (line 1, column 2)"),
         ('["a', "a string has no end (line 1, column 2)"),
         ('["a\nb"]', "a string has a line end or another control character in it"),
-        ('["\\x"]', "what follows a backslash means nothing"),
-        ('["\\u12"]', "what follows a backslash means nothing"),
-        ("{} {}", "something follows the value (line 1, column 4)"),
+        ('["\\x"]', "it has an invalid escape after a backslash"),
+        ('["\\u12"]', "it has an invalid escape after a backslash"),
+        ("{} {}", "there is text after the value (line 1, column 4)"),
     ],
 )
 def test_what_is_wrong_is_reported_without_the_words_of_a_parser(text: str, told: str) -> None:

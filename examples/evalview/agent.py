@@ -19,7 +19,7 @@ asked = itertools.count()
 
 
 def tool(name: str, result: Any, **arguments: Any) -> dict[str, Any]:
-    """Return a call of a tool as the agent reports it."""
+    """Return a tool call as the agent reports it."""
     return {"name": name, "arguments": arguments, "result": result}
 
 

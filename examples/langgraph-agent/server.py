@@ -46,7 +46,7 @@ def _frames(changes: Iterator[dict[str, Any]]) -> Iterator[str]:
 def _as_json(value: object) -> Any:
     if isinstance(value, BaseMessage):
         return value.model_dump()
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 if __name__ == "__main__":

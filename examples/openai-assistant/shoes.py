@@ -18,7 +18,7 @@ Calls = list[dict[str, Any]]
 
 
 def answer(said: list[str], found: set[str]) -> tuple[str, Calls]:
-    """Answer the last message of a customer: the text, and the calls of tools before it.
+    """Answer the last message of a customer: the text, and the tool calls before it.
 
     `said` is all that the customer said in the thread, `found` the files that were found in it.
     """

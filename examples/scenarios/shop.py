@@ -66,5 +66,5 @@ def reply(text: str, *calls: dict[str, Any]) -> dict[str, Any]:
 
 
 def tool(name: str, result: Any, **arguments: Any) -> dict[str, Any]:
-    """Return a call of a tool, for `reply`."""
+    """Return a tool call, for `reply`."""
     return {"name": name, "arguments": arguments, "result": result}

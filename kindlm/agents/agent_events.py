@@ -93,7 +93,7 @@ def hear_objects(pieces: Iterable[Piece], draft: Draft) -> Heard:
     """Put a stream of objects together; raise `UnreadableReply` for anything else in it."""
     for number, piece in enumerate(pieces, start=1):
         if isinstance(piece, str):
-            raise UnreadableReply(f"event {number} is no JSON object")
+            raise UnreadableReply(f"event {number} is not a JSON object")
         draft.add(piece, number)
     return draft.finished()
 
@@ -221,7 +221,7 @@ def _text(said: Mapping[str, Any], keys: Iterable[str], number: int) -> str | No
         if isinstance(value, str):
             return value
         if value is not None:
-            raise UnreadableReply(f"`{key}` of event {number} is no text")
+            raise UnreadableReply(f"`{key}` of event {number} is not a string")
     return None
 
 

@@ -30,7 +30,7 @@ _QUOTED_CHARACTERS = 200
 _LOOKED_AT = 10_000
 _HIDDEN = "[hidden]"
 _A_PAGE_CAME = (
-    "Check the agent's `endpoint`, and whether it wants a login. Answers are sent as "
+    "Check the agent's `endpoint`, and whether it requires a login. Answers are sent as "
     "application/json, text/plain or text/event-stream"
 )
 # Locks that timed out (409) and what says to come back are worth another try.
@@ -153,7 +153,7 @@ def of_reply(
 
 def of_page(who: Who, body: str, status: int) -> KindlmError:
     """Return the error of an HTML page that came in place of an answer."""
-    return of_reply(who, "an HTML page came", body, status, _A_PAGE_CAME)
+    return of_reply(who, "it sent an HTML page", body, status, _A_PAGE_CAME)
 
 
 def of_report(who: Who, said: str, body: str, status: int | None = None) -> KindlmError:
@@ -162,7 +162,7 @@ def of_report(who: Who, said: str, body: str, status: int | None = None) -> Kind
         who,
         ErrorCode.PROVIDER_API_ERROR,
         f"{who.title} reported an error: {who.quote(said)}",
-        "Look for it in the log of the agent",
+        "See the agent's log",
         status=status,
         body=body,
     )
@@ -186,7 +186,7 @@ def of_status(who: Who, status: int, headers: Mapping[str, str], body: str) -> K
         case _ if 300 <= status < 400:
             target = urlsplit(headers.get("location", ""))
             there = target._replace(netloc=target.netloc.rpartition("@")[2], query="", fragment="")
-            said = f"it redirects to {who.quote(there.geturl())}"
+            said = f"redirects to {who.quote(there.geturl())}"
             hint = "Write the address it redirects to as the agent's `endpoint`"
     return failed(
         who,

@@ -1,7 +1,7 @@
 """Makes the agent of one conversation from its target.
 
 `packages.own_names` finds kindlm's own adapters: a new one is one module, `NAME_agent.py`. What an
-agent of another package raises is an error, and so is what is no reply.
+agent of another package raises is an error, and so is what is not a reply.
 """
 
 from __future__ import annotations

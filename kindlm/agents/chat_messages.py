@@ -220,7 +220,7 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
 
 
 def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """Return the calls of a message, those whose arguments are no JSON among them."""
+    """Return the calls of a message, those whose arguments are not JSON among them."""
     content = value.get("content")
     parts: list[Mapping[str, Any]] = [
         part
@@ -246,7 +246,7 @@ def _model(value: Mapping[str, Any]) -> str | None:
 
 
 def _answered(calls: Calls, message: ChatMessage) -> bool:
-    """Give a call its answer; tell whether there is one that it belongs to."""
+    """Give a call its answer; return whether there is one that it belongs to."""
     by_id = message.answers
     made = calls.find(None, message.name) if by_id is None else calls.by_id(by_id)
     if made is None:

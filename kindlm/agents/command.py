@@ -87,7 +87,7 @@ def read_output(stdout: str) -> CommandOutput:
         if report is None or wrong is not None:
             lines.append(line)
             if wrong is not None:
-                warnings.append(f"line {number} of what was printed was taken as text: {wrong}")
+                warnings.append(f"line {number} of the output was taken as text: {wrong}")
         elif report[_KEY] == "output_json":
             value = report["value"] if "value" in report else report["data"]
         else:
@@ -108,7 +108,7 @@ def printed_reply(raw: str, latency_ms: float) -> AgentReply:
         uses = (*uses, ToolUse(ToolCall(UNREAD_LINES, UNNAMED, {}), None, AGENT_RULE))
     warnings = (*output.warnings, *call_warnings(uses))
     if output.output_json is not ABSENT and output.text:
-        warnings = (*warnings, "what was printed beside output_json is not part of the answer")
+        warnings = (*warnings, "other output beside output_json is not part of the answer")
     return AgentReply(
         text=output.answer,
         raw=raw,
@@ -139,7 +139,7 @@ def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
 def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
     """Return what was expected of a report and is not there."""
     if not report:
-        return "a report is one JSON object, whole and in one line"
+        return "a report must be one complete JSON object on one line"
     kind = report[_KEY]
     keys = _KEYS.get(kind) if isinstance(kind, str) else None
     if keys is None:
@@ -164,7 +164,7 @@ def _shortened(warnings: list[str]) -> tuple[str, ...]:
     more = len(warnings) - _MAX_WARNINGS
     if more <= 0:
         return tuple(warnings)
-    return (*warnings[:_MAX_WARNINGS], f"and {more} more lines that are nearly reports")
+    return (*warnings[:_MAX_WARNINGS], f"and {more} more malformed reports")
 
 
 _KEPT_STDERR_BYTES = 16_384
@@ -248,7 +248,7 @@ class CommandAgent:
             _WHO,
             ErrorCode.PROVIDER_API_ERROR,
             f"{message}: {last_words}" if last_words else message,
-            "Run it by itself, in the folder of the configuration",
+            "Run it by hand in the folder of the configuration",
             body=_printed(stdout, stderr),
         )
 

@@ -54,7 +54,7 @@ _TASK = "crew_task"
 _EXECUTION = "agent_execution"
 _NO_ANSWER = f"it has no text under {', '.join(_TEXTS)}"
 _NO_PARTS = (
-    "the crew tells only how many tokens it used in all: how many of them it read and wrote is "
+    "the crew reports only its total number of tokens: input and output tokens are "
     "unknown, and so is what they cost"
 )
 
@@ -64,9 +64,9 @@ def read_crew(text: str) -> Heard:
     try:
         value = parse_json(text, unique_keys)
     except ValueError as error:
-        raise UnreadableReply(f"no JSON: {error}") from None
+        raise UnreadableReply(f"not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise UnreadableReply("it is no JSON object")
+        raise UnreadableReply("it is not a JSON object")
     answer = _text(value)
     if not answer and value.get("error"):
         raise AgentFailed(error_text({"error": value["error"]}))
@@ -118,7 +118,7 @@ def _entries(value: Mapping[str, Any], keys: tuple[str, ...]) -> list[Mapping[st
 def _uses(
     tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]
 ) -> tuple[tuple[ToolUse, ...], int]:
-    """Return the calls of tools, and how many answers in messages belong to none."""
+    """Return the tool calls, and how many answers in messages belong to none."""
     refuse_more(len(tasks) + len(executions), MAX_CALLS, "tasks")
     uses, lost = _uses_of_tasks(tasks)
     told = {use.call.name for use in uses}

@@ -156,7 +156,7 @@ class DaytonaProgram:
         if self._reader.done() and not self._is_started.is_set():
             self._reader.result()
             said = self._before.strip()
-            raise SandboxError(f"the program was not started{': ' if said else ''}{said}")
+            raise SandboxError(f"the program did not start{': ' if said else ''}{said}")
 
     async def write_line(self, line: bytes) -> None:
         """Give it a line; see `sandbox.StartedProgram`."""

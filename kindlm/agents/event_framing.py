@@ -117,7 +117,7 @@ def json_value(text: str, place: str) -> Any:
         return parse_json(text, unique_keys)
     except ValueError as error:
         if _OBJECT.match(text) or isinstance(error, KeyTwiceError):
-            raise UnreadableReply(f"{place} is no JSON: {error}") from None
+            raise UnreadableReply(f"{place} is not JSON: {error}") from None
         return None
 
 
@@ -184,7 +184,7 @@ _OWN_ENDS = frozenset(
 
 
 def end_of(events: Iterable[Event]) -> StreamEnd:
-    """Look through a stream for its formats and its end; what is no JSON says nothing of them.
+    """Look through a stream for its formats and its end; what is not JSON says nothing of them.
 
     Raises `UnreadableReply` if there are more than `MAX_EVENTS`.
     """

@@ -280,7 +280,7 @@ def hear_events(
         raise UnreadableReply(f"streams of {StreamFormat.GEMINI} are not read")
     hear = next((hear for known, hear in _HEARD.items() if known in end.formats), None)
     if speaks is not None and speaks not in end.formats:
-        raise AnotherProtocol(f"it is no stream of {speaks}")
+        raise AnotherProtocol(f"it is not a stream of {speaks}")
     if hear is not None:
         heard = hear(stream.pieces())
     elif StreamFormat.RESPONSES in end.formats:

@@ -84,7 +84,7 @@ class Http(Served):
         if self.body is not None:
             return "Put {{system}} or {{messages}} into `body`, or use a prompt without it"
         if self.protocol is not None:
-            return "The protocol has no place for it: use a prompt without it"
+            return "The protocol does not support it: use a prompt without it"
         return "Use `request: messages`, a `protocol` with a place for it, or a prompt without it"
 
     def sends_system_text(self) -> bool:
@@ -98,7 +98,11 @@ class Http(Served):
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
         """Yield what the protocol says."""
         for key in ("request", "responsePath", "toolCallsPath") if self.protocol else ():
-            yield key, f"with `{spelling.key('protocol')}`", "Remove it: the protocol says this"
+            yield (
+                key,
+                f"with `{spelling.key('protocol')}`",
+                "Remove it: the protocol determines this",
+            )
 
 
 class HttpAgent(ServedAgent):
@@ -164,7 +168,7 @@ def check_body(template: Any, protocol: str | None) -> None:
     """Refuse a template that cannot be added to the body of a protocol."""
     if protocol is not None and template is not None and not isinstance(template, dict):
         hint = "Its keys are added to the body of the protocol: write `body: {model: shop}`"
-        raise refuse("is no object beside `protocol`", hint, key="body")
+        raise refuse("is not an object beside `protocol`", hint, key="body")
 
 
 def _read(answer: HttpReply, reading: Reading, protocol: Protocol | None = None) -> Heard:
@@ -179,7 +183,7 @@ def _read(answer: HttpReply, reading: Reading, protocol: Protocol | None = None)
     if protocol is not None and not protocol.is_answer(value):
         if failure := failure_of(value):
             raise AgentFailed(failure)
-        raise AnotherProtocol(f"it is no answer in the form of {protocol.title}")
+        raise AnotherProtocol(f"it is not an answer in the form of {protocol.title}")
     try:
         return Heard(read_reply(value, Reading() if is_text and value is answer.text else reading))
     except NoTextKnown:
@@ -200,7 +204,7 @@ def _value(answer: HttpReply) -> Any:
     except ValueError as error:
         may_be_cut = begins_as_object(answer.text) and not (is_text and answer.has_end)
         if is_json or may_be_cut or isinstance(error, KeyTwiceError):
-            raise UnreadableReply(f"no JSON: {error}") from None
+            raise UnreadableReply(f"not valid JSON: {error}") from None
         return answer.text
     as_told = dict | list if is_text else dict | list | str
     return value if is_json or isinstance(value, as_told) else answer.text

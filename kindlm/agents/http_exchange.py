@@ -291,7 +291,7 @@ class _Unpacking:
                 if self._gzip.eof:  # another part may follow
                     self._gzip = zlib.decompressobj(_GZIP)
         except zlib.error as error:
-            raise httpx.DecodingError(f"it is no gzip: {error}") from error
+            raise httpx.DecodingError(f"it is not gzip: {error}") from error
         return unpacked
 
     def finish(self) -> None:

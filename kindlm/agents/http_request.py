@@ -66,7 +66,7 @@ def request_warnings(
     `protocol` is what the agent speaks, which has no place for the rest.
     """
     warnings = []
-    nowhere = f"there is no place for it in {protocol}" if protocol else ""
+    nowhere = f"not supported by {protocol}" if protocol else ""
     if _system(request) and not says_system:
         why = nowhere or "only agents with `request: messages` get one"
         warnings.append(f"the system prompt was not sent: {why}")

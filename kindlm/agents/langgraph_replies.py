@@ -71,8 +71,8 @@ _TOOLS = ("tool", "tool_name", "name")
 _ARGUMENTS = ("parameters", "params", "arguments", "args", "tool_input", "input", "inputs")
 _RESULTS = ("output", "result", "response", "observation", "content")
 _NO_ANSWER = "it has no message of the agent, and no text under " + ", ".join(_STATE_TEXTS[:-1])
-_SEVERAL_MODELS = "several models answered, so that what they cost is not known by a price"
-_INTERRUPTED = "the graph was interrupted and waits for input: this is no complete answer"
+_SEVERAL_MODELS = "several models answered, so the cost is unknown"
+_INTERRUPTED = "the graph was interrupted and waits for input: the answer is incomplete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class GraphReply:
         self.steps = together(self.steps, [_step(step) for step in steps])
 
     def add_step(self, step: Mapping[str, Any]) -> None:
-        """Take a reported step: the call of a tool, with what it answered."""
+        """Take a reported step: the tool call, with what it answered."""
         refuse_more(len(self.steps) + 1, MAX_CALLS, "steps")
         self.steps.append(_step(step))
 
@@ -239,11 +239,11 @@ def read_value(text: str, sent: Sent) -> Heard:
     try:
         value = parse_json(text, unique_keys)
     except ValueError as error:
-        raise UnreadableReply(f"no JSON: {error}") from None
+        raise UnreadableReply(f"not valid JSON: {error}") from None
     if isinstance(value, list):
         value = {"messages": value}
     if not isinstance(value, dict):
-        raise UnreadableReply("it is no JSON object")
+        raise UnreadableReply("it is not a JSON object")
     reply = GraphReply(sent)
     reply.add_state({**value, **_inner_state(value)})
     reply.add_steps(_listed_steps(value))

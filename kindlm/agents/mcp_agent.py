@@ -36,11 +36,11 @@ _FORM = 'Write it like {"tool": "lookup_order", "arguments": {"order_id": "A1"}}
 class Mcp(ProgramOptions):
     """MCP servers: programs (`command`), or addresses (`url`)."""
 
-    system_text_hint: ClassVar[str] = "An MCP server is called, not talked to: use `call`"
+    system_text_hint: ClassVar[str] = "An MCP server takes tool calls, not messages: use `call`"
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Refuse what is no URL."""
+        """Refuse what is not a URL."""
         check_url(endpoint)
 
     def wants_endpoint(self) -> bool:
@@ -102,7 +102,7 @@ class McpAgent:
             case _:
                 arguments = None
         if not isinstance(arguments, dict):
-            return Err(bad_option(self._who, "the message is no call of a tool", _FORM))
+            return Err(bad_option(self._who, "the message is not a tool call", _FORM))
         connection = await self._connected(request.timeout_s)
         if isinstance(connection, Err):
             return connection

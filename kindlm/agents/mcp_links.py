@@ -30,8 +30,8 @@ from kindlm.errors import ErrorCode, KindlmError
 if TYPE_CHECKING:
     import httpx2
 
-_OUTPUT = "Standard output is for MCP messages alone, one a line: logs belong on standard error"
-_PACKED = "its body is packed, which it was not asked for"
+_OUTPUT = "Standard output is for MCP messages only, one per line. Write logs to standard error"
+_PACKED = "its body is compressed, which kindlm did not request"
 _TOO_LONG = f"more than {MAX_BODY_BYTES // 1_000_000} MB"
 _ADDRESS = "Check that its `url` is the address of an MCP server (streamable HTTP)"
 
@@ -98,7 +98,7 @@ class ProgramLink:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     said = self._server.who.quote(line.decode("utf-8", "replace"))
-                    return f"printed something that is no MCP message: {said}"
+                    return f"printed something that is not an MCP message: {said}"
                 await to_session.send(SessionMessage(message))
         except TooMuchOutput:
             return TOO_MUCH
@@ -188,7 +188,9 @@ class HttpLink:
             self._failed = agent_failures.of_page(who, body, status)
         elif body or "id" in json.loads(response.request.content):
             # What is no request, and has no id, is answered with nothing.
-            self._failed = agent_failures.of_reply(who, "no MCP message", body, status, _ADDRESS)
+            self._failed = agent_failures.of_reply(
+                who, "not an MCP message", body, status, _ADDRESS
+            )
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
         """Return the error of an exchange that something was raised in."""
@@ -241,5 +243,5 @@ def _words(who: Who, raised: BaseException) -> str:
 
     said = who.quote(str(raised)) or type(raised).__name__
     if not isinstance(raised, MCPError):
-        return f"sent what is no MCP answer: {said}"
+        return f"sent something that is not an MCP response: {said}"
     return f"{'sent no answer' if raised.code == CONNECTION_CLOSED else 'refused'}: {said}"

@@ -88,7 +88,7 @@ class Assistants(Served):
         reached = endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
         try:
             is_there = urlsplit(reached).hostname == urlsplit(_OPENAI_URL).hostname
-        except ValueError:  # another message says that it is no URL
+        except ValueError:  # another message says that it is not a URL
             return
         if is_there:
             yield (
@@ -264,9 +264,9 @@ class AssistantsAgent:
         return agent_failures.failed(
             self._who,
             ErrorCode.PROVIDER_API_ERROR,
-            f"{self._who.title} asks for the answers of its functions ({names}),"
-            " and the test simulates no tools",
-            "Say what they answer: `tools` of a test in kindlm.yaml, or `mocks.tool_mocks` of an "
+            f"{self._who.title} requests the results of its functions ({names}),"
+            " but the test simulates no tools",
+            "Define their results: `tools` of a test in kindlm.yaml, or `mocks.tool_mocks` of an "
             "EvalView case. Scenarios simulate none: there, put the assistant behind a server or a "
             "function of yours that answers its functions",
             body=json.dumps(run),
@@ -303,9 +303,9 @@ class AssistantsAgent:
         try:
             value = parse_json(answer.value.text, unique_keys)
         except ValueError as error:
-            raise UnreadableReply(f"no JSON: {error}") from None
+            raise UnreadableReply(f"not valid JSON: {error}") from None
         if not isinstance(value, dict):
-            raise UnreadableReply("no JSON object")
+            raise UnreadableReply("not a JSON object")
         return value
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
@@ -354,7 +354,7 @@ def _warnings(request: AgentRequest) -> Sequence[str]:
 def _unusable_key(reached: HttpTarget, key: str) -> KindlmError | None:
     if key and key.isascii() and key.isprintable():
         return None
-    problem = "has characters no key has" if key else "is not set"
+    problem = "contains characters that are not valid in a key" if key else "is not set"
     return agent_failures.failed(
         reached.who,
         ErrorCode.PROVIDER_AUTH_ERROR,
@@ -366,7 +366,7 @@ def _unusable_key(reached: HttpTarget, key: str) -> KindlmError | None:
 def _no_assistant(who: agent_failures.Who) -> KindlmError:
     return agent_failures.bad_option(
         who,
-        "nothing says which assistant it is",
+        "no assistant is configured",
         "Set OPENAI_ASSISTANT_ID, or name it: `assistantId` in kindlm.yaml, `assistant_id` of the"
         " agent in kindlm.toml or of a scenario, in adapter_config or in the context of an EvalView"
         " case",
@@ -391,7 +391,7 @@ def _asked_calls(run: Json) -> list[ToolCall]:
     found = lookup(run, "required_action.submit_tool_outputs.tool_calls")
     asked = [call for call in objects(found) if isinstance(call.get("id"), str)]
     if not asked:
-        raise UnreadableReply("its run requires an action that is no call of a function")
+        raise UnreadableReply("its run requires an action that is not a function call")
     return [_function_call(call) for call in asked]
 
 
@@ -411,7 +411,7 @@ def _in_order(steps: Sequence[Json]) -> list[Json]:
 
 
 def _own_calls(steps: Sequence[Json]) -> int:
-    """Return how many calls of tools that OpenAI runs there are among steps."""
+    """Return how many tool calls that OpenAI runs there are among steps."""
     return sum(call.get("type") != _FUNCTION for step in steps for call in _calls(step))
 
 

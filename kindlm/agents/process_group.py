@@ -107,7 +107,7 @@ class Program:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the group; tell whether there is anyone left in it."""
+        """Send a signal to the group; return whether there is anyone left in it."""
         try:
             os.killpg(self.process.pid, number)
         except (ProcessLookupError, PermissionError):

@@ -55,7 +55,8 @@ _log = logging.getLogger(__name__)
 _OURS = Path(__file__).parents[1]
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _ONE_LOOP = (
-    "A client works in the event loop that first used it. Make the function async and await the"
+    "An asynchronous client works only in the event loop that first used it. Make the function"
+    " async and await the"
     " framework (`await agent.run(text)` for `agent.run_sync(text)`), or make the client anew"
 )
 _LISTS = ("list", "List", "Sequence")
@@ -80,7 +81,7 @@ class Python(Adapter):
         """Refuse what names no function."""
         if not _DOTTED.fullmatch(endpoint):
             hint = "Write it as package.module:function"
-            raise refuse(f'"{endpoint}" does not name a function', hint)
+            raise refuse(f'"{endpoint}" is not the name of a function', hint)
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent | Err:
         """Return the agent in this process; a run uses `PythonProcesses` instead."""
@@ -143,7 +144,7 @@ class PythonAgent:
         try:
             await self._stack.aclose()
         except (Exception, SystemExit):  # noqa: BLE001 - logged; what was said stands
-            _log.exception("%s failed while it was being left", self._who.title)
+            _log.exception("%s failed while closing", self._who.title)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Call the agent with one message; see `ports.Agent`."""
@@ -298,7 +299,7 @@ def wrong_target(who: agent_failures.Who, target: AgentTarget) -> KindlmError | 
     if target.instance is None and not _DOTTED.fullmatch(target.endpoint):
         hint = "Write it like package.module:function"
         return agent_failures.bad_option(
-            who, f"its `endpoint` {target.endpoint!r} is no name", hint
+            who, f"its `endpoint` {target.endpoint!r} is not a valid name", hint
         )
     if target.headers:
         return agent_failures.bad_option(who, "`headers` are for agents that are reached by HTTP")

@@ -79,7 +79,7 @@ async def read_answer(
     except UnreadableReply as unreadable:
         return Err(agent_failures.of_reply(who, unreadable, raw))
     if any((count or 0) > MAX_TOKENS for count in astuple(said.usage)):
-        return Err(agent_failures.of_reply(who, "it counts too many tokens", ""))
+        return Err(agent_failures.of_reply(who, "its token count is too large", ""))
     return Ok(said)
 
 

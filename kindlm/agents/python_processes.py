@@ -164,7 +164,7 @@ class WorkerProcess:
         try:
             answer = unpack_answer(payload)
         except ValueError as error:
-            return Err(agent_failures.of_reply(who, f"it is no AgentReply: {error}", ""))
+            return Err(agent_failures.of_reply(who, f"it is not an AgentReply: {error}", ""))
         self._is_asked = False
         if isinstance(answer, Err) and answer.error.code is ErrorCode.PROVIDER_TIMEOUT:
             # A thread of it may run on.
@@ -179,10 +179,10 @@ class WorkerProcess:
             async with asyncio.timeout(_LEAVE_S):
                 answer = await self.ask(None, name)
         except TimeoutError:
-            _log.warning("Agent %r took longer than %.0f s to be left", name, _LEAVE_S)
+            _log.warning("Agent %r took longer than %.0f s to close", name, _LEAVE_S)
             return
         if isinstance(answer, Err):
-            _log.warning("%s, while it was being left", answer.error.message)
+            _log.warning("%s, while closing", answer.error.message)
 
     async def end(self) -> None:
         """End the process and all that it started: politely if it has nothing to do."""
@@ -231,7 +231,7 @@ class WorkerProcess:
             who,
             ErrorCode.PROVIDER_API_ERROR,
             f"{message}: {last_words}" if last_words else message,
-            "Look for os._exit, a signal, a crash in an extension module, and for files that it "
+            "Look for os._exit, a signal, a crash in an extension module, or files that it "
             "closes without having opened them",
             body=self._printed.tail or None,
         )

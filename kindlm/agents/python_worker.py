@@ -66,7 +66,7 @@ def unpack_call(payload: bytes) -> Call:
 
 
 def pack_answer(answer: Answer) -> bytes:
-    """Return the frame of an answer; raise `TypeError` or `ValueError` if it is no JSON."""
+    """Return the frame of an answer; raise `TypeError` or `ValueError` if it is not JSON."""
     # The reader finds what is wrong in a reply that the user's code made.
     return _frame(_ANSWER.dump_python(answer, warnings=False))
 
@@ -148,7 +148,7 @@ class _Host:
             return pack_answer(answer)
         except (TypeError, ValueError, RecursionError) as error:
             return pack_answer(
-                Err(agent_failures.of_reply(self._who, f"it is no JSON: {error}", ""))
+                Err(agent_failures.of_reply(self._who, f"it is not valid JSON: {error}", ""))
             )
 
     async def leave(self) -> None:

@@ -48,7 +48,7 @@ from kindlm.wording import shown
 
 def _path(value: str) -> str:
     if not PATH.fullmatch(value):
-        raise refuse("is no path", "Write it like data.items[0].text")
+        raise refuse("is not a path", "Write it like data.items[0].text")
     return value
 
 
@@ -120,7 +120,7 @@ _OUTPUT_TOKENS = (
     *("outputTokens", "completionTokens"),
 )
 _MODELS = ("model", "model_id", "model_name")
-_NO_TEXT = "nothing in it is known to be the text of an answer"
+_NO_TEXT = "kindlm found no answer text in it"
 _BESIDE_CALLS = frozenset(
     {
         *("id", "object", "type", "role", "status", "created", "created_at", "timestamp"),
@@ -342,12 +342,12 @@ def doubts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, dict):
         return ()
     if tells_failure(value):
-        return (f"the agent tells of an error beside its answer: {shown(error_text(value))}",)
+        return (f"the agent reported an error beside its answer: {shown(error_text(value))}",)
     if value.get("success") is False:
-        return ("the agent says of its answer: `success: false`",)
+        return ("the agent reported `success: false`",)
     status = value.get("status")
     if isinstance(status, str) and status.lower() in ("failed", "error", "incomplete"):
-        return (f"the agent says of its answer: `status: {status}`",)
+        return (f"the agent reported `status: {status}`",)
     return ()
 
 

@@ -323,7 +323,8 @@ async def place(
             made = await stack.enter_async_context(daytona_sandbox(settings, environ))
         except NoSandboxError as error:
             warning = settings.who.clean(
-                f"the program ran on this machine: no Daytona sandbox could be made: {error}"
+                f"the program ran on this machine, because no Daytona sandbox could be created:"
+                f" {error}"
             )
             _log.warning("%s: %s", settings.who.title, warning)
             yield Place(local, (warning,))
@@ -392,7 +393,7 @@ def of_exchange(
         who,
         ErrorCode.PROVIDER_API_ERROR,
         f"{who.title}: {name} could not be started: {who.quote(reason)}",
-        "Check its `command` and `cwd`; it is run without a shell",
+        "Check its `command` and `cwd`; kindlm uses no shell",
     )
 
 

@@ -44,7 +44,7 @@ AssistantId = Annotated[
 ]
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-# A value of these is no secret, however long it is.
+# A value of these is not a secret, however long it is.
 _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 
 
@@ -65,7 +65,7 @@ class Served(Adapter):
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Refuse what is no URL."""
+        """Refuse what is not a URL."""
         check_url(endpoint)
 
     def sends_system_text(self) -> bool:
@@ -140,16 +140,16 @@ def _wrong_endpoint(who: Who, endpoint: str) -> KindlmError | None:
     if good and endpoint.isprintable():
         return None
     hint = "Write it like http://127.0.0.1:8000/chat"
-    return bad_option(who, "its `endpoint` is no http or https URL", hint)
+    return bad_option(who, "its `endpoint` is not an http or https URL", hint)
 
 
 def _wrong_header(who: Who, headers: Mapping[str, str]) -> KindlmError | None:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            return bad_option(who, f"{name!r} is no name of a header")
+            return bad_option(who, f"{name!r} is not a valid header name")
         if not (value.isascii() and value.isprintable() and value == value.strip()):
-            message = f"its header {name!r} has characters that no header can carry"
-            return bad_option(who, message, "Spaces, quotes or line ends may have come with it")
+            message = f"its header {name!r} contains characters that are not allowed in headers"
+            return bad_option(who, message, "It may contain stray spaces, quotes or line ends")
     return None
 
 

@@ -97,5 +97,5 @@ def _read(answer: HttpReply) -> Heard:
     try:
         value = parse_json(answer.text, unique_keys)
     except ValueError as error:
-        raise UnreadableReply(f"no JSON: {error}") from None
+        raise UnreadableReply(f"not valid JSON: {error}") from None
     return Heard(read_reply(value, Reading(QUERY_TEXT_KEYS, may_lack_text=True)))

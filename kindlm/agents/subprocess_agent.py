@@ -105,11 +105,13 @@ class Program(ProgramOptions):
         names = [name for name in placeholders(self.words) if not name.startswith(_LATER)]
         if not self.one_shot:
             if misplaced := next((name for name in names if name in PLACEHOLDERS), None):
-                message = f"has {{{{{misplaced}}}}}, which is not filled in: it is told in lines"
+                message = (
+                    f"has {{{{{misplaced}}}}}, which has no effect: such a program reads JSON lines"
+                )
                 raise refuse(message, "Add `oneShot: true`, or remove it", key="command")
             return self
         if any(not name.startswith(_LATER) for name in placeholders(self.words[0])):
-            message = "has a placeholder in its first word: a message cannot name the program"
+            message = "starts with a placeholder: a message cannot name the program"
             raise refuse(message, "Put it into an argument", key="command")
         if unknown := next((name for name in names if name not in PLACEHOLDERS), None):
             hint = hint_for(unknown, PLACEHOLDERS, "Known")
@@ -147,12 +149,12 @@ class Program(ProgramOptions):
         return not self.one_shot or not names.isdisjoint(placeholders(self.words))
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
-        """Yield an address, paths into what is no JSON, and a snapshot of no sandbox."""
+        """Yield an address, paths into what is not JSON, and a snapshot of no sandbox."""
         for key in ("endpoint", "url"):
-            hint = "Remove it: `command` says what is started"
+            hint = "Remove it: `command` determines what starts"
             yield key, "for the adapter subprocess", hint
         for key in ("responsePath", "toolCallsPath") if self.one_shot else ():
-            hint = "Remove it: what such a program prints is its text"
+            hint = "Remove it: the output of such a program is its answer"
             yield key, f"with `{spelling.key('oneShot')}`", hint
         if self.sandbox == "local":
             hint = f"Add `{spelling.line('sandbox', 'daytona')}`, or remove it"
@@ -262,7 +264,7 @@ def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
         warnings.append("the system prompt was not sent: the `command` has no {{system}}")
     if roles.count(Role.USER) > 1 and told.isdisjoint({"messages", "conversation_id"}):
         warnings.append(
-            "earlier messages were not sent: a program with `oneShot` is told of them by "
+            "earlier messages were not sent: a program with `oneShot` gets them through "
             "{{messages}} in its `command`"
         )
     if any(message.prefill for message in request.messages):
@@ -275,8 +277,8 @@ def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
 _log = logging.getLogger(__name__)
 
 _ONE_LINE = (
-    "It must print one JSON object in one line for each message, and nothing else: what else it "
-    "has to say goes to its standard error"
+    "It must print one JSON object in one line for each message, and nothing else. Other "
+    "output belongs on standard error"
 )
 _FORM = {
     "message": "{{message}}",
@@ -320,7 +322,7 @@ class LineAgent:
                 if self._program.has_more and exception[:1] in ((), (None,)):
                     raise ConversationSpoilt(self._unasked())
         except (TooMuchOutput, SandboxError) as error:
-            _log.warning("%s failed while it was being left: %s", self._who.title, error)
+            _log.warning("%s failed while closing: %s", self._who.title, error)
         finally:
             await self._stack.aclose()
 
@@ -387,16 +389,16 @@ class LineAgent:
         try:
             value = parse_json(raw.removeprefix("\ufeff"), unique_keys)
         except ValueError as error:
-            raise UnreadableReply(f"no JSON: {error}") from None
+            raise UnreadableReply(f"not valid JSON: {error}") from None
         if not isinstance(value, dict):
-            raise UnreadableReply("it is JSON, but no object")
+            raise UnreadableReply("it is JSON, but not an object")
         return read_reply(value, self._settings.reading)
 
     def _said(self) -> str:
         return "" if self._program is None else self._program.log
 
     def _unasked(self) -> KindlmError:
-        return self._error("printed something that it was not asked for", hint=_ONE_LINE)
+        return self._error("printed an unexpected line", hint=_ONE_LINE)
 
     def _error(self, what: str, hint: str | None = None) -> KindlmError:
         error = of_program(self._who, self._settings.words, what, self._said())

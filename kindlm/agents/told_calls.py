@@ -94,4 +94,4 @@ class PiecedCall:
 
 def lost_answers(lost: int) -> tuple[str, ...]:
     """Return the warning of answers that belong to no call, if there are any."""
-    return (f"results of tools that belong to no call: {lost}",) if lost else ()
+    return (f"tool results without a tool call: {lost}",) if lost else ()

@@ -104,7 +104,7 @@ _MAX_WARNINGS = 3
 
 
 def reported_calls(value: Any, path: str | None) -> list[Mapping[str, Any]]:
-    """Return what a reply lists as calls of tools: at a path, else at all of the usual places.
+    """Return what a reply lists as tool calls: at a path, else at all of the usual places.
 
     An agent that called none may leave the list out. What it tells step by step in texts or by a
     number are no calls.
@@ -114,7 +114,7 @@ def reported_calls(value: Any, path: str | None) -> list[Mapping[str, Any]]:
     """
     if path is not None:
         if parent_of(value, path) is ABSENT:
-            raise UnreadableReply(f"it has nothing where its tool calls should be: `{path}`")
+            raise UnreadableReply(f"it has no tool calls at the configured path: `{path}`")
         return call_entries(lookup(value, path), path)
     if not isinstance(value, dict):
         return []
@@ -144,8 +144,8 @@ def unread_calls(value: Any) -> tuple[str, ...]:
 def unread_note(place: str) -> str:
     """Return the warning of an answer that may hold tool calls where kindlm reads none."""
     return (
-        f"`{place}` of the answer may hold tool calls, and was not read: `toolCallsPath` says where"
-        " they are"
+        f"`{place}` of the answer may contain tool calls that kindlm did not read: set "
+        "`toolCallsPath`"
     )
 
 
@@ -338,7 +338,7 @@ def has_place_for_calls(value: Any, path: str | None) -> bool:
 def _shows_calls(part: Mapping[str, Any]) -> bool:
     """Tell whether one of the usual lists is there, and is empty or can be read.
 
-    Null is no list: whoever writes down all fields of a message has it where nothing is known.
+    Null is not a list: whoever writes down all fields of a message has it where nothing is known.
     """
     return (
         any(part.get(key) is not None for key in _LISTS)
@@ -409,7 +409,7 @@ def call_entries(found: Any, place: str) -> list[Mapping[str, Any]]:
         return []
     if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
         return found
-    raise UnreadableReply(f"its tool calls, `{place}`, are no list of objects")
+    raise UnreadableReply(f"its tool calls, `{place}`, are not a list of objects")
 
 
 def _may_be_calls(steps: Any) -> bool:
@@ -424,8 +424,8 @@ def read_tool_uses(entries: Sequence[Mapping[str, Any]]) -> tuple[ToolUse, ...]:
 
 
 def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
-    """Return the answer of a tool that failed, with what it gave all the same."""
-    failure = {"error": error or "the agent says that the tool failed"}
+    """Return the tool result that failed, with what it gave all the same."""
+    failure = {"error": error or "the agent reported that the tool failed"}
     return failure if result is None else {**failure, "result": result}
 
 
@@ -453,7 +453,8 @@ def _unreadable(uses: Sequence[ToolUse]) -> Iterator[str]:
         if use.call.name == UNNAMED:
             yield f"tool call {index} has no name; it is recorded as {UNNAMED!r}"
         if use.call.malformed is not None:
-            yield f"the arguments of tool call {index}, {shown(use.call.name)}, are no JSON object"
+            called = f"tool call {index}, {shown(use.call.name)}"
+            yield f"the arguments of {called}, are not a JSON object"
 
 
 def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:

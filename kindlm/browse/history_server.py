@@ -149,7 +149,7 @@ def make_datasette(
     # Installed, it is found by its entry point; Datasette may be configured not to look.
     if not pm.is_registered(plugin):
         pm.register(plugin, name="kindlm")
-    # With rich, Datasette prints all variables at each error, also of a question that is no SQL:
+    # With rich, Datasette prints all variables at each error, also of a question that is not SQL:
     # texts of the history would be in the terminal. And it fails where no page has the address.
     # Asked for as a plugin: imported before the others, it would be registered half loaded.
     pm.get_plugin("datasette.handle_exception").rich = None

@@ -83,7 +83,7 @@ class Judge(CheckSection, AskingCheck):
         "Criteria that a model judges.",
         many=True,
         order=30,
-        evaluated=45,  # after the calls of tools
+        evaluated=45,  # after the tool calls
         in_format=True,
     )
     kind = "judge"
@@ -122,7 +122,7 @@ class Judge(CheckSection, AskingCheck):
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.min_score == 0:
-            yield ("minScore",), "no score is less than 0"
+            yield ("minScore",), "no score is below 0"
 
     @classmethod
     def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:

@@ -176,7 +176,7 @@ KNOWN_METRICS: Mapping[str, _Measure] = MappingProxyType(
         "input_tokens": _total("input_tokens", lambda step: step.usage.input_tokens),
         "output_tokens": _total("output_tokens", lambda step: step.usage.output_tokens),
         "tool_calls": _tool_calls,
-        # What EvalView calls a step is a call of a tool.
+        # What EvalView calls a step is a tool call.
         "steps": _tool_calls,
     }
 )

@@ -31,7 +31,7 @@ CODES = {
 _MAX_LISTED = 6
 _MAX_ACTUAL = 30
 _UNCOMPARABLE = 1_000
-"""Arguments that are no JSON are further away than any that are."""
+"""Arguments that are not JSON are further away than any that are."""
 
 
 class _Rule(NamedTuple):

@@ -243,7 +243,7 @@ def _logging() -> AbstractContextManager[None]:
 
 def _invoke(arguments: Sequence[str]) -> int:
     for argument in arguments:
-        # Bytes that are no UTF-8 arrive as halves of surrogate pairs, which nothing can store.
+        # Bytes that are not UTF-8 arrive as halves of surrogate pairs, which nothing can store.
         if any("\ud800" <= char <= "\udfff" for char in argument):
             show([_not_utf8(argument)])
             return 1
@@ -283,7 +283,7 @@ def _usage_error(error: Any) -> KindlmError:
 def _not_utf8(argument: str) -> KindlmError:
     written = os.fsencode(argument).decode("utf-8", "backslashreplace")
     return misuse(
-        f"The argument '{written}' is no UTF-8.",
+        f"The argument '{written}' is not UTF-8.",
         "Write it in UTF-8, and rename a file whose name is not.",
     )
 

@@ -96,7 +96,7 @@ class _Place(NamedTuple):
 
 
 def read_results(file: Path) -> Result[ForeignFile] | None:
-    """Return what a file of another program holds; None if it is no file of one that is known.
+    """Return what a file of another program holds; None if it is not a file of one that is known.
 
     Raises:
         OSError: It cannot be read.
@@ -109,8 +109,8 @@ def read_results(file: Path) -> Result[ForeignFile] | None:
     except (ValueError, RecursionError) as error:
         if file.suffix != ".json":
             return None
-        what = f"{file} is no JSON report of a run, and no baseline of another program"
-        hint = "Save it anew with the program that wrote it."
+        what = f"{file} is not a JSON report of a run, and no baseline of another program"
+        hint = "Save it again with the program that wrote it."
         return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, f"{what}: {error}.", hint))
     now = datetime.now(UTC)
     if is_evalview(value):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kindlm_store import ForeignSchemaError, SchemaProblem
 
 _REPORT_LIMIT = 256 * 1024 * 1024
-"""Bytes; a larger file is no JSON report of a run."""
+"""Bytes; a larger file is not a JSON report of a run."""
 
 RESTORE = "Restore it from a backup; kindlm history backup makes them."
 
@@ -83,7 +83,7 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
             fail([_damaged(project.database, str(error))])
         except UnicodeDecodeError:
             # SQLite quotes what is damaged, and Python cannot decode that.
-            fail([_damaged(project.database, "a name or a text in it is no UTF-8")])
+            fail([_damaged(project.database, "a name or a text in it is not UTF-8")])
 
 
 def open_tables(path: Path) -> sqlite3.Connection:
@@ -206,7 +206,7 @@ def salvage_hint(path: Path) -> str:
     )
 
 
-def mending_hint(problem: SchemaProblem, path: Path) -> str:
+def repair_hint(problem: SchemaProblem, path: Path) -> str:
     """Return how to be rid of something in a history that is not as kindlm makes it."""
     if problem.state == "foreign":
         name = problem.name.replace('"', '""')
@@ -219,7 +219,7 @@ def mending_hint(problem: SchemaProblem, path: Path) -> str:
 
 def _foreign(error: ForeignSchemaError) -> KindlmError:
     first, *rest = error.problems
-    removed = mending_hint(first, error.path)
+    removed = repair_hint(first, error.path)
     if first.state == "foreign":
         removed = f"Remove it: {removed}. Tables may have changed by it: kindlm history rebuild"
     more = "; kindlm history verify names the others" if rest else ""
@@ -242,7 +242,7 @@ def require_read_models(connection: sqlite3.Connection) -> None:
 def _nothing_recorded(path: Path) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        "Nothing is recorded yet.",
+        "No runs are recorded yet.",
         "Record a run: kindlm test",
         where=SourceLocation(str(path)),
     )
@@ -391,7 +391,7 @@ def named_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> 
         Err(
             KindlmError(
                 ErrorCode.BASELINE_NOT_FOUND,
-                f"{str(path)!r} is no JSON report of a run.",
+                f"{str(path)!r} is not a JSON report of a run.",
                 "Name a run, or a file that was written by: kindlm test --reporter json=FILE",
             )
         )

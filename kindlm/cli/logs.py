@@ -57,7 +57,7 @@ def log_as_asked(environ: Mapping[str, str]) -> Iterator[None]:
     named = environ.get("KINDLM_LOG", "").lower()
     level = _LEVELS.get(named)
     if named and level is None:
-        warn(f"KINDLM_LOG={named} is no level.", f"Levels are: {', '.join(_LEVELS)}")
+        warn(f"KINDLM_LOG={named} is not a level.", f"Levels are: {', '.join(_LEVELS)}")
     handler = _Handler(level, _patterns(environ), secret_values(environ, ()))
     logger = logging.getLogger(_ROOT)
     before = (logger.level, logger.propagate)

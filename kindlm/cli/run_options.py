@@ -56,7 +56,7 @@ def parse_gate(text: str) -> Result[float]:
     if not 0 <= rate <= 1:
         return Err(
             misuse(
-                f"--gate {text!r} is no pass rate.",
+                f"--gate {text!r} is not a pass rate.",
                 "Write percent or a fraction: --gate 95, --gate 0.95",
             )
         )
@@ -272,7 +272,8 @@ def parse_shard(text: str) -> Result[tuple[int, int]]:
         return Ok((int(index), int(shards)))
     return Err(
         misuse(
-            f"--shard {text!r} is no shard.", "Write which of how many this is, from 1: --shard 2/4"
+            f"--shard {text!r} is not a shard.",
+            "Write which of how many this is, from 1: --shard 2/4",
         )
     )
 

@@ -128,7 +128,7 @@ class _Cases:
         """Yield the cases of a test, in the order of the rows."""
         path: Path = ("tests", index)
         defaults = self.config.defaults
-        # A command calls tools of its own, none that are simulated.
+        # A command calls its own tools, none that are simulated.
         strict = test.command is None and (
             defaults.strict_tools if test.strict_tools is None else test.strict_tools
         )
@@ -198,7 +198,7 @@ class _Cases:
 
 
 def _call(call: CallConfig, variables: Mapping[str, str]) -> str:
-    """Return a call of a tool as the message that an MCP server is sent."""
+    """Return a tool call as the message that an MCP server is sent."""
     arguments = filled(call.arguments, lambda text: render(text, variables))
     return json.dumps({"tool": call.tool, "arguments": arguments}, ensure_ascii=False)
 

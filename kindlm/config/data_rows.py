@@ -92,8 +92,8 @@ def _collect(text: str, reader: Callable[[str], Iterator[_Read]]) -> RowFile:
             break
         row = found if isinstance(found, _Fault) else _row(line, len(rows) + 1, found)
         if isinstance(row, Row) and row.id in first_line:
-            message = f'The row "{row.id}" is there twice: first on line {first_line[row.id]}'
-            row = _Fault(message, f"Give each row an {ID}")
+            message = f'The row "{row.id}" occurs twice: first on line {first_line[row.id]}'
+            row = _Fault(message, f"Add to each row an {ID}")
         if isinstance(row, _Fault):
             problems.append(RowProblem(line, row.message, row.hint, _line(text, line)))
             if row.fatal or len(problems) == _MAX_PROBLEMS:
@@ -109,7 +109,7 @@ def _collect(text: str, reader: Callable[[str], Iterator[_Read]]) -> RowFile:
 def _row(line: int, number: int, values: Mapping[str, str]) -> Row | _Fault:
     for name, value in values.items():
         if _NO_CHARACTER.search(value):
-            return _Fault(f'"{name}" holds something that is no character', "Remove it")
+            return _Fault(f'"{name}" contains an invalid character', "Remove it")
     row_id = values.get(ID, str(number))
     if not row_id.strip():
         return _Fault(f"The {ID} of the row is empty", f"Give it one, or remove the column {ID}")
@@ -127,7 +127,7 @@ def _csv_rows(text: str) -> Iterator[_Read]:
         try:
             cells = next(reader, None)
         except csv.Error as fault:
-            hint = "Put values with quotes or line breaks in quotes, and double the quotes inside"
+            hint = "Quote values that contain quotes or line breaks, and double the inner quotes"
             yield line, _Fault(f"This is not CSV: {fault}", hint, fatal=True)
             return
         if cells is None:
@@ -147,9 +147,9 @@ def _csv_rows(text: str) -> Iterator[_Read]:
 def _csv_row(columns: list[str], cells: list[str]) -> Mapping[str, str] | _Fault:
     if len(cells) != len(columns):
         values, names = count(len(cells), "value"), count(len(columns), "name")
-        hint = "Put values with commas in quotes"
+        hint = "Quote values that contain commas"
         if len(cells) < len(columns):
-            hint = "Write all commas, also between empty values"
+            hint = "Write every comma, also between empty values"
         return _Fault(f"The row has {values}, the header has {names}", hint)
     return dict(zip(columns, cells, strict=True))
 
@@ -167,7 +167,7 @@ def _header_error(columns: list[str]) -> _Fault | None:
     twice = _repeated(columns)
     if twice is None:
         return None
-    return _Fault(f'The column "{twice}" is there twice', "Rename one of them", fatal=True)
+    return _Fault(f'The column "{twice}" occurs twice', "Rename one of them", fatal=True)
 
 
 def _name_error(name: str) -> _Fault | None:
@@ -179,7 +179,7 @@ def _name_error(name: str) -> _Fault | None:
         )
     if name.startswith(DEFERRED_PREFIXES):
         return _Fault(
-            f'A variable cannot be called "{name}": the environment and ports have such names',
+            f'A variable cannot be called "{name}": that prefix is reserved',
             "Give it another name",
             fatal=True,
         )
@@ -200,7 +200,7 @@ def _json_row(line: str) -> Mapping[str, str] | _Fault:
     except ValueError as error:
         return _Fault(f"The row is not JSON: {error}", hint)
     if not isinstance(value, dict):
-        return _Fault("The row is no object", hint)
+        return _Fault("The row is not an object", hint)
     for name in value:
         wrong = _name_error(name)
         if wrong is not None:
@@ -216,7 +216,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         twice = _repeated([name for name, _ in pairs])
-        raise ValueError(f'the key "{twice}" is there twice')
+        raise ValueError(f'the key "{twice}" occurs twice')
     return values
 
 

@@ -86,7 +86,7 @@ class Reporter:
         if not tolerant and (meant := suggest(name, known)) is not None:
             self._meant.add((*path[:-1], meant))
         message = f'Unknown key "{name}"' + (f" in {place}" if place else "")
-        hint = hint_for(name, known, "Keys that are known here")
+        hint = hint_for(name, known, "Known keys")
         if tolerant:
             self.warning(path, message, hint, reason="unknown_key")
         else:

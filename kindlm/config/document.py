@@ -186,7 +186,7 @@ def dotted(path: Path) -> str:
 
 
 def cases_of(documents: Document) -> list[Document]:
-    """Return the cases in a list of documents: each that is no list, and the items of those."""
+    """Return the cases in a list of documents: each that is not a list, and the items of those."""
     found: list[Document] = []
     for index, value in enumerate(documents.value or ()):
         document = documents.part(index)

@@ -37,7 +37,7 @@ def safe_path(folder: FilePath, relative: str) -> Result[FilePath]:
     except (OSError, RuntimeError) as error:
         return _error(f'"{relative}" cannot be resolved: {_reason(error)}', hint)
     if not target.is_relative_to(root):
-        return _error(f'"{relative}" leads out of the folder of the configuration', hint)
+        return _error(f'"{relative}" points outside the folder of the configuration', hint)
     return Ok(target)
 
 
@@ -115,9 +115,9 @@ def _read(name: str, path: FilePath, limit: int) -> Result[bytes]:
     try:
         # Looking for a file fails as well: its name may be too long, its folder closed.
         if not path.exists():
-            return _error(f'The file "{name}" does not exist', f"It was looked for at {path}")
+            return _error(f'The file "{name}" does not exist', f"kindlm looked for it at {path}")
         if not path.is_file():
-            return _error(f'"{name}" is not a file', f"It was looked for at {path}")
+            return _error(f'"{name}" is not a file', f"kindlm looked for it at {path}")
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
@@ -133,8 +133,8 @@ def _read(name: str, path: FilePath, limit: int) -> Result[bytes]:
 
 def _remedy(error: OSError, path: FilePath) -> str:
     if error.errno == errno.ENAMETOOLONG:
-        return "Name a file: this names its path"
-    return f"See the rights of {path}"
+        return "Give the path of a file"
+    return f"Check the permissions of {path}"
 
 
 def _reason(error: Exception) -> str:
@@ -151,7 +151,7 @@ SYSTEM_FILE_KEYS = ("systemFile", "system_prompt_file")
 
 
 def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report files that are not there, lead out of the folder, or are no valid JSON Schema."""
+    """Report files that are not there, lead out of the folder, or are not valid JSON Schema."""
     for name, prompt in section(raw, "prompts").items():
         for key in (*SYSTEM_FILE_KEYS, "userFile"):
             file = prompt.get(key) if isinstance(prompt, dict) else None
@@ -189,14 +189,14 @@ _TEMPLATE = ("compliance", "template")
 
 
 def check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report a template that is not there, that nothing uses, or that is no template."""
+    """Report a template that is not there, that nothing uses, or that is not a template."""
     compliance = section(raw, "compliance")
     file = compliance.get("template")
     if not isinstance(file, str) or not file:
         return
     if compliance.get("framework") != "custom":
         reporter.warning(
-            _TEMPLATE, "A template is used by the framework custom alone", reason="unused_template"
+            _TEMPLATE, "Only the framework `custom` uses a template", reason="unused_template"
         )
         return
     text = files.text(file)

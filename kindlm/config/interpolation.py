@@ -271,7 +271,9 @@ def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Ad
     try:
         return options.model_validate(after)
     except CRASHES as error:
-        message = f"{values.place} does not fit its package with the variables put in: {error}"
+        message = (
+            f"{values.place} is not valid for its package after variables are filled in: {error}"
+        )
         values.faults.append(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message))
         return options
 

@@ -136,7 +136,7 @@ def _bad_reference(schema: Any) -> str | None:
             try:
                 found = here.lookup(reference)
             except Unresolvable:
-                return f"the reference {reference[:200]} leads nowhere in this file"
+                return f"the reference {reference[:200]} does not exist in this file"
             if id(found.contents) not in same_value:
                 # It may stand where the dialect's rules expect no schema.
                 fault = meta_schema_issue(validator, found.contents, _pattern_checker())

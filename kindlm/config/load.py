@@ -154,7 +154,7 @@ def read_bytes(path: Path) -> Result[bytes]:
         message, hint = f"{path} is a folder", f"Name the file: {path / 'kindlm.yaml'}"
     except (OSError, ValueError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        message, hint = f"{path} cannot be read: {reason}", "Check its path and rights"
+        message, hint = f"{path} cannot be read: {reason}", "Check its path and permissions"
     where = SourceLocation(str(path))
     return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint, where))
 
@@ -162,6 +162,6 @@ def read_bytes(path: Path) -> Result[bytes]:
 def _beginning(path: Path) -> bytes:
     """Return what is read of a file; raise `OSError` for what can't be, or has no end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError("it is no regular file")
+        raise OSError("it is not a regular file")
     with path.open("rb") as file:
         return file.read(MAX_BYTES + 1)

@@ -28,7 +28,7 @@ def check_servers(raw: Raw, reporter: Reporter) -> None:
             if isinstance(server, str) and server and server not in servers:
                 reporter.error(
                     (*path, *place, "mcp", "server"),
-                    f'"{server}" is no MCP server',
+                    f'"{server}" is not an MCP server',
                     hint_for(server, servers, "Agents with `adapter: mcp`"),
                     reason="unknown_server",
                     value=server,
@@ -40,7 +40,7 @@ def _check_turns(path: Path, test: Raw, reporter: Reporter) -> None:
     is_call = "call" in test
     for key in ("input", "prompt", "prompts", "command") if is_call else ():
         if key in test:
-            _excluded((*path, key), f"`{key}` and `call` exclude each other", reporter)
+            _excluded((*path, key), f"`{key}` and `call` cannot be combined", reporter)
     for place, turn in items(test, "conversation"):
         foreign = "user" if is_call else "call"
         if foreign in turn:
@@ -72,7 +72,7 @@ def _check_targets(path: Path, test: Raw, raw: Raw, servers: list[str], reporter
         if target in unfit:
             reporter.error(
                 (*path, "models", index),
-                f'"{target}" is no MCP server, and this test has a `call`'
+                f'"{target}" is not an MCP server, and this test has a `call`'
                 if is_call
                 else f'"{target}" is an MCP server, and this test has no `call`',
                 "Remove it here" if is_call else "Write `call:` in place of the prompt",

@@ -107,14 +107,14 @@ class PromptConfig(Section):
         if self.user is None and self.user_file is None:
             raise refuse("a user text is missing", "Add `user:` or `userFile:`")
         if self.user is not None and self.user_file is not None:
-            raise refuse("`user` and `userFile` exclude each other", "Remove one of them")
+            raise refuse("`user` and `userFile` cannot be combined", "Remove one of them")
         if self.system is not None and self.system_file is not None:
-            raise refuse("`system` and `systemFile` exclude each other", "Remove one of them")
+            raise refuse("`system` and `systemFile` cannot be combined", "Remove one of them")
         return self
 
 
 class CallConfig(Section):
-    """A call of a tool of an MCP server that is tested (`adapter: mcp`)."""
+    """A tool call of an MCP server that is tested (`adapter: mcp`)."""
 
     main = "tool"
 
@@ -209,7 +209,7 @@ class TestConfig(Section):
     added to its name. Without `prompt`, `command` and `call`, it runs with all prompts by default,
     and with an `input`, with those that have `{{input}}`."""
     call: Maybe[CallConfig] = Field(default=None, json_schema_extra=EXTENSION)
-    """The call of a tool, in place of a prompt, where an MCP server is tested."""
+    """The tool call, in place of a prompt, where an MCP server is tested."""
     vars: dict[str, str] = Field(default={}, examples=[{"message": "I was charged twice."}])
     """Variables for the prompt, the conversation and the command."""
     vars_from: Maybe[Text] = Field(
@@ -368,7 +368,7 @@ class DefaultsConfig(Section):
     concurrency: Concurrency = Field(default=4, examples=[8])
     """How many executions run at once."""
     timeout_ms: Milliseconds = Field(default=60_000, examples=[30_000])
-    """Milliseconds for one call of a provider, an agent or a command."""
+    """Milliseconds for one call to a provider, an agent or a command."""
     judge_model: Maybe[str] = Field(default=None, examples=["judge"])
     """Id of the model that judges; the first model by default."""
     retries: Annotated[int, Field(ge=0, le=10), WHOLE] = Field(

@@ -59,9 +59,10 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
         if before <= MAX_FILLED_IN < filled_in:
             reporter.error(
                 (*path, "name"),
-                f"With their variables, the texts up to this test come to {filled_in:,} characters;"
+                f"With their variables, the texts up to this test add up to {filled_in:,}"
+                f" characters;"
                 f" a suite may have {MAX_FILLED_IN:,}",
-                "Insert long values less often, or split the suite",
+                "Use long values less often, or split the suite",
                 reason="limit",
             )
 
@@ -175,15 +176,15 @@ def check_deferred(
         if port and port[1] not in services:
             reporter.error(
                 path,
-                f"{{{{{name}}}}} refers to a service that is not started before",
-                hint_for(port[1], services, "Services that are there by then"),
+                f"{{{{{name}}}}} refers to a service that is not started yet",
+                hint_for(port[1], services, "Services started by then"),
                 reason="unknown_service",
                 value=port[1],
             )
         elif is_deferred(name) and not port and not _ENV.fullmatch(name):
             reporter.error(
                 path,
-                f"{{{{{name}}}}} is not a placeholder that can be filled in",
+                f"{{{{{name}}}}} is not a known placeholder",
                 "Write {{env.NAME}} or {{serve.NAME.port}}",
                 reason="unknown_placeholder",
                 value=name,
@@ -243,7 +244,7 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
             if full in names:
                 reporter.error(
                     (*path, "name"),
-                    f'The row "{row.id}" makes a second test of the name "{full}"',
+                    f'The row "{row.id}" creates a second test named "{full}"',
                     "Rename one of the two tests",
                     reason="duplicate_test",
                     value=full,
@@ -259,7 +260,7 @@ def check_variables(
         if name.startswith(DEFERRED_PREFIXES):
             reporter.error(
                 (*path, "vars", name),
-                f'A variable cannot be called "{name}": the environment and ports have such names',
+                f'A variable cannot be called "{name}": that prefix is reserved',
                 "Give it another name",
                 reason="reserved_name",
                 at_key=True,

@@ -38,7 +38,7 @@ _TOKEN = re.compile(
     r"'[^'\n]*'|#[^\n]*|[][{}]",
     re.DOTALL,
 )
-_QUOTES = 'Texts stand in quotes: key = "value"'
+_QUOTES = 'Strings need quotes: key = "value"'
 _NO_CHARACTER = "\ufdd0"
 
 
@@ -70,7 +70,7 @@ def read_toml(data: bytes) -> Document:
         problem = Problem(_TOO_DEEP, _TOO_DEEP_HINT, limit=True)
     except ValueError as error:
         # Such as a number of too many digits.
-        problem = Problem(f"The file cannot be read: {error}", "Mend the value")
+        problem = Problem(f"The file cannot be read: {error}", "Fix the value")
     except _RefusedError as refused:
         path = refused.path
         while path not in places:
@@ -89,7 +89,7 @@ def _syntax_problem(error: tomllib.TOMLDecodeError, text: SourceText) -> Problem
         position = Position(int(found[1]), int(found[2]))
     else:
         position = text.position(len(text.text))
-    hint = _QUOTES if message == "Invalid value" else "Mend the line: https://toml.io"
+    hint = _QUOTES if message == "Invalid value" else "Fix the line: https://toml.io"
     return Problem(f"TOML syntax error: {message}", hint, position)
 
 
@@ -109,9 +109,11 @@ def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
     if isinstance(value, date | time):
         return Node(value.isoformat(), start)
     if isinstance(value, float) and not math.isfinite(value):
-        raise _RefusedError("There is a number that JSON cannot hold", "Put it in quotes", path)
+        raise _RefusedError(
+            "The file contains a number that JSON cannot represent", "Put it in quotes", path
+        )
     if isinstance(value, str) and _NO_CHARACTER in value:
-        raise _RefusedError("An escape stands for no character", "Remove the escape", path)
+        raise _RefusedError("An escape does not stand for a character", "Remove the escape", path)
     return Node(value, start)
 
 

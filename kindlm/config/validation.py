@@ -151,7 +151,7 @@ def _report_unknown_key(
     if path[-1] in known:
         reporter.error(
             path,
-            f"`{path[-1]}` in {place} means the same as another key that is there",
+            f"`{path[-1]}` in {place} means the same as another key here",
             "Remove one of them",
             reason="schema",
             at_key=True,
@@ -181,13 +181,13 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
     if kind in _RANGES:
         return _describe_range(kind, given, context), _range_hint(given, context)
     # Whatever pydantic may add: its wording is for programmers, so report only the fact.
-    return f"has a value that does not fit: {_shown(given)}", None
+    return f"has an invalid value: {_shown(given)}", None
 
 
 def _type_hint(kind: str, given: Any) -> str | None:
     """Return how to write the value so that it has the type, where that can be told."""
     if kind == "string_type" and isinstance(given, (bool, int, float)):
-        return "Put it in quotes to make it a text"
+        return "Put it in quotes to make it a string"
     if kind == "list_type" and not isinstance(given, dict):
         return f"Write it as a list: [{_shown(given)}]"
     if kind == "bool_type":
@@ -206,7 +206,7 @@ def _bool_hint(given: Any) -> str:
     if word in ("true", "false"):
         return f"Write {word}, without quotes"
     if word in ("yes", "no", "on", "off"):
-        return f"Write true or false: `{given}` is a text here"
+        return f"Write true or false: `{given}` is a string here"
     return "Write true or false"
 
 
@@ -219,7 +219,7 @@ def _unquoted(text: str) -> Any:
 
 def _range_hint(given: Any, context: dict[str, Any]) -> str | None:
     if context.get("le") == 1 and isinstance(given, (int, float)) and 1 < given <= _PER_CENT:
-        return f"It is a share of 1: write {given / _PER_CENT:g} for {given:g} %"
+        return f"It is a share from 0 to 1: write {given / _PER_CENT:g} for {given:g} %"
     return None
 
 
@@ -227,7 +227,7 @@ def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> str:
     words, name = _RANGES[kind]
     bound = context[name]
     if kind == "too_short":
-        return f"must have at least {bound} entry, but has none"
+        return f"must have at least {bound} entry, but is empty"
     if kind == "too_long":
         return f"has {len(given):,} entries, but {bound:,} is the most"
     return f"must be {words} {_number(bound)}, but is {_shown(given)}"

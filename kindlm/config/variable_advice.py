@@ -47,7 +47,7 @@ def _warn_of_near_misses(path: Path, text: str, reporter: Reporter) -> None:
             hint = f"Write {{{{{name}}}}}"
         reporter.warning(
             path,
-            f"{match[0]} stays as it is: it is no placeholder",
+            f"{match[0]} is not replaced: it is not a placeholder",
             hint,
             reason="near_placeholder",
             value=match[0],
@@ -61,7 +61,7 @@ def _warn_of_values(path: Path, test: TestConfig, reporter: Reporter) -> None:
         if deferred:
             reporter.warning(
                 (*path, "vars", name),
-                f"{{{{{deferred[0]}}}}} in a variable stays as it is: values are not expanded",
+                f"{{{{{deferred[0]}}}}} in a variable is not replaced: values are not expanded",
                 "Put it into the prompt instead",
                 reason="not_expanded",
             )
@@ -72,7 +72,7 @@ def _warn_of_expected(path: Path, text: str, test: TestConfig, reporter: Reporte
     if found:
         reporter.warning(
             path,
-            f"{{{{{found[0]}}}}} stays as it is: variables do not reach expectations",
+            f"{{{{{found[0]}}}}} is not replaced: variables are not available in `expect`",
             "Write the value",
             reason="not_expanded",
         )
@@ -89,8 +89,8 @@ def _warn_of_answer(path: Path, text: str, reporter: Reporter) -> None:
         if not TOOL_PLACEHOLDER.fullmatch(match[0]):
             reporter.warning(
                 path,
-                f"{match[0]} stays as it is: it is no placeholder of a tool",
-                "In answers of tools there are {{args.NAME}} and {{state.NAME}}",
+                f"{match[0]} is not replaced: it is not a placeholder of a tool",
+                "In tool results there are {{args.NAME}} and {{state.NAME}}",
                 reason="not_expanded",
             )
             return
@@ -134,8 +134,8 @@ def warn_of_commands(config: KindlmConfig, reporter: Reporter) -> None:
         for position, name, mend in _run_as_program(compile_words(test.command)):
             reporter.warning(
                 place if isinstance(test.command, str) else (*place, position),
-                f"What is in {{{{{name}}}}} becomes part of a program here, and is run",
-                f"Pass it as an argument of its own: {mend}",
+                f"What is in {{{{{name}}}}} becomes part of a program here and is executed",
+                f"Pass it as a separate argument: {mend}",
                 reason="run_as_program",
                 value=f"{{{{{name}}}}}",
             )

@@ -2,7 +2,7 @@
 
 PyYAML's parser gives events; values and positions are built from those here, since its own
 constructors follow YAML 1.1, keep the last of two equal keys, and crash on deep nesting. Depth,
-nodes (aliases counted as often as used) and characters are bounded, so that reading ends, and ends
+nodes (counting each use of an alias) and characters are bounded, so that reading ends, and ends
 soon.
 """
 
@@ -194,7 +194,7 @@ class _Builder:
             known = ", ".join(f"*{name}" for name in self._anchors) or "none"
             raise _RefusedError(
                 f"The alias *{event.anchor} refers to nothing",
-                f"Anchors before this line: {known}. A text that begins with * needs quotes",
+                f"Anchors before this line: {known}. Quote text that begins with *",
                 index,
             )
         node = self._anchors[event.anchor]
@@ -222,7 +222,7 @@ class _Builder:
                 value = _resolve_tagged(event.tag, text)
         except ScalarError as error:
             raise _RefusedError(
-                f"{str(error)[0].upper()}{str(error)[1:]}", "Put it in quotes to mean text", index
+                f"{str(error)[0].upper()}{str(error)[1:]}", "Quote it if it is text", index
             ) from None
         _check_characters(text, index)
         empty = plain and not text
@@ -305,7 +305,7 @@ class _Builder:
         line = self._text.position(first).line
         self.problems.append(
             Problem(
-                f'The key "{key}" is there twice: first on line {line}',
+                f'The key "{key}" occurs twice: first on line {line}',
                 "Remove one of them",
                 self._text.position(index),
                 (*path, key),
@@ -321,7 +321,7 @@ class _Builder:
     def _check_size(self, node: Node, index: int) -> None:
         if node.nodes > MAX_NODES or node.characters > MAX_CHARACTERS:
             raise _RefusedError(
-                f"The file holds more than {MAX_NODES:,} values, aliases counted as often as used",
+                f"The file holds more than {MAX_NODES:,} values, counting each use of an alias",
                 "Use fewer aliases, or split the suite",
                 index,
                 limit=True,
@@ -349,7 +349,7 @@ def _merged(node: Node) -> list[Node]:
 def _check_characters(text: str, index: int) -> None:
     if _NO_CHARACTER.search(text):
         raise _RefusedError(
-            "An escape stands for something that is no character",
+            "An escape does not stand for a character",
             "Use the escape of a whole character, such as \\U0001F600",
             index,
         )
@@ -381,16 +381,16 @@ _SYNTAX = (
     (
         "did not find expected node content",
         "A value is missing here",
-        "Check the brackets and commas of this line; text with brackets or commas needs quotes",
+        "Check the brackets and commas of this line; quote text that contains brackets or commas",
     ),
     (
         "invalid Unicode character escape",
-        "This escape stands for no character",
+        "This escape does not stand for a character",
         "Use the escape of a whole character, such as \\U0001F600",
     ),
     (
         "did not find expected <document start>",
-        "There is text behind the end of the value",
+        "There is text after the end of the value",
         "Put the whole value in quotes",
     ),
     (
@@ -400,18 +400,18 @@ _SYNTAX = (
     ),
     (
         "did not find expected key",
-        "The indentation does not fit the lines before",
+        "The indentation does not match the lines above",
         "Keys of one mapping begin in the same column",
     ),
     (
         "did not find expected '-' indicator",
-        "A list ends here, but the line is not indented as what follows it",
+        "A list ends here, but this line is not indented like the rest",
         "Items of one list begin with '-' in the same column; keys do not mix with items",
     ),
     (
         "found undefined tag handle",
         "This tag is unknown",
-        "A text that begins with ! needs quotes",
+        "Quote text that begins with !",
     ),
     (
         "found incompatible YAML document",
@@ -446,7 +446,7 @@ def resolve_plain(text: str) -> str | int | float | bool | None:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _NOT_JSON.fullmatch(text):
-        raise ScalarError(f"{text} is not a number that JSON can hold")
+        raise ScalarError(f"{text} is not a number that JSON can represent")
     number = _NUMBER.fullmatch(text)
     if number is None:
         return text
@@ -472,5 +472,5 @@ def _resolve_tagged(tag: str, text: str) -> str | int | float | bool | None:
     if kind not in kinds:
         raise ScalarError(f"the tag {tag.replace(_TAG_PREFIX, '!!')} is not supported")
     if not isinstance(value, kinds[kind]) or (isinstance(value, bool) and kind != "bool"):
-        raise ScalarError(f"this is no !!{kind}")
+        raise ScalarError(f"this is not a valid !!{kind}")
     return float(value) if kind == "float" else value

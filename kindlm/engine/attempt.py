@@ -56,7 +56,7 @@ from kindlm.transcript import (
 _log = FieldLog(__name__)
 
 _TAKEN_OUT = (
-    "A secret was taken out of what was recorded here: checks that look at that are undecided, and"
+    "kindlm removed a secret from this record: checks that read it are inconclusive, and"
     " a judge sees [redacted] in its place."
 )
 

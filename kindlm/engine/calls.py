@@ -46,14 +46,14 @@ T = TypeVar("T")
 BASE_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
 MAX_RESENDS = 5
-"""How often a call is made again at once because its client asks for it, which is no retry."""
+"""How often a call is made again at once because its client asks for it, which is not a retry."""
 
 _log = FieldLog(__name__)
 
 
 _CUT_OFF = KindlmError(
     ErrorCode.PROVIDER_TIMEOUT,
-    "The call was cut off before it was answered: the time of the execution was over, or the"
+    "The call was cut off before the answer arrived: the execution timed out, or the"
     " run was stopped.",
 )
 

@@ -55,7 +55,7 @@ class ObservedCalls:
         return self.calls.waiting()
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        """Wait until a call of a provider may start, as `--max-rpm` says; it ends with this."""
+        """Wait until a call to a provider may start, as `--max-rpm` says; it ends with this."""
         return _paced(self.calls.run, provider, self.calls.turn)
 
     def unassigned(self) -> CallDesk:
@@ -74,7 +74,7 @@ class UnassignedCalls(ObservedCalls):
         return 0
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        """Wait until a call of a provider may start; no attempt waits for that."""
+        """Wait until a call to a provider may start; no attempt waits for that."""
         return _paced(self.calls.run, provider, Pace.turn)
 
 

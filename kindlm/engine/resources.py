@@ -35,7 +35,7 @@ from kindlm.transcript import Usage
 K = TypeVar("K")
 V = TypeVar("V")
 
-USED_UP = "the limit of costs is passed"
+USED_UP = "the cost limit is exceeded"
 """Why a run winds down; the final amount is known once what is in flight has ended."""
 
 _LONG_PAUSE_S = 30.0

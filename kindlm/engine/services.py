@@ -145,7 +145,7 @@ class _Running:
     def failed(self, message: str, hint: str) -> KindlmError:
         """Return an error of the service; what it printed last is a better hint."""
         said = last_words(self._tail)
-        return _error(self._service, message, f"It said: {said}" if said else hint)
+        return _error(self._service, message, f"Its output: {said}" if said else hint)
 
 
 async def _start(

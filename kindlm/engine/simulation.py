@@ -48,7 +48,7 @@ class SimulatedAnswer:
     """What a simulated tool answers, and which rule said so.
 
     `delay_s` is how long it takes. `text` is what the model gets to read instead of the response:
-    an answer that is no JSON. `problems` are what was wrong with the call.
+    an answer that is not JSON. `problems` are what was wrong with the call.
     """
 
     response: Any
@@ -285,7 +285,7 @@ def _unmatched(
 
 
 def _fault_object(tool: str, fault: Fault) -> Any:
-    """Return the answer of a tool with a fault: an error object, or a text that is no JSON."""
+    """Return the tool result with a fault: an error object, or a text that is not JSON."""
     if fault is Fault.MALFORMED:
         return _MALFORMED
     failed = "timed out" if fault is Fault.TIMEOUT else "failed with an internal error"
@@ -336,7 +336,7 @@ class Tools:
     """Answers tool calls of a model or an agent, and numbers them from 0 as they were made.
 
     A model's are answered once its answer is here. An agent asks while it still works on its
-    answer; calls of tools of its own become known with the answer, and go where it says.
+    answer; tool calls of its own become known with the answer, and go where it says.
     `definitions` are sent to the model.
     """
 

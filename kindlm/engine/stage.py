@@ -202,6 +202,6 @@ def _undecided(expectation: Expectation, error: BaseException) -> CheckResult:
 def _cancelled_itself() -> KindlmError:
     return KindlmError(
         ErrorCode.ASSERTION_EVAL_ERROR,
-        "The scenario cancelled its own task before it ended.",
-        "Mend the test; what it had checked until then is shown.",
+        "The scenario cancelled its own task before it finished.",
+        "Fix the test; the report shows what it checked before that.",
     )

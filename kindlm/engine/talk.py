@@ -140,7 +140,7 @@ class HeldTalk(Talk):
             return self._ended(purged or _diverged(held, f"it sent {number} messages then"))
         turn = turns[number]
         if turn.user != scrub(message.text):
-            return self._ended(_diverged(held, f"message {number + 1} was another one then"))
+            return self._ended(_diverged(held, f"message {number + 1} was different then"))
         self.said.transcript = held.transcript.prefix(number + 1)
         if not turn.steps:
             return self._ended(held.error or _diverged(held, "there was no answer then"))
@@ -166,8 +166,8 @@ _OF_CONVERSATIONS = {
 def _diverged(held: HeldConversation, why: str) -> KindlmError:
     return KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
-        f"The scenario no longer says what it said in {held.source}: {why}.",
-        "What the agent answers to this was never recorded; run it: kindlm test",
+        f"The scenario no longer sends what it sent in {held.source}: {why}.",
+        "The agent's answer to this was never recorded. Run the test: kindlm test",
     )
 
 
@@ -244,7 +244,7 @@ class ModelTalk(_LiveTalk):
             if not answer.tool_calls and not answer.text.strip():
                 why = f" (finish reason: {answer.finish_reason})" if answer.finish_reason else ""
                 self.error = _empty_response(
-                    f"The model answered with neither text nor a tool call{why}.",
+                    f"The model returned neither text nor a tool call{why}.",
                     "Raise maxTokens, or look",
                 )
                 return
@@ -273,7 +273,7 @@ class AgentTalk(_LiveTalk):
 
     `name` is what it is called in the record, `callee` whose pace its calls keep to, and `target`
     how it is reached; None for a command. The `observations` hand their calls in at the `desk`.
-    `models` answer its calls of models, where these are answered by an earlier run.
+    `models` answer its model calls, where these are answered by an earlier run.
     """
 
     agent: Agent
@@ -373,7 +373,7 @@ class AgentTalk(_LiveTalk):
         self.warnings.update(dict.fromkeys(answer.warnings))
         if not answer.tool_calls and not answer.text.strip():
             self.error = _empty_response(
-                f"The agent {name} answered with neither text nor a tool call.",
+                f"The agent {name} returned neither text nor a tool call.",
                 "Look",
             )
             return Err(self.error)
@@ -431,6 +431,6 @@ def _empty_response(message: str, hint: str) -> KindlmError:
 def _too_many_turns(case: Case, what: str) -> KindlmError:
     return KindlmError(
         ErrorCode.ENGINE_MAX_TURNS,
-        f"{what} when maxTurns ({case.max_turns}) was used up.",
+        f"{what} when maxTurns ({case.max_turns}) was reached.",
         "Check the simulated answers for a loop, or raise maxTurns of this test.",
     )

@@ -281,7 +281,7 @@ class ProviderResponded(CallAnswered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFailed(CallFailed):
-    """A call of a model failed. `retry_in_ms` is set when the engine tries again."""
+    """A model call failed. `retry_in_ms` is set when the engine tries again."""
 
     type: ClassVar[str] = "provider.failed"
 

@@ -33,7 +33,7 @@ _WITHOUT_SCENARIOS = ("*.egg", "_darcs", "build", "CVS", "dist", "venv", "{arch}
 """Folders in which pytest looks for no tests by default (`norecursedirs`), besides those."""
 
 _LOOKED_AT = 1 << 20
-"""Bytes of a file that are looked at; a larger file is no suite that could be loaded."""
+"""Bytes of a file that are looked at; a larger file is not a suite that could be loaded."""
 
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -89,7 +89,7 @@ def discover(path: Path) -> Result[Discovery]:
             return Err(_not_there(path))
         if not path.is_file():
             # A pipe or a device may have no end, or no beginning.
-            return Err(_unreadable(OSError("it is no regular file"), path))
+            return Err(_unreadable(OSError("it is not a regular file"), path))
         text = _text(path)
     except OSError as error:
         return Err(_unreadable(error, path))
@@ -141,7 +141,7 @@ def pack_in(path: Path) -> str | None:
     """Return what stands for a pack, or a file of one, in a path: `pack:NAME`, `pack:NAME/FILE`.
 
     Paths that are recorded are put behind the folder of the project. A file or folder that is
-    really called so is no pack.
+    really called so is not a pack.
     """
     at = next((at for at, part in enumerate(path.parts) if part.startswith(PACK_MARK)), None)
     return None if at is None or path.exists() else "/".join(path.parts[at:])
@@ -251,7 +251,7 @@ def _raise(error: OSError) -> None:
 
 def _not_there(path: Path) -> KindlmError:
     file, _, test = str(path).partition("::")
-    hint = "Check the path, or write a first suite: kindlm init"
+    hint = "Check the path, or create a first suite: kindlm init"
     if test and Path(file).is_file():
         hint = f"Name the file, and a part of the test's name: {shlex.join((file, '-t', test))}"
     return KindlmError(ErrorCode.CONFIG_NOT_FOUND, f"There is no {str(path)!r}.", hint)

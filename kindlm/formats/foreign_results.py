@@ -280,7 +280,7 @@ def _execution(
 
 
 def _of_hundred(points: float | None) -> float | None:
-    """Return points of a hundred as a share; None for what is no score."""
+    """Return points of a hundred as a share; None for what is not a score."""
     return None if points is None or points > 100 else points / 100
 
 
@@ -345,7 +345,7 @@ def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[Foreig
     repeats = min(max(entry.repeats or 1, 1), _MOST_REPEATS)
     passed: int | None = None
     if entry.pass_rate is None:
-        warnings.append(f"{key}: the file does not say whether it passed; it counts as skipped.")
+        warnings.append(f"{key}: the file has no result for it; kindlm counts it as skipped.")
     else:
         passed = round(entry.pass_rate * repeats)
         if abs(passed / repeats - entry.pass_rate) > _ROUNDING:
@@ -370,7 +370,7 @@ def _first_fault(error: ValidationError) -> str:
 
 
 def _corrupt(what: str, why: str) -> KindlmError:
-    hint = "Save it anew with the program that wrote it"
+    hint = "Save it again with the program that wrote it"
     return KindlmError(
         ErrorCode.BASELINE_CORRUPT,
         f"The {what} cannot be read: {why}.",

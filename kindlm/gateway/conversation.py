@@ -1,4 +1,4 @@
-"""The calls of models that an agent makes in one conversation: recorded, and counted.
+"""The model calls that an agent makes in one conversation: recorded, and counted.
 
 Tool calls are counted from the answers of models, their results when a request shows them first:
 history that is repeated in each request counts for nothing. All that comes after an answer of the
@@ -48,7 +48,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 @dataclass(eq=False, slots=True)
 class ModelCall:
-    """One call of a model. `items` is the whole list of messages of its request.
+    """One model call. `items` is the whole list of messages of its request.
 
     `base` is the earlier call whose items these begin with, `after` the one whose answer is
     continued; `new` counts the items since `base`.
@@ -134,7 +134,7 @@ class Conversation:
         return trouble
 
     def requested(self, path: str, body: Any) -> ModelCall:
-        """Record that a model is called; `body` is the JSON value, None if it is no JSON."""
+        """Record that a model is called; `body` is the JSON value, None if it is not JSON."""
         wire = WIRES.get(path)
         body = body if isinstance(body, dict) else None
         key = "" if wire is None else ITEMS[wire]
@@ -159,7 +159,7 @@ class Conversation:
             self.lose("A request of the agent to its model could not be read.")
         elif not SILENT.fullmatch(path):
             where = bounded(scrub(path))
-            self.lose(f"The agent called {where}: tool calls cannot be seen in what that answers.")
+            self.lose(f"The agent called {where}, whose answers do not show tool calls.")
         previous = next(
             (c for c in self._calls if said.continues and _id(c) == said.continues), base
         )
@@ -242,7 +242,7 @@ class Conversation:
         raw = None if got.body is None else scrub(got.body)
         if problem is not None:
             if got.status < 400 and got.status:
-                self.lose(f"An answer of the model is not whole: {problem}")
+                self.lose(f"A model answer is incomplete: {problem}")
             if got.status < 400 and got.is_sent and call.path not in _FREE:
                 self._usage.append((Usage(), Cost()))
             if got.hint:
@@ -306,8 +306,8 @@ class Conversation:
             _, unended = await asyncio.wait(set(self.open), timeout=_LAST_WORDS_S)
             if unended:
                 self.lose(
-                    "A call of a model still went on when the agent had answered. Let the agent"
-                    " answer once its calls of models have ended."
+                    "A model call was still running when the agent answered. Let the agent "
+                    "answer after its model calls have ended."
                 )
         if self._early:
             self.lose(
@@ -337,7 +337,7 @@ class Conversation:
 
     def close(self) -> None:
         """End the calls that go on: the conversation is over."""
-        why = "The conversation was over before the answer was whole."
+        why = "The conversation ended before the answer was complete."
         for task, call in list(self.open.items()):
             task.cancel()
             if call is not None:
@@ -348,8 +348,8 @@ class Conversation:
             return " ".join(self._lost)
         if not self._has_answer:
             return (
-                f"No model answered the agent {self.agent} through the gateway for this message, so"
-                f" that its tool calls cannot be seen. {self._hint} Or let the agent report its"
+                f"No model answered the agent {self.agent} through the gateway for this "
+                "message, so its tool calls are unknown. {self._hint} Or let the agent report its"
                 " tool calls."
             )
         if not self._offers_tools:
@@ -409,7 +409,7 @@ def _read(path: str, got: Answered) -> tuple[WireAnswer, str | None]:
     if answer.error is not None:
         return answer, f"The answer cannot be read: {answer.error}."
     if not answer.complete:
-        return answer, problem or "The answer ended before it was whole."
+        return answer, problem or "The answer ended before it was complete."
     # An agent may leave when all was said.
     return answer, None if answer.finish_reason is not None else problem
 

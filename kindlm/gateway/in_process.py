@@ -1,4 +1,4 @@
-"""Sends the calls of models through the gateway that agents in this process make.
+"""Sends the model calls through the gateway that agents in this process make.
 
 Their clients may have been made long before the run, with the address of a provider and its key.
 So a request is sent elsewhere when it leaves: `send` of the HTTP clients that the SDKs are built

@@ -24,7 +24,7 @@ from kindlm.trace_context import EXECUTION_HEADER, MESSAGE_HEADERS, trace_of, tr
 from kindlm.wording import count
 
 _NOT_ASSIGNED = (
-    "A call of a model came through the gateway that cannot be assigned to an execution. Let the"
+    "A model call came through the gateway that cannot be assigned to an execution. Let the"
     f" agent pass the header `{EXECUTION_HEADER}` of its request on to its models."
 )
 
@@ -47,7 +47,7 @@ _HINTS: Mapping[_Reached, str] = {
     "here": "Of agents in the process of the test, clients are seen that are built on httpx, such"
     " as those of OpenAI and Anthropic.",
 }
-"""What to do where no call of a model comes."""
+"""What to do where no model call comes."""
 
 
 class Gateway:
@@ -98,8 +98,8 @@ class Gateway:
         await self._server.__aexit__(*exception)
         if self._unassigned:
             self._warn(
-                f"{count(self._unassigned, 'call')} of models could not be assigned to an"
-                " execution, and stand in no record. They count for limits alone.",
+                f"{count(self._unassigned, 'model call')} could not be assigned to an"
+                " execution. They are not recorded, but count towards limits.",
                 f"Let the agent pass the header `{EXECUTION_HEADER}` on to its models.",
             )
 
@@ -195,7 +195,7 @@ class Gateway:
         found = self._open.get(named) if named else self._traces.get(trace or "")
         asked = [each for each in self._open.values() if each.is_asked and each.reached != "alone"]
         if not is_call:
-            # What is no call of a model, or was refused, belongs to the one that can have made it.
+            # What is not a model call, or was refused, belongs to the one that can have made it.
             found = found or (asked[0] if len(asked) == 1 else None)
             return None if found is None else found.conversation
         if found is not None:
@@ -209,7 +209,7 @@ class Gateway:
                 self._has_warned = True
                 self._warn(
                     f"The agent {self._answering.conversation.agent} answers one message at a"
-                    " time, so that its calls of models can be assigned.",
+                    " time, so that its model calls can be assigned.",
                     f"To run its tests at once, let it pass the header `{EXECUTION_HEADER}` of"
                     " its request on to its models.",
                 )
@@ -272,7 +272,7 @@ class Observed:
         self.is_asked = True
 
     async def trouble(self) -> str | None:
-        """Return the call of a model that failed last; see `ports.Observation`."""
+        """Return the model call that failed last; see `ports.Observation`."""
         return await self.conversation.trouble()
 
     async def seen(self) -> Seen:

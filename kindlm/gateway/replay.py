@@ -1,4 +1,4 @@
-"""Recorded calls of models, given again to agents whose code runs anew.
+"""Recorded model calls, given again to agents whose code runs anew.
 
 A request of an agent is looked up among those of one recorded attempt, by its normal form. The nth
 equal question gets the nth answer. Only whole answers are given: a call that failed then, or was
@@ -92,7 +92,7 @@ class RecordedModels:
         for call in self.calls:
             body, wire = _body(call), WIRES.get(call.path)
             if body is None:
-                continue  # it was no JSON: nothing can be compared with it
+                continue  # it was not JSON: nothing can be compared with it
             form = normal_form(body, self._given, masks_times=self.masks_times)
             question = _Question(call, body, form, fingerprint(call.path, form))
             questions.append(question)
@@ -110,7 +110,7 @@ class RecordedModels:
         """Return what was answered to the same request then, or why nothing was; see `Replayer`."""
         questions = self._questions
         if body is None:
-            return self._miss(path, "it is no JSON, so that nothing can be compared with it")
+            return self._miss(path, "it is not JSON, so kindlm cannot compare it")
         try:
             form = normal_form(body, self._given, masks_times=self.masks_times)
         except RecursionError:
@@ -126,7 +126,7 @@ class RecordedModels:
                 body_then = call.answer.encode()
                 facts = call.id, call.cost_usd, call.latency_ms
                 return RecordedAnswer(200, call.content_type, body_then, *facts)
-            why = f"the answer of {call.id} is not kept (any more)"
+            why = f"the answer of {call.id} is no longer stored"
         elif same:
             why = f"it was made {count(len(same), 'time')} then, and comes once more now"
         elif found:
@@ -135,7 +135,7 @@ class RecordedModels:
             why = self._nearest(path, form)
         hint = "Record it: kindlm test; or put it back as it was"
         if not same and self.missed is None and self._differs_in_times_alone(path, body):
-            hint = "They differ in times or UUIDs alone: kindlm replay --mask-times"
+            hint = "They differ only in times or UUIDs: kindlm replay --mask-times"
         return self._miss(path, why, hint)
 
     def _miss(
@@ -146,8 +146,8 @@ class RecordedModels:
         verb: str = "recorded",
     ) -> Miss:
         message = (
-            f"Run {self.source.rpartition('-')[0]} never {verb} this request of the agent to its"
-            f" model (call {self._asked.total()}, {path}): {why}."
+            f"Run {self.source.rpartition('-')[0]} never {verb} this request from the agent to "
+            f"its model (call {self._asked.total()}, {path}): {why}."
         )
         self.missed = self.missed or KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
         return Miss(message)
@@ -156,7 +156,7 @@ class RecordedModels:
         """Return how a request differs from the recorded one that comes closest."""
         like_it = [each for each in self._questions if each.call.path == path]
         if not like_it:
-            return "nothing was asked there"
+            return "no request was recorded there"
         # One that was not given yet, and as far into the conversation, shows best what changed.
         like_it.sort(key=lambda each: self._asked[each.fingerprint] > 0)
         length = _length(path, form)

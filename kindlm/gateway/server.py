@@ -63,7 +63,7 @@ _NOT_SENT = _OF_CONNECTION | frozenset(
     ]
 )
 _NOT_ANSWERED = _OF_CONNECTION | {"set-cookie"}
-_AGENT_LEFT = "The agent closed the connection before the answer was whole."
+_AGENT_LEFT = "The agent closed the connection before the answer was complete."
 
 
 Addressed = Callable[[str | None, Mapping[str, str], bool], Conversation | None]
@@ -105,7 +105,7 @@ class GatewayServer:
         runner = web.AppRunner(
             application,
             access_log=None,
-            handler_cancellation=True,  # an agent that leaves ends the call of the provider
+            handler_cancellation=True,  # an agent that leaves ends the call to the provider
             auto_decompress=False,
             shutdown_timeout=0,
         )
@@ -134,7 +134,7 @@ class GatewayServer:
         if provider not in self.providers:
             return _refused(404, f"No provider is named {provider!r}: write /openai or /anthropic.")
         if not {".", ".."}.isdisjoint(re.split(r"[/\\]", unquote(path))):
-            return _refused(400, "A path of a provider has no segments `.` and `..`.")
+            return _refused(400, "A provider path must not contain the segments `.` and `..`.")
         if "upgrade" in request.headers.get("connection", "").lower():
             return _refused(426, "WebSocket is not supported: use HTTP, with or without a stream.")
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -146,14 +146,14 @@ class GatewayServer:
             variable = self.providers[provider].key_variable
             if conversation is not None:
                 conversation.lose(
-                    f"A call of {provider}/{path} came to the gateway without its key, and was"
-                    " refused with 401.",
-                    f"Let the agent take its key from {variable}: there is a key of the gateway",
+                    f"A call of {provider}/{path} reached the gateway without its key and was "
+                    "rejected with 401.",
+                    f"Let the agent take its key from {variable}: it holds the key of the gateway",
                 )
             return _refused(401, f"The key is not that of the gateway: take it from {variable}.")
         if conversation is None:
             if subject is not None:
-                return _refused(410, "The conversation that this address was made for is over.")
+                return _refused(410, "The conversation of this address is over.")
             if self._replayer is not None:
                 return _refused(422, "The call cannot be assigned to an execution.")
         elif is_call:
@@ -174,12 +174,10 @@ class GatewayServer:
             body = _json(text)
             if conversation.desk.is_over():
                 conversation.lose(
-                    "A limit of the run stopped the agent's calls of models.",
+                    "A limit of the run stopped the agent's model calls.",
                     "Raise the limit, or let the agent ask less",
                 )
-                return _refused(
-                    402, "A limit of the run (its cost, or its end) forbids more calls."
-                )
+                return _refused(402, "A limit of the run (cost or time) allows no more calls.")
             call = conversation.requested(path, body)
             conversation.open[task] = call
             if self._replayer is not None:
@@ -193,7 +191,7 @@ class GatewayServer:
             finally:
                 await conversation.came(call, forwarding.answered())
         except web.HTTPRequestEntityTooLarge:
-            conversation.lose("A request of the agent to its model has more than 64 MB.")
+            conversation.lose("A request from the agent to its model exceeds 64 MB.")
             raise
         finally:
             conversation.open.pop(task, None)
@@ -255,12 +253,13 @@ class _Forwarding:
         upstream, status = self._upstream, self._status
         if status in (0, 401, 403) and KEY_HEADER not in self._request.headers:
             if not upstream.headers:
-                return f"kindlm has no key for it: set {upstream.key_variable} where kindlm runs"
+                return f"kindlm has no key for this provider: set {upstream.key_variable} where"
+                " kindlm runs"
             if status:
-                return f"Look at the key in {upstream.key_variable} where kindlm runs"
+                return f"Check the key in {upstream.key_variable} where kindlm runs"
         if status:
             return "See the call and its answer: kindlm show RUN EXECUTION --verbose"
-        return "See whether the provider can be reached from here"
+        return "Check that the provider is reachable from here"
 
     async def forward(self, data: bytes) -> web.StreamResponse:
         """Send the request on, and the answer back while it comes."""

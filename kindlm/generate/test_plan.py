@@ -200,10 +200,10 @@ def read_plan(
     scenarios, left_out = list(before.scenarios), list(before.left_out)
     items = object_in(text).get("scenarios")
     if not isinstance(items, list):
-        raise ValueError("its scenarios is no list")  # noqa: TRY004 - a wrong answer
+        raise ValueError("its scenarios is not a list")  # noqa: TRY004 - a wrong answer
     for item in items:
         if not isinstance(item, dict):
-            left_out.append(f"{shown(item, 60)}: it is no object")
+            left_out.append(f"{shown(item, 60)}: it is not an object")
             continue
         try:
             scenario = _scenario(item, categories, tools)
@@ -211,7 +211,7 @@ def read_plan(
             left_out.append(f"{shown(str(item.get('title', '')), 60)}: {error}")
             continue
         if any(each.title == scenario.title for each in scenarios):
-            left_out.append(f"{shown(scenario.title, 60)}: it is there twice")
+            left_out.append(f"{shown(scenario.title, 60)}: it occurs twice")
         else:
             scenarios.append(scenario)
     return ReadPlan(tuple(scenarios), tuple(left_out))
@@ -241,7 +241,7 @@ def _scenario(
 
 def _user(item: Any) -> PlannedUser:
     if not isinstance(item, dict):
-        raise ValueError("its user is no object")  # noqa: TRY004 - a wrong answer
+        raise ValueError("its user is not an object")  # noqa: TRY004 - a wrong answer
     role, tone, backstory = (
         one_line(text_member(item, name), _LONGEST_RULE) for name in ("role", "tone", "backstory")
     )

@@ -98,7 +98,7 @@ def rendered(scenarios: Sequence[PlannedScenario], order: Order) -> Iterator[Ren
 def profile_text(profile: AgentProfile) -> str:
     """Return a profile as a file that people read: YAML."""
     lines = [
-        "# What kindlm gen took the agent for. Mend it by what you tell of the agent:",
+        "# How kindlm gen understood the agent. To correct it, change the description you pass:",
         "# --description, or --system-prompt.",
         *keyed("purpose: ", profile.purpose, ""),
         "tools:" if profile.tools else "tools: []",

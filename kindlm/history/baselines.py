@@ -112,13 +112,13 @@ class BaselineChecks:
         known = self._db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
         why = None
         if not known["run_known"]:
-            why = "that run is not in this history"
+            why = "the run is not in this history"
         elif not known["suite_known"]:
-            why = "that run did not test it"
+            why = "the run did not test this suite"
         elif known["purged"]:
-            why = "outputs of that run were purged or withheld"
+            why = "its outputs were purged or withheld"
         elif (changed := self._change_of(run)) is not None:
-            why = f"that run is not as it was recorded: {changed}"
+            why = f"the run was changed after it was recorded: {changed}"
         if why is None:
             return None
         return KindlmError(

@@ -126,7 +126,7 @@ def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
 
 
 def shards_of(db: sqlite3.Connection, name: str) -> list[Run]:
-    """Return the shards of the groups of a name, the newest first; a derived run is no shard."""
+    """Return the shards of the groups of a name, the newest first; a derived run is not a shard."""
     found = runs(db, RunFilter(group=name))
     return [run for run in found if run.shard is not None and run.mode == "live"]
 

@@ -88,7 +88,7 @@ class Mask:
         masked = self.text(written)
         if masked == written:
             return value
-        # Where a number lost its digits, what is left is no JSON, and stays a text.
+        # Where a number lost its digits, what is left is not JSON, and stays a text.
         return read_json(masked)
 
 

@@ -49,7 +49,7 @@ def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
     if not states and _holds_nothing(db):
         # Whoever made the file was stopped before it recorded anything.
         return KindlmError(
-            ErrorCode.CONFIG_NOT_FOUND, "Nothing is recorded yet.", "Record a run: kindlm test"
+            ErrorCode.CONFIG_NOT_FOUND, "No runs are recorded yet.", "Record a run: kindlm test"
         )
     for projection in PROJECTIONS:
         name, state = projection.name, states.get(projection.name)

@@ -112,9 +112,9 @@ def _tools(now: dict[str, Any], then: dict[str, Any]) -> Iterator[str]:
         elif name not in now:
             yield f"the tool {shown(name)} is gone"
         elif now[name] != tool:
-            yield f"the tool {shown(name)} is described in another way"
+            yield f"the tool {shown(name)} has a different description"
     if now.keys() == then.keys() and list(now) != list(then):
-        yield "the tools come in another order"
+        yield "the tools are in a different order"
 
 
 def _messages(now: Sequence[Message], then: Sequence[Message]) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _messages(now: Sequence[Message], then: Sequence[Message]) -> Iterator[str]:
         elif list(map(_call, new.tool_calls)) != list(map(_call, old.tool_calls)):
             yield f"message {number}, {_who(new)}, asks for other tool calls"
         elif new.prefill != old.prefill or _answer_changes(new) != _answer_changes(old):
-            yield f"message {number}, {_who(new)}, is marked in another way"
+            yield f"message {number}, {_who(new)}, has different cache marks"
         else:
             continue
         return  # What follows from it differs, too.
@@ -238,10 +238,10 @@ class ReplayedAnswers(RecordedAnswers):
         what = _ASKED.get(asked.purpose, "question to a judge")
         nearest = self._differences(asked)
         if nearest is None:
-            why = "nothing like it was recorded of this test"
+            why = "no similar request was recorded for this test"
         else:
             more = f"; and {len(nearest) - _TOLD} more" if len(nearest) > _TOLD else ""
-            why = "; ".join(nearest[:_TOLD]) + more or "it was asked less often"
+            why = "; ".join(nearest[:_TOLD]) + more or "it was asked fewer times"
         judge = "" if asked.purpose is Purpose.TEST else "; ask the judge: --judge live"
         return not_found(
             f"Run {self._run.id} never recorded this {what}: {why}.",
@@ -254,7 +254,8 @@ class ReplayedAnswers(RecordedAnswers):
             message = f"The answer of {call.execution}, call {call.call}, was purged or withheld."
             return not_found(message, "Record it again: kindlm test")
         if isinstance(given, Err):
-            hint = f"So it was in run {self._run.id}; run it again: kindlm test"
+            hint = f"The call failed the same way in run {self._run.id}. Run the test again:"
+            " kindlm test"
             return Err(replace(given.error, hint=hint))
         then, now = call.place, self._place
         if asked.purpose is not Purpose.TEST or then == now:
@@ -366,12 +367,12 @@ class ReplayedAgent:
         held, number = self._held, self._sent
         self._sent += 1
         if held is None:
-            return self._miss("nothing was recorded of this test")
+            return self._miss("nothing was recorded for this test")
         system = next((m for m in request.messages if m.role is Role.SYSTEM), None)
         if (system is None) != (held.system is None) or (
             system is not None and not is_as_recorded(system, held.system or "")
         ):
-            return self._miss("the system text is another one")
+            return self._miss("the system text is different")
         if number >= len(held.exchanges):
             return self._miss(f"the user sent {count(len(held.exchanges), 'message')} then")
         (user, call), message = held.exchanges[number], request.messages[-1]
@@ -395,7 +396,7 @@ class ReplayedAgent:
         return Ok(reply)
 
     def _miss(self, why: str) -> Err:
-        message = f"Run {self._run} never recorded what the agent says to this: {why}."
+        message = f"Run {self._run} has no recorded answer of the agent to this: {why}."
         return not_found(message, "Record it: kindlm test; or put it back as it was")
 
 

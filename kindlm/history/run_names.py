@@ -87,14 +87,14 @@ def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
         return Ok(starting[0])
     if starting:
         return _error(
-            f"{wanted!r} is the beginning of several runs: {', '.join(starting)}.",
+            f"{wanted!r} matches several runs: {', '.join(starting)}.",
             "Type more characters of the run's id.",
         )
     if shards := list(runs(db, RunFilter(group=wanted, limit=_NAMED_RUNS))):
         newest_shards = ", ".join(f"{run.id} ({run.shard})" for run in shards)
         return _error(
-            f"{wanted!r} is a group of shards, and one run is asked for.",
-            f"Name a run: its newest are {newest_shards}. All of them as one: kindlm show {wanted}",
+            f"{wanted!r} is a group of shards, but one run is needed.",
+            f"Name a run: its newest are {newest_shards}. The whole group: kindlm show {wanted}",
         )
     names = ", ".join(
         f"{run.id} ({run.label})" if run.label else run.id
@@ -253,8 +253,9 @@ class _Words:
                     return self._as_side((run, group))
         suites = self._suites_of(own[0])
         return _error(
-            f"There is nothing to compare {_named(other)} with: no run{suites} finished before it.",
-            "Change what you test and run it again: kindlm test. All runs: kindlm runs",
+            f"No run{suites} finished before {_named(other)}, so there is nothing to compare it"
+            f" with.",
+            "Run the tests again after a change: kindlm test. All runs: kindlm runs",
         )
 
     def _baseline(self, other: _Side | None) -> Result[_Side]:
@@ -270,7 +271,7 @@ class _Words:
         if distinct:
             listed = ", ".join(f"{suite!r} has run {run}" for suite, run in chosen if run)
             return _error(
-                f"The suites have different runs as their baselines: {listed}.",
+                f"The suites have different baselines: {listed}.",
                 "Name the run to compare with: kindlm diff RUN",
             )
         message = f"No suite that could have a baseline was tested by {_named(other)}."
@@ -295,7 +296,7 @@ class _Words:
         if not recorded:
             hint = "No run was recorded in a git repository. All runs: kindlm runs"
         if commit is None:
-            return _error(f"{name!r} is no git revision that is known here.", hint)
+            return _error(f"{name!r} is not a git revision that is known here.", hint)
         counted = self._counted(of, self._part_of(other))
         there = [each for each in counted if each[0].git_commit == commit]
         if not there:
@@ -406,7 +407,7 @@ def label_problem(label: str) -> KindlmError | None:
     if label in _RUN_NAMES or "~" in label or label.startswith("git:"):
         return KindlmError(
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"{label!r} cannot be a label: it is how other runs are named.",
+            f"{label!r} cannot be a label: it is reserved for naming runs.",
             f"Choose another name: not {', '.join(sorted(_RUN_NAMES))}, none with ~, none with git:"
             " at its start.",
         )

@@ -108,11 +108,11 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     """Return what a run recorded, of one of its suites if one is named; an error if nothing."""
     (info,) = runs(db, RunFilter(ids=[run]))
     if info.mode == "generation":
-        message = f"Run {run} wrote tests, and checked nothing that could be checked again."
-        return _error(message, "Choose a run of tests: kindlm runs")
+        message = f"Run {run} generated tests, so there is nothing to rescore."
+        return _error(message, "Choose a test run: kindlm runs")
     state = state_of(db, run, info.ended)
     if state == "running":
-        return _error(f"Run {run} still goes on.", "Wait until it has ended.")
+        return _error(f"Run {run} is still running.", "Wait until it has ended.")
     is_whole = not db.execute(_ADDED, (run,)).fetchone()[0]
     found = [
         (row, db.execute(_TESTS, (row["id"],)).fetchall())
@@ -125,8 +125,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     said, purged = (sum(test[column] for test in tests) for column in ("said", "purged"))
     if purged and purged == said:
         return _error(
-            f"The texts of run {run} were purged or withheld: what was said cannot be looked at"
-            " again.",
+            f"The texts of run {run} were purged or withheld, so it cannot be rescored.",
             "Choose another run: kindlm runs; or run it again: kindlm test",
         )
     options = options_of(db, run)[run]

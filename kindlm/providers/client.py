@@ -183,16 +183,18 @@ class WireClient:
         try:
             body = parse_json(answer.text, unique_keys)
         except ValueError as error:
-            return self._unreadable(answer, f"no JSON: {error}")
+            return self._unreadable(answer, f"not valid JSON: {error}")
         if not isinstance(body, dict):
-            return self._unreadable(answer, "no JSON object")
+            return self._unreadable(answer, "not a JSON object")
         try:
             said = self._wire.decode(body, request)
         except UnreadableReply as error:
             return self._unreadable(answer, str(error))
         calls = said.own_calls
         if said.finish_reason is FinishReason.TOOL_CALLS and not calls:
-            return self._unreadable(answer, "it ends to call tools and holds no tool call")
+            return self._unreadable(
+                answer, "its finish reason is a tool call, but it contains none"
+            )
         return Ok(
             ModelReply(
                 text=said.text,

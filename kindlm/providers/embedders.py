@@ -123,7 +123,7 @@ class WireEmbedder:
             raise UnreadableReply(error_message(body) or "it has no embeddings")
         vectors = tuple(_vector(values) for values in found)
         if len(vectors) != expected or len({len(vector) for vector in vectors}) > 1:
-            raise UnreadableReply(f"it has not {expected} vectors of one length")
+            raise UnreadableReply(f"it does not have {expected} vectors of equal length")
         count: Any = body
         for name in self._wire.tokens:
             count = count.get(name) if isinstance(count, dict) else None
@@ -132,14 +132,14 @@ class WireEmbedder:
 
 def _vector(values: Any) -> tuple[float, ...]:
     if not isinstance(values, list) or not values:
-        raise UnreadableReply("a vector in it is no list of numbers")
+        raise UnreadableReply("a vector in it is not a list of numbers")
     for value in values:
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
             or not math.isfinite(value)
         ):
-            raise UnreadableReply("a vector in it has something else than numbers")
+            raise UnreadableReply("a vector in it has values that are not numbers")
     return tuple(map(float, values))
 
 
@@ -193,7 +193,7 @@ class LocalEmbedder:
             return Err(_refused(message, "Raise defaults.timeoutMs", ErrorCode.PROVIDER_TIMEOUT))
         latency_ms = (time.perf_counter() - started) * 1000
         if not all(math.isfinite(number) for row in rows for number in row):
-            message = f"The local model {self._model} gave a vector that is no direction"
+            message = f"The local model {self._model} returned a vector without a direction"
             return Err(_refused(message, None, ErrorCode.PROVIDER_API_ERROR))
         return Ok(Embedding(tuple(map(tuple, rows)), latency_ms, Usage(0, 0)))
 
@@ -261,7 +261,7 @@ def _candidates(suite: Suite, target: str) -> Iterator[ProviderSettings]:
 def _no_embedder() -> KindlmError:
     return KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
-        "No provider of this suite can embed texts",
+        "No provider of this suite supports embeddings",
         "Add `openai` or `ollama` to `providers`, or name a local model in "
         f"{LOCAL_MODEL_VARIABLE} (pip install 'kindlm[embeddings]'); or use method: judge",
     )

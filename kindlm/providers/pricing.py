@@ -49,7 +49,7 @@ class PriceTable:
         the provider reports counts where the user names no price for either name.
 
         Without a `provider`, as with agents, the model is found by its name alone, and `requested`
-        is no name of a model.
+        is not a valid name of a model.
         """
         price = None
         if self._prices:

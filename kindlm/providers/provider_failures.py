@@ -81,7 +81,8 @@ def unusable_key(provider: str, variable: str) -> KindlmError:
     """Return the error of a key that no HTTP header can carry."""
     return KindlmError(
         ErrorCode.PROVIDER_AUTH_ERROR,
-        f"{_TITLES.get(provider, provider)} API key in {variable} has characters no key has",
+        f"{_TITLES.get(provider, provider)} API key in {variable} contains characters that are"
+        f" not valid in a key",
         f"Copy the key into {variable} again: spaces, quotes or line ends may have come with it",
         details={"status": None, "retry_after": None, "retryable": False, "body": None},
     )
@@ -126,7 +127,7 @@ def of_reply(endpoint: Endpoint, status: int, body: str, reason: str) -> KindlmE
         ErrorCode.PROVIDER_API_ERROR,
         f"{endpoint.title} sent an answer that cannot be used ({_quoted(endpoint, reason)})"
         f": {_quoted(endpoint, body)}",
-        f"Check that providers.{endpoint.provider}.baseUrl is the API itself, and no web page",
+        f"Check that providers.{endpoint.provider}.baseUrl is the API itself, not a web page",
         status=status,
         body=body,
     )
@@ -202,7 +203,7 @@ def _told(
             hint = "Raise defaults.timeoutMs or defaults.retries, or try again later"
             return ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {said}", hint
         case 429 if _quota_used_up(body):
-            hint = "Check the plan and the billing of the account: trying again does not help"
+            hint = "Check the plan and the billing of the account: retrying does not help"
             return ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {said}", hint
         case 429:
             unit = "second" if wait == 1 else "seconds"
@@ -219,12 +220,10 @@ def _told(
 
 def _advice(endpoint: Endpoint, status: int) -> str:
     if status >= 500:
-        return (
-            f"{endpoint.title} has a problem of its own: try again later, or raise defaults.retries"
-        )
+        return f"{endpoint.title} has a problem: try again later, or raise defaults.retries"
     if status < 400:
-        return f"providers.{endpoint.provider}.baseUrl leads to a redirect: write where it leads to"
-    return "The request was refused: what is wrong with it is in the message"
+        return f"providers.{endpoint.provider}.baseUrl redirects: write where it leads to"
+    return "The provider rejected the request for the reason in the message"
 
 
 def _error(

@@ -2,7 +2,7 @@
 
 `packages.own_names` finds kindlm's own providers: a new one is one module, `NAME_provider.py`.
 Nothing heavy is imported before a client is made: an SDK costs up to a second. What a client of
-another package raises is an error, and so is what is no reply.
+another package raises is an error, and so is what is not a reply.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _is_http_url(url: str) -> bool:
 def _bad_url(settings: ProviderSettings) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"providers.{settings.name}.baseUrl is no http or https URL",
+        f"providers.{settings.name}.baseUrl is not an http or https URL",
         "Write it like http://127.0.0.1:8080/v1",
     )
 

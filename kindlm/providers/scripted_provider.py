@@ -72,7 +72,7 @@ class ReplyConfig(Section):
     @model_validator(mode="after")
     def _says_something(self) -> ReplyConfig:
         if self.error is not None and (self.text is not None or self.tool_calls is not None):
-            raise refuse("is an error and an answer at once", "Remove one of them")
+            raise refuse("has both an error and an answer", "Remove one of them")
         if self.error is None and self.text is None and self.tool_calls is None:
             raise refuse("holds no answer", "Add `text:`, `toolCalls:` or `error:`")
         return self
@@ -108,7 +108,7 @@ class ScriptedClient:
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Give the reply whose turn it is in this conversation."""
         if not self._replies:
-            return Err(self._error(ErrorCode.PROVIDER_API_ERROR, "it has no replies"))
+            return Err(self._error(ErrorCode.PROVIDER_API_ERROR, "the script has no replies left"))
         started = time.perf_counter()
         turn = asked = 0
         user = ""

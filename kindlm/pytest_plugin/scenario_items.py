@@ -351,7 +351,7 @@ def _tell_outcome(live: LiveRun, ran: Ran) -> None:
     if not ran.complete:
         pytest.fail(f"It did not run to its end: {ran.reason}", pytrace=False)
     if ran.status is Status.SKIPPED:
-        pytest.skip("nothing of it ran")
+        pytest.skip("none of it ran")
     if ran.status is not Status.PASSED:
         pytest.fail(failure_report(live, ran), pytrace=False)
 
@@ -360,7 +360,7 @@ def _setup_failed(excinfo: pytest.ExceptionInfo[BaseException]) -> KindlmError:
     return KindlmError(
         ErrorCode.ASSERTION_EVAL_ERROR,
         f"A fixture failed before the scenario began: {excinfo.exconly(tryshort=True)}",
-        "Mend the fixture; pytest shows where it failed.",
+        "Fix the fixture; pytest shows where it failed.",
     )
 
 

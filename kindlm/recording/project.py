@@ -84,7 +84,7 @@ def regression_threshold(root: Path) -> Result[float | None]:
         return Ok(value)
     return _invalid(
         root,
-        f"diff.regression_threshold is {value!r}: it has to be a number from 0 to 1.",
+        f"diff.regression_threshold is {value!r}: it must be a number from 0 to 1.",
         "It is how far a mean score may fall: 0.05 by default.",
     )
 
@@ -103,7 +103,7 @@ def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
     if not (known and isinstance(folder, str) and folder):
         return _invalid(
             root,
-            "report.formats has to be a list of names, and report.output_dir a folder.",
+            "report.formats must be a list of names, and report.output_dir a folder.",
             'Such as formats = ["json", "junit"] and output_dir = "reports".',
         )
     filled = _filled(folder, "report.output_dir", root, os.environ)
@@ -208,7 +208,7 @@ def _filled(text: str, place: str, root: Path, environ: Mapping[str, str]) -> Re
         return Ok(put_in(text, whole))
     return _invalid(
         root,
-        f"The environment variable {unset[0]} is not set, which {place} takes.",
+        f"The environment variable {unset[0]} is not set; {place} needs it.",
         f"Set {unset[0]} in your environment or .env file",
     )
 
@@ -221,6 +221,6 @@ def _invalid(root: Path, message: str, hint: str) -> Err:
 def _unreadable(path: Path, error: Exception) -> Err:
     reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
     message = f"{path.name} cannot be read: {reason}."
-    hint = "Mend the file: it is TOML, https://toml.io"
+    hint = "Fix the file: it must be valid TOML, https://toml.io"
     where = SourceLocation(str(path))
     return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint, where=where))

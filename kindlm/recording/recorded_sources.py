@@ -107,8 +107,8 @@ def with_recorded_answers(
             recorded = _answers_of(db, run.value, suite, case, tool)
             if not recorded:
                 message = (
-                    f"The cassette of the tool {shown(tool.name)} answers nothing: the run"
-                    f" {run.value} holds no answer of it in the test {shown(case.name)}"
+                    f"The cassette of the tool {shown(tool.name)} is empty: the run"
+                    f" {run.value} has no result of it in the test {shown(case.name)}"
                 )
                 empty.append(_warning(message, case))
             tools.append(replace(tool, recorded=recorded))
@@ -146,7 +146,8 @@ def _answers_of(
 ) -> tuple[RecordedAnswer, ...]:
     """Return what a tool was called with and answered in a test of a run, in order.
 
-    Calls whose arguments were no JSON object, calls that no answer was meant for, and answers that
+    Calls whose arguments were not a JSON object, calls that no answer was meant for, and
+    answers that
     were purged are left out.
     """
     names = {"run": run, "project": suite.project, "suite": suite.name}
@@ -213,7 +214,7 @@ def embedder(
     local = find_embedder(replace(suite, providers={}), target, environ=environ)
     if isinstance(local, Ok):
         return local
-    message = "Embeddings are not recorded, and a replayed run calls no provider."
+    message = "Embeddings are not recorded, and a replay calls no provider."
     hint = (
         "Use method: judge or field-diff, name a local model in KINDLM_EMBEDDING_MODEL, or let"
         " the provider be called: --judge live"

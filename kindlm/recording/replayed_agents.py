@@ -51,5 +51,5 @@ class ReplayedGateway:
         """Return the recorded answer to a request, or why there is none; see `replay.Replayer`."""
         models = self._open.get(subject.partition(".")[0])
         if models is None:
-            return Miss(f"Run {self._run} recorded no call of a model of this test.")
+            return Miss(f"Run {self._run} recorded no model call of this test.")
         return models.answer(path, body)

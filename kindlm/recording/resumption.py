@@ -70,7 +70,7 @@ SELECT s.ordinal, sum(c.cost_usd)
 _RESUMED_BY = {
     "live": "Resume it: kindlm test --resume {run}",
     "rescored": "Resume it: kindlm rescore --resume {run}",
-    "replayed": "It costs nothing to begin it again: kindlm replay",
+    "replayed": "Start it again at no cost: kindlm replay",
 }
 
 
@@ -127,12 +127,12 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
     ended, is_a = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
     if ended == "finished":
         return _invalid(
-            f"Run {run.value} has finished; there is nothing left of it to run.",
-            f"Look at it: kindlm show {run.value}; run only what failed: kindlm test --failed",
+            f"Run {run.value} has finished; nothing is left to run.",
+            f"See it: kindlm show {run.value}. Rerun only the failed tests: kindlm test --failed",
         )
     if is_a != mode:
         return _invalid(
-            f"Run {run.value} is {is_a}: it cannot be resumed so.",
+            f"Run {run.value} is {is_a}: it cannot be resumed this way.",
             _RESUMED_BY.get(is_a, "Look at it: kindlm show {run}").format(run=run.value),
         )
     runner = runner_of(db, run.value)
@@ -156,8 +156,8 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str) -> Result[str]:
         return by_others
     if (wal := unreadable_wal(Path(file))) is not None:
         message = f"The write-ahead log {wal} cannot be read"
-        message += ": what was recorded last may be lost with it."
-        hint = "Restore that file if there is a copy of it; else run the tests again: kindlm test"
+        message += ": the latest records may be lost with it."
+        hint = "Restore that file from a copy, or run the tests again: kindlm test"
         return Err(KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint))
     has_runs = db.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()[0]
     reason = "every recorded run has finished" if has_runs else "no run is recorded"
@@ -168,8 +168,8 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str) -> Result[str]:
 def _run_by(run: str, runner: str) -> Err:
     """Return the error of a run whose tests must be chosen again by what chose them."""
     return _invalid(
-        f"Run {run} cannot be resumed: {runner} chose its tests, and started them.",
-        f"Run what failed or did not run, as a run of its own: {runner} --kindlm --lf",
+        f"Run {run} cannot be resumed: {runner} selected and started its tests.",
+        f"Run failed and unrun tests as a new run: {runner} --kindlm --lf",
     )
 
 
@@ -270,7 +270,7 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
         names = ", ".join(map(repr, changed))
         return _invalid(
             f"Run {run} cannot be resumed: the configuration of {names} has changed since.",
-            "Put it back as it was, begin a new run, or mix both on purpose with --force-resume.",
+            "Restore it, start a new run, or mix both with --force-resume.",
         )
     group = unfinished.group
     return Ok(replace(request, suites=suites, group=group, changed=tuple(changed), places=places))
@@ -293,7 +293,7 @@ def _refused(run: str, what: str, differences: Sequence[str]) -> Err:
     more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
     return _invalid(
         f"Run {run} cannot be resumed: {what} ({'; '.join(differences[:5])}{more}).",
-        "Put the files back as they were, or begin a new run: kindlm test",
+        "Restore the files, or start a new run: kindlm test",
     )
 
 

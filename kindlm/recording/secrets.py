@@ -60,7 +60,7 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
 
     They are the values of the variables that configurations name as keys or give to agents, unless
     they name a file or folder, and of all variables whose names say KEY, TOKEN, SECRET or PASSWORD.
-    Also what is no ordinary word, path or address of variables whose names end in AUTH, COOKIE,
+    Also what is not an ordinary word, path or address of variables whose names end in AUTH, COOKIE,
     CREDENTIAL, DSN, PASS, PASSWD or PWD, and of the passwords in URLs, whatever their variable. Of
     a URL or a list of names with values (`host=db password=…`) only what is secret in it.
     """

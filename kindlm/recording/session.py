@@ -283,8 +283,9 @@ class _Session:
         self._warn(
             "providers",
             ErrorCode.PROVIDER_RATE_LIMIT,
-            f"{message}; nothing is sent there meanwhile.",
-            "That is too long to wait for: what needs it is left out, and the others go on. "
+            f"{message}; kindlm sends nothing there until then.",
+            "That is too long to wait: kindlm skips the executions that need it and continues"
+            " with the others. "
             "kindlm test --resume finishes the run later."
             if for_too_long
             else "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it "
@@ -297,10 +298,11 @@ class _Session:
         self._warn(
             "prices",
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"A limit of costs cannot be kept: the price of {shown(model)} is not known, or how "
-            "many tokens a call took.",
+            f"The cost limit cannot be enforced: the price of {shown(model)} is not known, or "
+            "a call did not report its tokens.",
             "Add the price to `prices` in kindlm.yaml, in dollars for a million tokens; for cases "
-            "of EvalView to `model` in .evalview/config.yaml. In scenarios, let the agent tell its "
+            "of EvalView to `model` in .evalview/config.yaml. In scenarios, let the agent"
+            " report its "
             "`cost`.",
         )
 
@@ -309,8 +311,8 @@ class _Session:
         self._warn(
             "limits",
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"A limit was passed when the run was all but complete: {self.stop.reason}.",
-            "Calls that have started by then are answered: make fewer at once.",
+            f"A limit was exceeded near the end of the run: {self.stop.reason}.",
+            "Calls already in flight still complete: lower the concurrency.",
         )
 
     def _too_slow(self, pattern: str) -> None:
@@ -318,8 +320,7 @@ class _Session:
             "record.redactPii",
             ErrorCode.ASSERTION_EVAL_ERROR,
             f"The pattern {shown(pattern)} for personal data takes too long.",
-            "Texts that it cannot search at once are not recorded: write it without nested "
-            "repetition.",
+            "Texts that it cannot search in time are not recorded. Avoid nested repetition.",
         )
 
     @asynccontextmanager
@@ -431,13 +432,13 @@ def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:
         )
     else:
         message = (
-            f"{who} blocked the event loop for more than {lost.blocked_s:.0f} s, so that nothing "
-            "else could go on."
+            f"{who} blocked the event loop for more than {lost.blocked_s:.0f} s, which blocked "
+            "all other executions."
         )
         form = "function" if is_scenario else "check"
         hint = (
-            f"Write it as a {form} that is not `async`, which has a thread of its own, or `await` "
-            "what takes long."
+            f"Write it as a {form} that is not `async`, which has a thread of its own, or "
+            "`await` slow calls."
         )
     return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
@@ -467,5 +468,5 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
 
 
 def _no_agent(target: AgentTarget | Command, variables: Mapping[str, str]) -> Result[Agent]:  # noqa: ARG001
-    message = f"{target} is an agent of a suite that has none"
+    message = f"{target} is an agent of a suite without agents"
     raise AssertionError(message)

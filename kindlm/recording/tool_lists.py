@@ -78,7 +78,7 @@ async def _list_tools(
 def _not_recorded(server: str, request: RunRequest) -> Err:
     run = request.derived.run if request.derived else ""
     message = f"Run {run} holds no list of the tools of the MCP server {server!r}"
-    hint = "A replay calls no server; record it: kindlm test"
+    hint = "A replay calls no server. Record the run: kindlm test"
     return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
 
 

@@ -121,7 +121,7 @@ class Called:
     """A call of the target or of a judge: what was sent anew, what came back, or why nothing did.
 
     `view` is the row itself, whose texts are not masked: only `text`, `error` and `raw` are shown.
-    `made` are the calls of models that the agent made before it answered this one, `spans` those
+    `made` are the model calls that the agent made before it answered this one, `spans` those
     of its trace, each with how deep it is in the tree.
     """
 
@@ -214,7 +214,7 @@ def _of_attempt(
 
 
 def pretty(value: Any) -> str:
-    """Return a JSON value as people read it; a text that is no JSON as it is."""
+    """Return a JSON value as people read it; a text that is not JSON as it is."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, indent=2)

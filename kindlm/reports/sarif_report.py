@@ -157,5 +157,5 @@ def _fingerprint(view: RunView, suite: SuiteView, test: TestView, assertion: Ass
 
 
 def _json(value: Any) -> str:
-    # Halves of surrogate pairs are no UTF-8: everything beyond ASCII is escaped.
+    # Halves of surrogate pairs are not UTF-8: everything beyond ASCII is escaped.
     return json.dumps(value, allow_nan=False)

@@ -75,7 +75,7 @@ def scenario(
 
     Raises:
         ValueError: for values that cannot be meant.
-        TypeError: if what is decorated is no function.
+        TypeError: if what is decorated is not a function.
     """
     if not isinstance(name, str):
         message = 'Write @scenario("name") above the function, with a name'  # type: ignore[unreachable]
@@ -85,7 +85,7 @@ def scenario(
 
     def decorate(function: F) -> F:
         if not hasattr(function, "__code__"):
-            raise TypeError(f"@scenario is for functions, and {function!r} is none")
+            raise TypeError(f"@scenario applies to functions; {function!r} is not one")
         if not function.__name__.startswith("test"):
             raise ValueError(
                 f"A scenario is a test: call the function test_{function.__name__},"

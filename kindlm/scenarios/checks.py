@@ -72,7 +72,7 @@ def holds(found: object) -> bool | None:
     if isinstance(found, _ALWAYS_TRUE):
         if inspect.iscoroutine(found):
             found.close()  # or Python warns of it, too
-        raise TypeError(f"a {type(found).__name__} is always true: nothing of it ran")
+        raise TypeError(f"a {type(found).__name__} is always true: none of it ran")
     if isinstance(found, Verdict):
         return found.passed
     if isinstance(found, tuple) and found and all(isinstance(each, Verdict) for each in found):
@@ -109,7 +109,7 @@ class Pending(Generic[V]):
 
     def __bool__(self) -> bool:
         """Refuse: nothing is known yet."""
-        raise TypeError("nobody waited for this verdict: write await t.judge(…), or (…).wait()")
+        raise TypeError("this verdict was not awaited: write await t.judge(…), or (…).wait()")
 
     def wait(self) -> V:
         """Wait for the verdict in a scenario that is no `async` function.
@@ -138,7 +138,7 @@ def asked_for(argument: str, text: str) -> str:
     if not isinstance(text, str):
         raise TypeError(f"{argument} must be a text, not {text!r}")
     if not text:
-        raise ValueError(f"{argument} says nothing: it is empty")
+        raise ValueError(f"{argument} is empty")
     return text
 
 
@@ -374,7 +374,7 @@ def _short(text: str) -> str:
 
 
 def _decided(name: str, found: object) -> CheckResult:
-    message = f"The check {shown(name)} said {shown(repr(found))}"
+    message = f"The check {shown(name)} returned {shown(repr(found))}"
     return verdict("custom", name, passed=holds(found), message=message)
 
 

@@ -199,8 +199,8 @@ def _check_address(agent: AgentConfig, environ: Mapping[str, str], reporter: Rep
     if not endpoint.startswith("{{env.") or agent.adapter == "python":
         return
     if not is_url(insert(endpoint, lambda name: environ.get(name.removeprefix("env."), ""))):
-        message = "agent.url is no URL with what stands in the environment variable"
-        hint = "Its value has to begin such as https://api.example.com"
+        message = "agent.url is not a URL after the environment variable is filled in"
+        hint = "Its value must look like https://api.example.com"
         reporter.error((AGENT, "url"), message, hint, reason="endpoint")
 
 
@@ -319,7 +319,7 @@ def _load(file: Path, path: tuple[str, ...], environ: Mapping[str, str]) -> Load
         return LoadedConfiguration(ProjectConfiguration(), None, None, told)
     whole.problems()
     if path and document.readable and not isinstance(_at(document.value[0], path), dict):
-        message = f"`{'.'.join(path)}` has to be a table"
+        message = f"`{'.'.join(path)}` must be a table"
         whole.error((0, *path), message, f"Write [{'.'.join(path)}]", reason="schema")
     if whole.has_errors:
         return LoadedConfiguration(None, None, file, tuple(whole.diagnostics))
@@ -341,8 +341,8 @@ def _has(value: Any, path: tuple[str, ...]) -> bool:
 def _unread(file: Path) -> Diagnostic:
     error = KindlmError(
         ErrorCode.CONFIG_PARSE_ERROR,
-        f"{file.name} cannot be read: what [tool.kindlm] may say there does not hold",
-        "Mend the file: it is TOML, https://toml.io",
+        f"{file.name} cannot be read: its [tool.kindlm] is ignored",
+        "Fix the file: it must be valid TOML, https://toml.io",
         SourceLocation(str(file)),
         {"reason": "syntax"},
     )
@@ -352,7 +352,7 @@ def _unread(file: Path) -> Diagnostic:
 def _second(file: Path) -> Diagnostic:
     error = KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"[tool.kindlm] of {file.name} does not hold: there is a kindlm.toml",
+        f"[tool.kindlm] of {file.name} is ignored: there is a kindlm.toml",
         "Keep one of the two.",
         SourceLocation(str(file)),
         {"reason": "two_configurations"},

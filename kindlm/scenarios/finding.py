@@ -223,11 +223,12 @@ def uncallable(classes: Sequence[type]) -> str | None:
     """Return why tests in classes get no trial, under pytest either."""
     for owner in classes:
         if issubclass(owner, TestCase):
-            why = "is a unittest.TestCase, whose tests get no trial, under pytest either"
+            why = "is a unittest.TestCase; its tests get no trial"
             return f"{owner.__name__} {why}: derive it from nothing"
         for name in ("__init__", "__new__"):
             if getattr(owner, name) is not getattr(object, name):
-                return f"{owner.__name__} has {name}, and pytest runs no such class: remove it"
+                return f"{owner.__name__} has {name}, and pytest does not collect such a class:"
+                " remove it"
     return None
 
 

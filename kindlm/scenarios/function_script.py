@@ -62,7 +62,7 @@ def user_trace(error: BaseException, file: Path) -> str:
 
 
 _HOW_TO_CHECK = (
-    ': an `assert` that holds leaves no trace. Write t.require(condition, "why"), or t.check(reply)'
+    ': a passing `assert` is not recorded. Write t.require(condition, "why"), or t.check(reply)'
 )
 
 
@@ -134,13 +134,13 @@ class FunctionScript:
         if is_of_pytest(error, "Skipped"):
             return KindlmError(
                 ErrorCode.ASSERTION_EVAL_ERROR,
-                f"To skip from inside of a scenario is too late ({place}): it has begun.",
+                f"A scenario cannot skip itself after it has started ({place}).",
                 "Skip it by a mark, or in a fixture.",
             )
         return KindlmError(
             ErrorCode.ASSERTION_EVAL_ERROR,
             f"The scenario raised {type(error).__name__}: {shown(str(error))} ({place}).",
-            "Mend the test; what it had checked until then is shown.",
+            "Fix the test; the report shows what it checked before that.",
             trace=user_trace(error, self.file),
         )
 
@@ -156,7 +156,7 @@ def _finished(returned: object) -> None:
 def _never_awaited(what: str, where: SourceLocation) -> KindlmError:
     return KindlmError(
         ErrorCode.ASSERTION_EVAL_ERROR,
-        f"The scenario never awaited {what}, so that nothing came of it.",
+        f"The scenario never awaited {what}, so it had no effect.",
         f"Write `await {what}` in line {where.line}.",
         where=where,
     )

@@ -226,7 +226,7 @@ def _word(value: Any) -> str | None:
     if isinstance(value, re.Pattern):
         return _word(value.pattern)
     if isinstance(value, enum.Enum):
-        # That which stands for a hidden name is no name.
+        # That which stands for a hidden name is not a valid name.
         return None if type(value).__module__.startswith("_pytest.") else str(value)
     named = getattr(value, "__name__", None)
     return named if isinstance(named, str) else None

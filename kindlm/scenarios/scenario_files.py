@@ -141,7 +141,7 @@ def _only_pytest(name: str, scenario: Scenario) -> KindlmError:
 def _skipped_file(file: Path, skipped: SkippedFile) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The file skips itself, and none of its tests is run: {skipped.reason}",
+        f"The file skips itself, so none of its tests run: {skipped.reason}",
         None,
         SourceLocation(str(file), skipped.line),
         {"reason": "skipped"},

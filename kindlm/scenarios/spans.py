@@ -68,7 +68,7 @@ class _OfAnswers(Check):
             first = first or result
         assert first is not None, "a span has an answer"
         if len(transcript.turns) > 1 and goes_on is Outcome.FAILED:
-            return replace(first, message=f"No answer is as expected. The first: {first.message}")
+            return replace(first, message=f"No answer matches. The first: {first.message}")
         return first
 
 

@@ -82,7 +82,8 @@ class ThreadDesk:
         if threading.get_ident() == self._thread_of_loop:
             work.close()
             raise RuntimeError(
-                "an async function used the trial of a scenario that is none: make the scenario"
+                "an async function used the trial of a scenario that is not async: make the"
+                " scenario"
                 " an `async def test_…(t: Trial)`"
             )
         if self._is_over:
@@ -116,4 +117,4 @@ def at_once(work: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     work.close()
-    raise RuntimeError("a coroutine that was to block waits for the event loop")
+    raise RuntimeError("a blocking coroutine waits for the event loop")

@@ -225,8 +225,8 @@ class _Checking:
         asked_for("name", name)
         if not 0 <= value <= 1:
             raise ValueError(
-                f"The score {name!r} is {value}: scores are from 0 to 1, so that runs can be"
-                " compared. Divide it by the highest one that there can be"
+                f"The score {name!r} is {value}: scores must be from 0 to 1, so that runs are "
+                "comparable. Divide it by the maximum"
             )
         self._desk.stage.record_score(name, float(value), self._place())
 
@@ -251,7 +251,7 @@ class _Checking:
             turns = [self._talked.answered(each).turn for each in what.replies]
             return Span(lambda: what, turns[0], turns[-1])
         if isinstance(what, tuple) and all(isinstance(each, Message) for each in what):
-            raise TypeError("of all that was said, write t.conversation, not t.messages")
+            raise TypeError("for the whole conversation, write t.conversation, not t.messages")
         reply = self._talked.answered(what)
         return Span(lambda: reply, reply.turn, reply.turn, is_conversation=False)
 
@@ -263,7 +263,7 @@ class _Checking:
         each time.
         """
         if self._converses:
-            raise RuntimeError("another t.converse of this trial goes on: let it end first")
+            raise RuntimeError("another t.converse of this trial is still running: await it first")
         self._converses = True
         try:
             yield

@@ -132,8 +132,8 @@ class Reply:
         """
         if self._raw is None:
             raise LookupError(
-                "the body of this answer is not kept any more, so that reply.raw is not known:"
-                " run the scenario again: kindlm test"
+                "the body of this answer is no longer stored, so reply.raw is unavailable. Run "
+                "the scenario again: kindlm test"
             )
         self._refuse_what_lacks(self._raw, "raw")
         return self._raw
@@ -150,8 +150,8 @@ class Reply:
         if self._is_recorded and REDACTED in written:
             # What is written of it instead would turn the findings of a test round.
             raise LookupError(
-                f"a secret was taken out of this answer when it was recorded, so that reply.{name}"
-                " is not known: run the scenario again: kindlm test"
+                f"a secret was removed from this answer when it was recorded, so reply.{name} "
+                "is unavailable. Run the scenario again: kindlm test"
             )
 
 
@@ -248,7 +248,8 @@ class AgentUnderTest:
             raise TypeError(f"this is about what t.agent.send returned, not {given}{hint}")
         if not any(reply is each for each in self.replies):
             raise ValueError(
-                "this is no answer in this run of the scenario: check what t.agent.send returned"
+                "this answer does not belong to this run of the scenario: check what"
+                " t.agent.send returned"
                 " in it, unchanged"
             )
         return reply

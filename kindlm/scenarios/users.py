@@ -108,7 +108,7 @@ class SimulatedUser:
         Returns:
             The next move, or why there is none after another try.
         """
-        error = _no_move("nobody was asked")
+        error = _no_move("no model was asked")
         for _ in range(_TRIES):
             asked = self._question(said, may_end=may_end, is_over=is_over)
             reply = await asking.ask(asked)
@@ -121,9 +121,7 @@ class SimulatedUser:
             except ValueError as why:
                 unread = why_unread(why, reply.value.finish_reason)
                 told = shown(reply.value.text)
-                error = _no_move(
-                    f"its model did not answer what it was asked: {unread}. It: {told}"
-                )
+                error = _no_move(f"its model returned an unusable answer: {unread}. It: {told}")
         return Err(error)
 
     def _question(self, said: Sequence[Exchange], *, may_end: bool, is_over: bool) -> Question:

@@ -32,7 +32,7 @@ class FileText:
 
 
 def read_text(source: bytes, file: str) -> FileText:
-    """Return what a test file says; nothing if it is no Python, which its import reports."""
+    """Return what a test file says; nothing if it is not Python, which its import reports."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -91,7 +91,7 @@ def _is_scenario(decorator: ast.expr) -> bool:
 def _error(name: str, first: _Definition, second: _Definition, file: str) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"There are two {name}, in line {first.lineno} and in line {second.lineno}:"
+        f"There are two functions {name}, in line {first.lineno} and in line {second.lineno}:"
         " the first would be lost",
         "Give one of them another name.",
         SourceLocation(file, second.lineno),

@@ -19,7 +19,7 @@ from kindlm.wires.answer import token_count
 
 
 class Kind(StrEnum):
-    """What a span is about: a call of a model, of a tool, a run of an agent, or anything else."""
+    """What a span is about: a model call, of a tool, a run of an agent, or anything else."""
 
     CHAT = "chat"
     TOOL = "tool"
@@ -259,7 +259,7 @@ class AskedCall:
 
 
 def calls_said(span: Span) -> tuple[list[AskedCall], bool]:
-    """Return the tool calls that a call of a model ended with, and whether these are all.
+    """Return the tool calls that a model call ended with, and whether these are all.
 
     They are not if the span holds no text that the model ended with, or messages that are cut off.
     Why it ended says nothing: some models end with "stop", and call tools.

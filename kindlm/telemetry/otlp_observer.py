@@ -126,8 +126,8 @@ class OtlpObserver:
         if self.strange_spans:
             traces = count(len(self.strange_traces), "trace")
             message = f"{count(self.strange_spans, 'span')} arrived in {traces} that kindlm did "
-            message += "not start. They belong to no execution."
-            yield message, "Something drops the header traceparent, such as a thread or a queue."
+            message += "not start. kindlm cannot assign them to an execution."
+            yield message, "A thread or queue of the agent probably drops the header traceparent."
         if self.late_spans:
             message = f"{count(self.late_spans, 'span')} arrived after the end of their execution."
             yield message, _EXPORT_SOON
@@ -257,9 +257,8 @@ class TracedConversation:
         if not self._unread:
             last = next(reversed(self.observer.refusals), None)
             how = _EXPORT if self.target.instance is None else _EXPORT_HERE
-            return (
-                f"No span of the agent arrived {wait}, so its tool calls are not known. {how}"
-                + (f" A request with spans could not be read: {last}" if last else "")
+            return f"No span of the agent arrived {wait}, so its tool calls are unknown. {how}" + (
+                f" A request with spans could not be read: {last}" if last else ""
             )
         if self._lacking:
             return (
@@ -379,6 +378,6 @@ _EXPORT_HERE = (
 )
 _EXPORT_SOON = "Set OTEL_BSP_SCHEDULE_DELAY=100 where the agent starts, or raise telemetryWaitMs."
 _EXPORT = (
-    "Let it export to the address in OTEL_EXPORTER_OTLP_ENDPOINT, and continue the trace in the "
+    "Export to the address in OTEL_EXPORTER_OTLP_ENDPOINT, and continue the trace in the "
     f"header traceparent. {_EXPORT_SOON}"
 )

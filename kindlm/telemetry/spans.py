@@ -138,17 +138,17 @@ def span_of(
     """Return a span; `ids` are those of its trace, its own and that of its parent.
 
     Raises:
-        ValueError: An id is not valid, or a name is no text.
+        ValueError: An id is not valid, or a name is not a string.
     """
     trace, span, parent = (each.lower() for each in ids)
     # Some exporters write a parent of zeros for a root.
     parent = parent.strip("0") and parent
     if not (_is_id(trace, 32) and _is_id(span, 16) and (not parent or _is_id(parent, 16))):
-        raise ValueError(f"a span has the ids {ids!r}, which are not valid"[:200])
+        raise ValueError(f"a span has the ids {ids!r}, which are invalid"[:200])
     if not isinstance(name, str) or not isinstance(scope, str) or not isinstance(status[1], str):
-        raise ValueError("a name or a status message is no text")  # noqa: TRY004
+        raise ValueError("a name or a status message is not a string")  # noqa: TRY004
     if not all(0 <= each < 2**64 for each in times):
-        raise ValueError("a span has a time that is none")
+        raise ValueError("a span has an invalid time")
     values = dict(attributes)
     named: dict[str, list[Mapping[str, Any]]] = {}
     for event, more in events:

@@ -1,7 +1,7 @@
-"""What an agent did, as its spans say: tool calls with results, calls of models, what is missing.
+"""What an agent did, as its spans say: tool calls with results, model calls, what is missing.
 
-A call of a tool is a span, or a part of a message that a model ended with; one that both tell is
-one call. A call of a model is a span of a model, unless it only wraps another one: instrumentations
+A tool call is a span, or a part of a message that a model ended with; one that both tell is
+one call. A model call is a span of a model, unless it only wraps another one: instrumentations
 of a framework and of an SDK both tell the same call.
 """
 
@@ -23,7 +23,7 @@ MAX_CALLS = 1000
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
-    """A call of a model, with what its spans say of it."""
+    """A model call, with what its spans say of it."""
 
     provider: str | None
     model: str | None
@@ -267,20 +267,20 @@ def _missing(
     """Return why calls may be missing in spans of which all have arrived."""
     if not chats and not tools:
         return (
-            "The trace holds no span of a model or a tool, so nothing shows which tools were "
-            "called. Instrument the agent: for example with openinference-instrumentation-openai, "
+            "The trace has no model or tool spans, so tool calls are unknown. Instrument the"
+            " agent: for example with openinference-instrumentation-openai, "
             "or with a span for each tool call that has gen_ai.operation.name=execute_tool."
         )
     # Not every tool has a span.
     if untold:
         hint = dialects.capture_hint(untold[0])
         return (
-            "A span of a model does not say what the model answered, so that calls of tools may "
-            f"be missing. To have messages in the spans, {hint}."
+            "A model span does not contain the model's answer, so tool calls may "
+            f"be missing. To record messages, {hint}."
         )
     bare = next((each for each in slots if each.arguments is None), None)
     if bare is not None:
         hint = dialects.capture_hint(bare.group[-1] if bare.group else chats[0][-1])
         name = shown(bare.name)
-        return f"The spans do not hold the arguments of {name}. To have them there, {hint}."
+        return f"The spans do not contain the arguments of {name}. To record them, {hint}."
     return None

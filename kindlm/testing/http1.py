@@ -149,7 +149,7 @@ class HttpConnection(asyncio.Protocol):
             self._body.clear()
             length = int(dict(event.headers).get(b"content-length", 0))
             if event.method == b"CONNECT":
-                self._refuse(405, "this is no proxy")
+                self._refuse(405, "this is not a proxy")
             elif length > MAX_BODY_BYTES:
                 self._refuse(413, "the request body is too large")
         elif isinstance(event, h11.Data):

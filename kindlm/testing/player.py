@@ -377,7 +377,7 @@ def _play_rule(rule: Rule, conversation: TalkRequest, captures: dict[str, str]) 
 
 
 def _scope(conversation: TalkRequest, captures: dict[str, str]) -> dict[str, Any]:
-    """What placeholders can name; of several calls of a tool the latest counts."""
+    """What placeholders can name; of several calls to a tool the latest counts."""
     calls = conversation.calls
     return {
         **captures,

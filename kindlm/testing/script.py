@@ -183,7 +183,7 @@ class Fault:
         retry_after_s: Send Retry-After with the status.
         retry_after_date: Write Retry-After as an HTTP date.
         cut: Close the connection before or inside the answer.
-        malformed: Answer 200 with a body that is no JSON.
+        malformed: Answer 200 with a body that is not JSON.
         empty: Answer without content and without tool calls.
         stall_ms: Send half of the body, wait, then send the rest.
         echo_key: Repeat the client's key here.

@@ -58,7 +58,7 @@ class WireAnswer:
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:
-    """Return the objects of a list; none if it is no list."""
+    """Return the objects of a list; none if it is not a list."""
     return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
@@ -68,7 +68,7 @@ def text_or_none(value: Any) -> str | None:
 
 
 def token_count(value: Any) -> int | None:
-    """Return a reported number of tokens, None for what is no whole number from 0 up.
+    """Return a reported number of tokens, None for what is not a whole number from 0 up.
 
     Larger counts than `MAX_TOKENS` are ignored, too.
     """

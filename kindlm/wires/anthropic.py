@@ -64,7 +64,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """Put the events of a stream together; tell whether it came to its end.
+    """Put the events of a stream together; return whether it came to its end.
 
     Raises:
         UnreadableReply: it says that the provider failed.

@@ -55,7 +55,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """Put the chunks of a stream together; tell whether it came to its end.
+    """Put the chunks of a stream together; return whether it came to its end.
 
     Raises:
         UnreadableReply: it says that the provider failed.
@@ -85,7 +85,9 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
                 _add_piece(calls, current, f"{number}/old", old)
             pieces = delta.get("tool_calls")
             if pieces is not None and not (isinstance(pieces, list) and objects(pieces) == pieces):
-                raise UnreadableReply("its tool calls, `delta.tool_calls`, are no list of objects")
+                raise UnreadableReply(
+                    "its tool calls, `delta.tool_calls`, are not a list of objects"
+                )
             for position, piece in enumerate(pieces or ()):
                 index = piece.get("index")
                 index = index if isinstance(index, int | str) else position

@@ -67,9 +67,9 @@ def _body(text: str) -> Mapping[str, Any]:
     try:
         body = parse_json(text, unique_keys)
     except ValueError as error:
-        raise UnreadableReply(f"no JSON: {error}") from None
+        raise UnreadableReply(f"not valid JSON: {error}") from None
     if not isinstance(body, dict):
-        raise UnreadableReply("no JSON object")
+        raise UnreadableReply("not a JSON object")
     return body
 
 

@@ -70,7 +70,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """Return the response that the last event of a stream holds; tell whether it came to its end.
+    """Return the response that the last event of a stream holds; return whether it came to its end.
 
     Of a stream without its end, that is what the items say which came whole.
 

@@ -62,7 +62,7 @@ class _Forks:
 
 forks = _Forks()
 
-FORKED = "the event log was opened before this process was forked: open it anew"
+FORKED = "the event log was opened before this process was forked: open it again"
 """A forked process has neither the writer thread nor a right to the connections."""
 
 
@@ -112,7 +112,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
             case "empty":
                 raise EmptyFileError(path, "is empty")
             case "older":
-                raise NotAnEventLogError(path, "is older: open it for writing first")
+                raise NotAnEventLogError(path, "is in an older format: open it for writing once")
         return _connect_read_only(path)
 
 
@@ -290,7 +290,7 @@ def translated(path: Path) -> Iterator[None]:
         raise OpenError(path, f"cannot be used ({error})") from error
     except UnicodeDecodeError as error:
         # Python cannot even say what SQLite found: its words quote what is damaged.
-        raise CorruptDatabaseError(path, "is damaged (its names are no UTF-8)") from error
+        raise CorruptDatabaseError(path, "is damaged (its names are not UTF-8)") from error
 
 
 @contextmanager

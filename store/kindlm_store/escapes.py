@@ -33,7 +33,7 @@ _SHORT = {
     "\\f": "\f",
 }
 _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
-"""What is no UTF-8 is taken for a character each byte: Python writes both as backslash-x."""
+"""What is not UTF-8 is taken for a character each byte: Python writes both as backslash-x."""
 
 
 def readings(text: str) -> Iterator[tuple[str, set[str] | None]]:

@@ -261,7 +261,7 @@ class Merge:
         self._require_same_beginning(stream.name, part.known)
         if part.known == stream.version:
             if stream.head != hash_at(self._connection, stream.name, part.known):
-                reason = "it does not end where its record says"
+                reason = "it does not end where its record states"
                 raise RefusedError(stream.name, "unsound", reason)
             if stream.sealed != (sealed and part.known == version):
                 reason = "the same events end here in another way: sealed, or not"
@@ -291,7 +291,7 @@ class Merge:
 
         if known and not is_same(known):
             first = 1 + bisect_left(range(1, known), True, key=lambda at: not is_same(at))
-            reason = f"it went on apart: from event {first:,} on it is another one here"
+            reason = f"it diverged: from event {first:,} on, the events differ"
             raise RefusedError(stream, "apart", reason)
 
     def _compare(self, stream: str, part: Taken) -> None:
@@ -342,7 +342,7 @@ class Merge:
                 rows,
             )
         if (version, head) != (stream.version, stream.head):
-            message = "it does not end where its record says"
+            message = "it does not end where its record states"
             raise ValueError(message)
         self._connection.execute(
             "INSERT INTO streams (version, head, sealed, id, name) VALUES (?, ?, ?, ?, ?)"
@@ -500,6 +500,6 @@ def _as_submitted(members: dict[str, Any]) -> Any:
         return members
     ref = members["$ref"]
     if len(members) != 1 or not isinstance(ref, str) or not _TEXT_REF.fullmatch(ref):
-        message = "$ref is no reference to a text"
+        message = "$ref is not a reference to a text"
         raise ValueError(message)
     return Text(ref)

@@ -233,7 +233,7 @@ def cleaned(
     elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
         reason = "is an integer of more than 4,000 digits"
     elif isinstance(value, float) and not math.isfinite(value):
-        reason = f"is {value}, which JSON cannot say"
+        reason = f"is {value}, which JSON cannot represent"
     elif value is None or isinstance(value, int | float | HeadOf):
         return value
     elif isinstance(value, Text):
@@ -244,7 +244,7 @@ def cleaned(
     elif isinstance(value, Mapping):
         return _members(value, clean, path, depth)
     else:
-        reason = f"is a {type(value).__name__}, which JSON cannot say"
+        reason = f"is a {type(value).__name__}, which JSON cannot represent"
     message = f"{_shown(path)} {reason}"
     raise ValueError(message)
 

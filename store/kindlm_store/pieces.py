@@ -2,7 +2,7 @@
 
 Such streams are server-sent events or lines of JSON. Pieces belong together that stand under the
 same name: in all events, or in those that agree in what tells apart what is told at the same time,
-their types and indices. Data of events that are no JSON objects are pieces of one text.
+their types and indices. Data of events that are not JSON objects are pieces of one text.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def verify_file(
     file = Path(path)
     with translated(file), closing(connect_reader(file)) as connection:
         connection.row_factory = None
-        # Every text has a form of its own here, also what is no UTF-8.
+        # Every text has a form of its own here, also what is not UTF-8.
         connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
         connection.execute("BEGIN")
         check = _Check(connection, stream)
@@ -208,7 +208,7 @@ class _Check:
             self._problem(None, None, what)
             return
         for ref in sorted(self._erased - gone):
-            what = f"text {_shown(ref)} is gone, and no event says that it was erased"
+            what = f"text {_shown(ref)} is missing, and no event records that it was erased"
             self._problem(None, None, what)
 
     def _problem(self, stream: str | None, version: object, what: str) -> None:
@@ -269,11 +269,11 @@ class _Check:
     def _check_end(self, stream: _Stream) -> None:
         end = (stream.version, stream.head)
         if not stream.version or end != (stream.stored_version, stream.stored_head):
-            self._problem(stream.name, None, "the stream does not end where its record says")
+            self._problem(stream.name, None, "the stream does not end where its record states")
         if type(stream.stored_head) is not bytes or stream.sealed not in (0, 1):
             self._problem(stream.name, None, "the record of the stream is not in the stored form")
         for head in sorted(stream.unmet):
-            self._problem(stream.name, None, f"no event has the hash that was noted: {head}")
+            self._problem(stream.name, None, f"no event has the recorded hash: {head}")
 
     def _check_refs(self) -> None:
         """Look for the texts that events refer to; check them, if no one else will."""

@@ -185,7 +185,7 @@ class TestReplies:
     def test_a_total_of_tokens_is_not_split(self, reply):
         told = reply({"result": "R", "usage_metrics": {"total_tokens": 100}, "model": "gpt-4o"})
         assert (told.usage, told.reported_cost_usd, told.model) == (Usage(), None, "gpt-4o")
-        assert "in all" in told.warnings[0]
+        assert "total number of tokens" in told.warnings[0]
 
     def test_a_crew_that_counted_nothing_says_nothing(self, reply):
         counts = {"total_tokens": 0, "prompt_tokens": 0, "completion_tokens": 0}
@@ -211,16 +211,16 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("body", "said"),
         [
-            ("{", "no JSON"),
-            ("<html>", "no JSON"),
-            ("[]", "no JSON object"),
+            ("{", "not valid JSON"),
+            ("<html>", "not valid JSON"),
+            ("[]", "not a JSON object"),
             ({}, "no text under result"),
             ({"status": "ok", "tasks": []}, "no text under result"),
             ({"result": None}, "no text under result"),
             ({"error": "Boom"}, "reported an error: Boom"),
             ({"result": "", "error": {"message": "Boom"}}, "reported an error: Boom"),
             ({"tasks": [{"tool": "a"}], "error": {"code": 5}}, 'reported an error: {"code":5}'),
-            ('{"tasks":' + "[" * 100_000, "no JSON"),
+            ('{"tasks":' + "[" * 100_000, "not valid JSON"),
         ],
     )
     def test_what_is_no_answer_is_an_error(self, talk, http, failure, body, said):

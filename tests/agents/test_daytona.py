@@ -125,7 +125,7 @@ def test_too_much_output_is_an_error(talk, failure):
 
 def test_a_folder_that_is_not_in_the_sandbox_is_an_error(talk, failure):
     (result,), _ = talk(ECHO, options={"cwd": "elsewhere"})
-    assert "was not started" in failure(result).message
+    assert "did not start" in failure(result).message
     assert "elsewhere" in failure(result).message
 
 

@@ -46,9 +46,9 @@ def test_a_status_has_its_code_and_is_asked_once(talk, http, failure, status, co
 @pytest.mark.parametrize(
     ("body", "options", "said"),
     [
-        ("<html>login</html>", {}, "an HTML page came"),
+        ("<html>login</html>", {}, "it sent an HTML page"),
         ("[" * 100_000, {}, "too deeply"),
-        ('{"message": NaN}', {}, "no JSON"),
+        ('{"message": NaN}', {}, "not valid JSON"),
         ({"message": "m"}, {"responsePath": "data.text"}, "data.text"),
     ],
 )
@@ -116,14 +116,14 @@ def test_a_page_is_no_answer(talk, http, failure, kind, options):
     (result,), _ = talk(http("<html><h1>Log in</h1></html>", kind=kind), **options)
     error = failure(result)
     assert error.code is ErrorCode.PROVIDER_API_ERROR
-    assert "an HTML page came" in error.message
+    assert "it sent an HTML page" in error.message
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "text/markdown", "application/octet-stream", ""])
 @pytest.mark.parametrize("page", ["\n <!DOCTYPE html>\n<p>Log in", '<HTML lang="en">', "<html>"])
 def test_a_page_is_no_answer_whatever_it_is_sent_as(talk, http, failure, kind, page):
     (result,), _ = talk(http(page, kind=kind))
-    assert "an HTML page came" in failure(result).message
+    assert "it sent an HTML page" in failure(result).message
 
 
 def test_a_text_that_mentions_html_is_an_answer(reply):

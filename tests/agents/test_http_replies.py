@@ -50,7 +50,7 @@ UNKNOWN = [
 def test_an_answer_in_which_no_text_is_known_is_an_error(talk, http, failure, body):
     (result,), _ = talk(http(body))
     error = failure(result)
-    assert "nothing in it is known to be the text of an answer" in error.message
+    assert "kindlm found no answer text in it" in error.message
     assert error.message.endswith(f": {json.dumps(body)}")
     assert "`responsePath" in error.hint
 
@@ -83,7 +83,7 @@ def test_what_is_known_has_no_warning(reply):
 @pytest.mark.parametrize("kind", ["application/octet-stream", "application/jsonl", ""])
 def test_an_object_that_is_no_whole_json_is_an_error(talk, http, failure, kind):
     (result,), _ = talk(http('{"text": "ok", "tool_calls": [{"na', kind=kind))
-    assert "no JSON" in failure(result).message
+    assert "not valid JSON" in failure(result).message
 
 
 def test_the_body_is_kept_as_received(reply):
@@ -141,7 +141,7 @@ def test_tool_calls_are_read_in_every_shape(reply):
         ToolUse(ToolCall("call_5", "unknown", {}), None, "agent"),
     )
     assert read.warnings == (
-        'the arguments of tool call 2, "c", are no JSON object',
+        'the arguments of tool call 2, "c", are not a JSON object',
         "tool call 5 has no name; it is recorded as 'unknown'",
     )
 
@@ -196,7 +196,7 @@ def test_what_means_tool_calls_alone_has_to_be_readable(talk, http, failure, key
 def test_there_is_a_note_of_what_may_be_calls(reply, found):
     told = reply({"text": "ok", "actions": found})
     assert told.tool_uses == ()
-    assert "`actions` of the answer may hold tool calls" in told.warnings[0]
+    assert "`actions` of the answer may contain tool calls" in told.warnings[0]
     assert reply({"text": "ok", "actions": found, "t": []}, toolCallsPath="t").warnings == ()
 
 
@@ -300,7 +300,7 @@ def test_numbers_are_read_by_their_names(reply, told, numbers):
 @pytest.mark.parametrize("body", [{"detail": "not here"}, {}, None, ["a"]])
 def test_an_answer_to_a_query_has_its_text_where_it_is_looked_for(talk, http, failure, body):
     (result,), _ = talk(http(body), request="query")
-    assert "known to be the text" in failure(result).message
+    assert "found no answer text" in failure(result).message
 
 
 @pytest.mark.parametrize("body", [{"response": None}, {"tool_calls": [{"name": "t"}], "more": 1}])

@@ -257,7 +257,7 @@ CUT = '{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"refu'
 @pytest.mark.parametrize("data", [({"text": "ok"}, CUT), (CUT,), (CUT, {"text": "ok"}, "[DONE]")])
 def test_a_stream_that_was_cut_off_within_an_event_is_no_answer(talk, http, failure, data):
     (result,), _ = talk(http(events(*data), kind=STREAM))
-    assert f"event {data.index(CUT) + 1} is no JSON" in failure(result).message
+    assert f"event {data.index(CUT) + 1} is not JSON" in failure(result).message
 
 
 def test_a_text_in_pieces_may_be_json(reply):

@@ -174,7 +174,7 @@ class TestStates:
         calls = [use.call for use in told.tool_uses]
         assert [one.name for one in calls] == ["a", "b", "c"]
         assert calls[2].malformed == "{"
-        assert "no JSON object" in told.warnings[0]
+        assert "not a JSON object" in told.warnings[0]
 
     def test_without_ids_results_go_by_names_and_in_order(self, reply):
         calls = [{"name": name, "args": {}} for name in "aba"]
@@ -190,7 +190,7 @@ class TestStates:
         body = {"messages": [SENT, ai("", call("c1", "a")), failed, result("c9", 1), ai("ok")]}
         told = reply(body)
         assert told.tool_uses[0].response == {"error": "no stock"}
-        assert "belong to no call: 1" in told.warnings[0]
+        assert "without a tool call: 1" in told.warnings[0]
 
     def test_only_what_is_new_is_the_answer(self, talk, http, ask, success):
         first = [{"type": "human", "content": "one"}, ai("", call("c1", "a"), **used(5, 1))]
@@ -557,9 +557,9 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("body", "said"),
         [
-            ("{", "no JSON"),
-            ("<html>", "no JSON"),
-            ("5", "no JSON object"),
+            ("{", "not valid JSON"),
+            ("<html>", "not valid JSON"),
+            ("5", "not a JSON object"),
             ({}, "no message of the agent"),
             ({"messages": []}, "no message of the agent"),
             ({"messages": [SENT]}, "no message of the agent"),
@@ -579,7 +579,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("frames", "said"),
         [
-            ("", "no JSON"),
+            ("", "not valid JSON"),
             ("data: {}\n\n: ping\n\n", "no message of the agent"),
             ('data: {"type": "message", "content": "Hel"}\n\ndata: {"type": "mess', "event 2"),
             ('data: {"messages": [{"type": "ai", "content": NaN}]}\n\n', "event 1"),
@@ -621,7 +621,7 @@ class TestFailures:
 
     def test_what_is_nested_without_end_is_an_error(self, talk, http, failure):
         (got,), _ = talk(http('{"messages":' + "[" * 100_000))
-        assert "no JSON" in failure(got).message
+        assert "not valid JSON" in failure(got).message
 
     def test_a_token_is_in_no_error(self, talk, http, failure):
         headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -142,7 +142,7 @@ def test_a_server_lists_its_tools(server, success):
             "lists two tools with the same name",
         ),
         ('refused("No tools today")', "refused: No tools today"),
-        ('{"result": {"tools": [{"name": 7}]}}', "sent what is no MCP answer"),
+        ('{"result": {"tools": [{"name": 7}]}}', "sent something that is not an MCP response"),
     ],
 )
 def test_a_list_that_cannot_be_used_is_an_error(server, failure, tools, said):
@@ -168,12 +168,12 @@ def test_a_call_that_the_server_refuses_is_answered(server, ask, success):
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ('print("Server ready"); input()', "no MCP message: Server ready"),
+        ('print("Server ready"); input()', "not an MCP message: Server ready"),
         ("import sys; sys.exit('no port')", "exit code 1 without an answer: no"),
         (bare("os._exit(3)"), "ended with exit code 3 without an answer"),
         (bare("os.kill(os.getpid(), 9)"), "ended by SIGKILL without an answer"),
-        (bare('print("debug: X1", flush=True)'), "no MCP message: debug: X1"),
-        (bare('{"result": {"content": 7}}'), "sent what is no MCP answer: "),
+        (bare('print("debug: X1", flush=True)'), "not an MCP message: debug: X1"),
+        (bare('{"result": {"content": 7}}'), "sent something that is not an MCP response: "),
         (
             bare('{"result": {"content": [{"type": "text", "text": "x" * 10_000_001}]}}'),
             "printed more than 10 MB",
@@ -225,7 +225,7 @@ def test_a_conversation_that_is_cut_off_leaves_no_program(server, ask, tmp_path,
 def test_a_message_that_is_no_call_is_an_error(server, ask, failure, text):
     error = failure(asyncio.run(server("").send(ask(text))))
     assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
-    assert "no call of a tool" in error.message
+    assert "not a tool call" in error.message
 
 
 def test_without_the_package_the_extra_is_named(server, ask, failure, monkeypatch):
@@ -283,12 +283,13 @@ def test_an_address_is_called_with_its_headers(make, ask, success):
         (lambda http: http("denied", status=401), "PROVIDER_AUTH_ERROR", "returned 401: denied"),
         (lambda http: http("busy", status=503), "PROVIDER_API_ERROR", "returned 503: busy"),
         (lambda http: http("<html>Log in", kind="text/html"), "PROVIDER_API_ERROR", "an HTML page"),
-        (lambda http: http('{"hello": 1}'), "PROVIDER_API_ERROR", 'no MCP message): {"hello": 1}'),
-        (lambda http: http('{"jsonrpc": "2'), "PROVIDER_API_ERROR", "no MCP message"),
-        (lambda http: http("", status=202), "PROVIDER_API_ERROR", "no MCP message"),
+        (lambda http: http('{"hello": 1}'), "PROVIDER_API_ERROR", 'MCP message): {"hello": 1}'),
+        (lambda http: http('{"jsonrpc": "2'), "PROVIDER_API_ERROR", "not an MCP message"),
+        (lambda http: http("", status=202), "PROVIDER_API_ERROR", "not an MCP message"),
         (lambda http: http(":\n", kind="text/event-stream"), "PROVIDER_API_ERROR", "sent no"),
         (lambda http: http("x" * 10_000_001), "PROVIDER_API_ERROR", "more than 10 MB"),
-        (lambda http: http("x", headers={"content-encoding": "br"}), "PROVIDER_API_ERROR", "pack"),
+        (lambda http: http("x", headers={"Content-Encoding": "br"}), "PROVIDER_API_ERROR",
+         "compress"),
         (lambda http: None, "PROVIDER_NETWORK_ERROR", "No answer from agent 'shop'"),
     ],
 )  # fmt: skip

@@ -249,7 +249,9 @@ class TestCredentials:
         success(talk(app, configured=True, headers={"authorization": "Bearer theirs-123"})[0])
         assert {r.headers["authorization"] for r in app.requests} == {"Bearer theirs-123"}
 
-    @pytest.mark.parametrize(("key", "said"), [("", "is not set"), ("sk-\x00", "has characters")])
+    @pytest.mark.parametrize(
+        ("key", "said"), [("", "is not set"), ("sk-\x00", "contains characters")]
+    )
     def test_openai_wants_a_key(self, failure, key, said):
         target = AgentTarget("helper", "openai-assistant", "https://api.openai.com/v1")
         error = failure(make_agent(target, environ={"OPENAI_API_KEY": key}, root=Path()))
@@ -286,11 +288,11 @@ class TestTools:
 
     def test_rounds_follow_one_another(self, talk, success):
         tools = Tools("late")
-        second = {"id": "call_2", "name": "book", "arguments": "no JSON"}
+        second = {"id": "call_2", "name": "book", "arguments": "not JSON"}
         app = AssistantsApp(ScriptedRun(asks=([WEATHER], [second])))
         reply = success(talk(app, self.ask(tools))[0])
         assert [use.call.name for use in reply.tool_uses] == ["get_weather", "book"]
-        assert tools.calls[1][0].malformed == "no JSON"
+        assert tools.calls[1][0].malformed == "not JSON"
 
     def test_calls_of_other_tools_before_are_counted(self, talk, success):
         tools = Tools()
@@ -414,7 +416,12 @@ class TestBrokenServers:
         ("line", "answer", "code", "said"),
         [
             ("POST /threads", HttpAnswer(500, b"{}"), ErrorCode.PROVIDER_API_ERROR, "500"),
-            ("POST /threads", HttpAnswer(200, b"<p>"), ErrorCode.PROVIDER_API_ERROR, "no JSON"),
+            (
+                "POST /threads",
+                HttpAnswer(200, b"<p>"),
+                ErrorCode.PROVIDER_API_ERROR,
+                "not valid JSON",
+            ),
             ("POST /threads", HttpAnswer(200, b"[]"), ErrorCode.PROVIDER_API_ERROR, "object"),
             ("POST /threads", HttpAnswer(200, b'{"id": 5}'), ErrorCode.PROVIDER_API_ERROR, "`id`"),
             (
@@ -478,7 +485,7 @@ class TestBrokenServers:
         answer = HttpAnswer(200, json.dumps(run).encode())
         app = AssistantsApp(answers={"GET /threads/thread_1/runs/run_1": answer})
         request = AgentRequest("c", (ONE,), 20.0, None, Tools())
-        assert "no call of a function" in failure(talk(app, request)[0]).message
+        assert "not a function call" in failure(talk(app, request)[0]).message
 
     def test_an_answer_without_an_end_is_cut_off(self, talk, failure, monkeypatch):
         monkeypatch.setattr("kindlm.agents.http_exchange.MAX_BODY_BYTES", 1000)

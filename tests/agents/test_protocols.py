@@ -352,10 +352,10 @@ def test_a_failure_says_why(talk, http, failure, kind, body, message):
 @pytest.mark.parametrize(
     ("protocol", "body", "message"),
     [
-        ("chat", {"text": "Hello"}, "no answer in the form of chat completions"),
-        ("responses", CHAT, "no answer in the form of OpenAI responses"),
-        ("a2a", {"message": "Hello"}, "no answer in the form of A2A"),
-        ("ag-ui", {"text": "Hello"}, "no answer in the form of AG-UI"),
+        ("chat", {"text": "Hello"}, "not an answer in the form of chat completions"),
+        ("responses", CHAT, "not an answer in the form of OpenAI responses"),
+        ("a2a", {"message": "Hello"}, "not an answer in the form of A2A"),
+        ("ag-ui", {"text": "Hello"}, "not an answer in the form of AG-UI"),
         ("anthropic", {"error": {"message": "too busy"}}, "too busy"),
         ("a2a", {**rpc(None), "error": {"code": -32601, "message": "what?"}}, "`a2a-0.3` is 0.3"),
     ],
@@ -370,7 +370,7 @@ def test_a_stream_in_another_form_is_an_error(talk, http, failure):
     (result,), _ = talk(http(sse(AG_UI), kind=STREAM), protocol="ai-sdk")
 
     error = failure(result)
-    assert "no stream of AI SDK messages" in error.message
+    assert "not a stream of AI SDK messages" in error.message
     assert error.hint.startswith("Give the `protocol` that the agent speaks")
 
 
@@ -450,7 +450,7 @@ def test_a_request_has_the_form_of_its_protocol(talk, http, ask, success, protoc
     assert server.received[1].body == sent
     warnings = success(results[1]).warnings
     assert [it for it in warnings if "context was not sent" in it] == (
-        [f"the context was not sent: there is no place for it in {protocol_named(protocol).title}"]
+        [f"the context was not sent: not supported by {protocol_named(protocol).title}"]
         if protocol in ("chat", "responses", "anthropic")
         else []
     )
@@ -514,7 +514,7 @@ def test_a_template_beside_a_protocol_is_an_object(adapter):
     with pytest.raises(ValidationError) as refused:
         options_of(adapter, {"protocol": "chat", "body": "{{message}}"})
 
-    assert refused.value.errors()[0]["ctx"]["message"] == "is no object beside `protocol`"
+    assert refused.value.errors()[0]["ctx"]["message"] == "is not an object beside `protocol`"
 
 
 class TestAgUi:

@@ -88,7 +88,7 @@ class TestPages:
     @pytest.mark.parametrize("kind", [NDJSON, SSE, "text/plain"])
     def test_a_page_is_no_answer_whatever_it_is_sent_as(self, hear, failure, kind):
         error = failure(hear("", "<!doctype HTML>", "<title>Log in</title>", kind=kind))
-        assert "an HTML page came" in error.message
+        assert "it sent an HTML page" in error.message
 
     def test_bare_text_with_events_after_it_is_an_answer(self, hear, success):
         assert success(hear("<html>", event("token", token="hi"))).text == "<html> hi"
@@ -162,7 +162,7 @@ class TestEvents:
     def test_a_result_without_its_call_is_a_call(self, hear, success):
         reply = success(hear(event("tool_result", result=1), event("token", token="x")))
         assert [use.call.name for use in reply.tool_uses] == [UNNAMED]
-        assert "belong to no call" in reply.warnings[0]
+        assert "without a tool call" in reply.warnings[0]
 
     @pytest.mark.parametrize("result", [0, "", False, [], None])
     def test_an_empty_answer_is_an_answer(self, hear, success, result):
@@ -177,7 +177,7 @@ class TestEvents:
         reply = success(hear(*[event("tool_call", name="a")] * 2, *failed))
         assert [use.response for use in reply.tool_uses] == [
             {"error": "E"},
-            {"error": "the agent says that the tool failed", "result": 7},
+            {"error": "the agent reported that the tool failed", "result": 7},
         ]
 
     def test_usage_and_cost_are_added_up_and_the_model_is_known(self, hear, success):
@@ -256,19 +256,22 @@ class TestWholeAnswers:
         assert (reply.usage.output_tokens, reply.reported_cost_usd) == (7, 0.5)
 
     def test_it_must_be_one(self, hear, failure):
-        assert "no JSON" in failure(hear("{", streaming=False)).message
+        assert "not valid JSON" in failure(hear("{", streaming=False)).message
 
 
 class TestFailures:
     @pytest.mark.parametrize(
         ("line", "said"),
         [
-            ('{"type": "token", "data"', "line 2 is no JSON"),
-            ("{", "line 2 is no JSON"),
-            ('{"a":' * 100_000, "line 2 is no JSON: it is nested too deeply"),
+            ('{"type": "token", "data"', "line 2 is not JSON"),
+            ("{", "line 2 is not JSON"),
+            ('{"a":' * 100_000, "line 2 is not JSON: it is nested too deeply"),
             ('{"type": "usage", "data": {"input_tokens": NaN}}', "NaN is not a JSON number"),
-            ('{"type": "token", "data": {"token": 5}}', "`token` of event 2 is no text"),
-            ('{"type": "final_message", "data": {"text": ["a"]}}', "`text` of event 2 is no text"),
+            ('{"type": "token", "data": {"token": 5}}', "`token` of event 2 is not a string"),
+            (
+                '{"type": "final_message", "data": {"text": ["a"]}}',
+                "`text` of event 2 is not a string",
+            ),
         ],
     )
     def test_what_is_broken_is_no_answer(self, hear, failure, line, said):
@@ -279,7 +282,7 @@ class TestFailures:
     def test_wrong_types_elsewhere_are_not_taken(self, hear, success):
         reply = success(
             hear(
-                event("tool_call", name=5, args="no JSON", id=7),
+                event("tool_call", name=5, args="not JSON", id=7),
                 event("usage", input_tokens="many", output_tokens=-1, cost="free"),
                 {"type": 5, "data": "x"},
                 {"type": "token", "data": None, "token": "y"},
@@ -287,7 +290,7 @@ class TestFailures:
             )
         )
         assert reply.text == "xy"
-        assert reply.tool_uses[0].call == ToolCall("tool-0", "unknown", {}, malformed="no JSON")
+        assert reply.tool_uses[0].call == ToolCall("tool-0", "unknown", {}, malformed="not JSON")
         assert reply.usage == Usage()
 
     def test_a_stream_without_an_end_is_cut_off(self, talk, failure, monkeypatch):

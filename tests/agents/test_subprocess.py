@@ -168,15 +168,16 @@ def test_an_answer_with_a_text_and_an_empty_error_is_an_answer(talk, success):
 
 def test_an_answer_in_which_no_text_is_known_is_an_error(talk, failure):
     error = failure(talk("print('{\"mood\": 1}')")[0])
-    assert "nothing in it is known to be the text" in error.message
+    assert "kindlm found no answer text" in error.message
     assert error.message.endswith(': {"mood": 1}')
     assert "responsePath" in error.hint
 
 
 @pytest.mark.parametrize(
     ("printed", "reason"),
-    [("Ready.", "no JSON"), ("[1]", "no object"), ('"text"', "no object"), ('{"a": NaN}', "NaN"),
-     ("[" * 100_000, "no JSON"), ('{"text": "cut', "no JSON")],
+    [("Ready.", "not valid JSON"), ("[1]", "not an object"), ('"text"', "not an object"),
+     ('{"a": NaN}', "NaN"),
+     ("[" * 100_000, "not valid JSON"), ('{"text": "cut', "not valid JSON")],
 )  # fmt: skip
 def test_a_line_that_is_no_object_is_an_error_that_says_what_to_print(
     talk, failure, printed, reason
@@ -196,7 +197,7 @@ def test_a_second_line_that_came_with_an_answer_is_an_error(talk, failure):
         sys.stdin.read()
     """
     (result,) = talk(program, "a")
-    assert "not asked for" in failure(result).message
+    assert "unexpected line" in failure(result).message
 
 
 @pytest.mark.parametrize("late", ["first", "last"])
@@ -216,7 +217,7 @@ def test_a_line_too_many_spoils_the_conversation_whenever_it_comes(talk, failure
         error = failure(talk(program, "first", "second")[-1])  # it was seen at once
     except ConversationSpoilt as spoilt:
         error = spoilt.error
-    assert "not asked for" in error.message
+    assert "unexpected line" in error.message
 
 
 def test_what_it_printed_as_errors_is_in_the_error(talk, failure):

@@ -123,7 +123,10 @@ def test_another_stream_that_ends_with_finish_is_read_as_before(hear, success):
         ([{"type": "abort", "reason": "user"}], "user"),
         ([{"type": "abort"}, "[DONE]"], "stopped"),
         ([], "the stream broke off"),
-        ([{"type": "text-delta", "id": "t"}, {"type": "finish"}], "`delta` of event 3 is no text"),
+        (
+            [{"type": "text-delta", "id": "t"}, {"type": "finish"}],
+            "`delta` of event 3 is not a string",
+        ),
         ([{"type": "tool-input-available", "toolName": "x"}, "[DONE]"], "`toolCallId` of event 3"),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_long_text_is_folded_under_its_beginning(ask: Any, history: Any, make:
 
 
 def test_a_command_was_said_nothing(ask: Any, history: Any, make: Any) -> None:
-    """What it was started with is no message, and that of the record is empty."""
+    """What it was started with is not a message, and that of the record is empty."""
     started = {"system": None, "user": "", "assertions": (make.passed(),)}
     for run, provider in (("bbbb3333", "command"), ("cccc4444", "openai")):
         writer = history.run(run)

@@ -105,7 +105,7 @@ def killed_and_finished(
     aim: Aim,
     expected: Any,
 ) -> bool:
-    """Kill a run up to three times and finish it; tell whether it was hit while it went on."""
+    """Kill a run up to three times and finish it; return whether it was hit while it went on."""
     kill_somewhere(workspace, dice, aim)
     if not is_recorded(workspace):
         aim.move(LATER)
@@ -152,7 +152,7 @@ def assert_untouched(
     events: list[tuple[Any, ...]],
     since: int,
 ) -> None:
-    """What had ended is as it was, and nobody was asked about it again."""
+    """What had ended is as it was, and no model was asked about it again."""
     assert events_of(workspace)[: len(events)] == events
     assert ended(workspace).items() >= known.items()
     again = {name for name, _ in asked(server, since)}

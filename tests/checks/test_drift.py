@@ -359,14 +359,14 @@ class TestFields:
 
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
         assert result.failure_code == "ASSERTION_EVAL_ERROR"
-        assert "baseline is no JSON" in result.message
+        assert "baseline is not JSON" in result.message
 
     def test_an_output_that_is_no_json_any_more_has_drifted_as_far_as_can_be(self) -> None:
         result = measure("Hello!", '{"a": 1}', method="field-diff")
 
         assert result.failure_code == "DRIFT_EXCEEDED"
         assert (result.score, result.actual) == (0, {"drift": 1})
-        assert "no JSON" in result.message
+        assert "not JSON" in result.message
 
     def test_a_code_fence_around_either_is_taken_away(self) -> None:
         assert measure('```json\n{"a": 1}\n```', '{"a": 1}', method="field-diff").score == 1

@@ -1,4 +1,4 @@
-"""Transcripts that try to talk to the judge: they stay data, and what they say is no score."""
+"""Transcripts that try to talk to the judge: they stay data, and what they say is not a score."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def transcript(used: Used) -> Transcript:
         used("lookup", {"id": "B2", "n": "x"}, "late"),
     )
     refund = used("refund", {"id": "A1", "amount": 49.99}, {"ok": True, "text": 'said "done"'})
-    broken = used("lookup", malformed="{id: A1", response={"error": "no JSON"})
+    broken = used("lookup", malformed="{id: A1", response={"error": "not JSON"})
     return Transcript(
         turns=(
             Turn("first", (Step("", lookups), Step("found"))),

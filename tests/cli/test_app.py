@@ -104,7 +104,7 @@ def test_an_argument_that_is_no_utf8_is_a_mistake_of_use(
 ) -> None:
     outcome = kindlm(*arguments)
     assert outcome.code == 1
-    assert "is no UTF-8" in outcome.err
+    assert "is not UTF-8" in outcome.err
     assert r"\xff" in outcome.err
     assert "itself failed" not in outcome.err
     assert not list(here.iterdir())

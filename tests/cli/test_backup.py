@@ -98,7 +98,7 @@ def test_no_history_and_an_empty_one(kindlm: Any, here: Path) -> None:
             (here / file).touch()
         outcome = kindlm("backup", here / "copy.db", "--db", here / file)
         assert outcome.code == 1
-        assert "Nothing is recorded yet" in outcome.err
+        assert "No runs are recorded yet" in outcome.err
     assert not (here / "copy.db").exists()
 
 

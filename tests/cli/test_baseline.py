@@ -126,7 +126,7 @@ class TestSet:
             (("nothing",), "There is no run"),
             (("run1", "--suite", "sales"), "Its suites are: support"),
             (("--suite", "sales"), "No run of suite 'sales' has finished"),
-            (("broken.json",), "is no JSON report of a run"),
+            (("broken.json",), "is not a JSON report of a run"),
         ],
     )
     def test_what_cannot_be_one_is_refused(

@@ -127,10 +127,10 @@ def test_which_of_several_runs_a_name_means_is_reported(record: Any, label: Any)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("latest", "how other runs are named"),
-        ("previous", "how other runs are named"),
-        ("latest~2", "how other runs are named"),
-        ("git:main", "how other runs are named"),
+        ("latest", "reserved for naming runs"),
+        ("previous", "reserved for naming runs"),
+        ("latest~2", "reserved for naming runs"),
+        ("git:main", "reserved for naming runs"),
         (" ", "cannot be empty"),
         ("run2", "the id of a run"),
     ],
@@ -180,7 +180,7 @@ def test_runs_that_are_not_there(kindlm: Any, history: Any, label: Any, here: An
     assert "There is no run 'nothing'" in label("nothing", "v1").err
     outcome = kindlm("label", "latest", "v1", "--db", here / "elsewhere.db")
     assert outcome.code == 1
-    assert "Nothing is recorded yet" in outcome.err
+    assert "No runs are recorded yet" in outcome.err
     assert not (here / "elsewhere.db").exists()
 
 

@@ -470,7 +470,7 @@ def test_shards_merged_in_any_order_are_the_one_history(
 def test_export_of_nothing(kindlm: Any, history: Any, here: Path) -> None:
     for arguments, told in (
         (("export", "--db", history.path), "No run is recorded"),
-        (("export", "--db", here / "none.db"), "Nothing is recorded"),
+        (("export", "--db", here / "none.db"), "No runs are recorded"),
     ):
         outcome = kindlm(*arguments)
         assert (outcome.code, outcome.out) == (1, "")

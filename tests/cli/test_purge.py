@@ -170,7 +170,7 @@ def test_without_anybody_to_ask_nothing_is_erased(kindlm: Any, recorded: Any) ->
     ("arguments", "told"),
     [
         ([], "What is to be erased?"),
-        (["--run", "aaaa", "--older-than", "1d"], "exclude each other"),
+        (["--run", "aaaa", "--older-than", "1d"], "cannot be combined"),
         (["--older-than", "soon"], "no age"),
         (["--matching", "("], "does not compile"),
         (["--matching", "(x+x+)+y"], "took too long"),
@@ -354,7 +354,7 @@ def test_a_baseline_among_them_is_reported(kindlm: Any, recorded: Any) -> None:
 def test_no_history_and_an_empty_one(kindlm: Any, recorded: Any, here: Path) -> None:
     missing = kindlm("purge", "--run", "latest", "--yes", "--db", here / "none.db")
     assert (missing.code, (here / "none.db").exists()) == (1, False)
-    assert "Nothing is recorded yet" in missing.err
+    assert "No runs are recorded yet" in missing.err
     empty = here / "empty.db"
     sqlite3.connect(empty).close()
     assert kindlm("purge", "--run", "latest", "--yes", "--db", empty).code == 1

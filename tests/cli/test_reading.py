@@ -134,4 +134,4 @@ def test_a_history_whose_maker_was_killed_at_once_holds_nothing(
         pass  # The file is there, its tables are not folded, and nothing was recorded.
     outcome = kindlm(*command, "--db", here / "killed.db")
     assert outcome.code == 1
-    assert "Nothing is recorded yet." in outcome.err
+    assert "No runs are recorded yet." in outcome.err

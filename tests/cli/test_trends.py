@@ -204,7 +204,7 @@ def test_nothing_since_then(runs: Any, record: Any) -> None:
 def test_an_empty_history_and_none(runs: Any, history: Any, kindlm: Any, here: Any) -> None:
     assert runs("-t", "greets").code == 1
     outcome = kindlm("runs", "-t", "greets", "--db", here / "nowhere.db")
-    assert "Nothing is recorded yet" in outcome.err
+    assert "No runs are recorded yet" in outcome.err
 
 
 def test_a_sparkline_scales_values_and_leaves_gaps() -> None:

@@ -185,11 +185,11 @@ def test_a_history_whose_creation_was_cut_off_holds_nothing_yet(kindlm: Any, her
         connection.execute("PRAGMA journal_mode = WAL")
     empty = here / "empty.db"
     empty.touch()
-    assert "Nothing is recorded yet" in kindlm("verify", "--db", empty).err
+    assert "No runs are recorded yet" in kindlm("verify", "--db", empty).err
     for command in ("runs", "show", "verify"):
         outcome = kindlm(command, "--db", path)
         assert outcome.code == 1
-        assert "Nothing is recorded yet" in outcome.err
+        assert "No runs are recorded yet" in outcome.err
         assert "kindlm test" in outcome.err
 
 

@@ -193,7 +193,7 @@ def test_embeddings_without_a_model_are_reported_before_there_is_a_baseline(
     outcome = kindlm("validate")
     assert outcome.code == 0
     assert f"kindlm.yaml:{line}:" in outcome.err
-    assert "no provider of the suite can embed texts" in outcome.err
+    assert "no provider of the suite supports embeddings" in outcome.err
 
 
 @pytest.mark.parametrize("by", ["provider", "environment"])

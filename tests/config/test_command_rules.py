@@ -38,7 +38,7 @@ def test_a_prompt_beside_a_command_is_an_error(load: Load, prompt: str) -> None:
 def test_a_prompt_beside_a_command_is_said_to_exclude_it(load: Load) -> None:
     loaded = load(COMMAND.replace("command:", "prompt: ask\n    command:"))
     (found,) = [each for each in loaded.diagnostics if each.severity == "error"]
-    assert "`prompt` and `command` exclude each other" in found.error.message
+    assert "`prompt` and `command` cannot be combined" in found.error.message
 
 
 def test_a_command_may_say_that_it_reports_its_tool_calls(load: Load) -> None:

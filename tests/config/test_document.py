@@ -88,8 +88,8 @@ def test_a_second_equal_key_is_an_error_and_the_first_one_holds() -> None:
     assert document.value == {"a": 1, "b": {"c": 1, "d": 2}}
     places = [(p.path, p.position and p.position.line, p.message) for p in document.problems]
     assert places == [
-        (("b", "c"), 5, 'The key "c" is there twice: first on line 3'),
-        (("a",), 6, 'The key "a" is there twice: first on line 1'),
+        (("b", "c"), 5, 'The key "c" occurs twice: first on line 3'),
+        (("a",), 6, 'The key "a" occurs twice: first on line 1'),
     ]
 
 
@@ -111,8 +111,8 @@ def test_an_alias_stands_for_its_value() -> None:
         ("a: 'x\nb: 1\n", "A quote is never closed", 1, 4),
         ("a: [1, 2\nb: 3", "A '[' that opens on line 1 is not closed", 2, 2),
         ('a: "\\d"', "This escape is unknown in double quotes", 1, 5),
-        ('a: "\\ud800"', "This escape stands for no character", 1, 7),
-        ('a: "\\ufdd0"', "An escape stands for something that is no character", 1, 4),
+        ('a: "\\ud800"', "This escape does not stand for a character", 1, 7),
+        ('a: "\\ufdd0"', "An escape does not stand for a character", 1, 4),
         ("a: @x", "A value cannot begin with '@'", 1, 4),
         ("a: `x`", "A value cannot begin with '`'", 1, 4),
         ("a: *x", "The alias *x refers to nothing", 1, 4),
@@ -121,7 +121,7 @@ def test_an_alias_stands_for_its_value() -> None:
         ("a: 1\n---\nb: 1", "The file holds more than one document", 2, 1),
         ("? [a]\n: b", "A key must be a plain text", 1, 3),
         ("a: 1\n  b: 2", "A ':' is not allowed here", 2, 4),
-        ("- a\nb: 1", "A list ends here, but the line is not indented as what follows it", 2, 1),
+        ("- a\nb: 1", "A list ends here, but this line is not indented like the rest", 2, 1),
         ("a: \x00", "The character U+0000 is not allowed in YAML", 1, 4),
         ("a: \x1b[31m", "The character U+001B is not allowed in YAML", 1, 4),
         (b"a: 1\nb: \xc3\xbc\xff", "The file is not UTF-8: byte 10 (0xff) is not valid", 2, 5),

@@ -51,13 +51,13 @@ def test_calls_run_on_servers_and_prompts_on_models(load: Any) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "place", "said"),
     [
-        ("{server: shop,", "{server: shpo,", "tests[1].tools[0].mcp.server", "is no MCP server"),
+        ("{server: shop,", "{server: shpo,", "tests[1].tools[0].mcp.server", "is not an MCP server"),
         ("{server: shop,", "{name: shop,", "tests[1].tools[0].mcp.name", "Unknown key"),
-        ("    vars: {order", "    prompt: ask\n    vars: {order", "tests[0].prompt", "exclude"),
+        ("    vars: {order", "    prompt: ask\n    vars: {order", "tests[0].prompt", "cannot be combined"),
         ("[{call: {tool: stop}}]", "[{user: Hi}]", "tests[0].conversation[0].user", "one of calls"),
         ("[{call: {tool: stop}}]", "[{}]", "tests[0].conversation[0].call", '"call" is missing'),
         ("    prompt: ask\n", "    prompt: ask\n    models: [shop]\n", "tests[1].models[0]", "is an MCP server"),
-        ("    vars: {", "    models: [llama]\n    vars: {", "tests[0].models[0]", "is no MCP server"),
+        ("    vars: {", "    models: [llama]\n    vars: {", "tests[0].models[0]", "is not an MCP server"),
         ("more: [1", "more: ['{{env.T}}'", "tests[0].call.arguments.more[0]", "only variables of the test"),
         ("more: [1", "more: ['{{colour}}'", "tests[0].vars", "{{colour}}"),
         ("command: python server.py", "cwd: .", "agents[0].endpoint", "is missing"),

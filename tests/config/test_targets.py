@@ -266,7 +266,7 @@ def test_a_system_text_that_is_not_sent(load: Any, minimal: str, agent: str, is_
 @pytest.mark.parametrize(
     ("more", "hint"),
     [
-        ("protocol: a2a", "The protocol has no place for it"),
+        ("protocol: a2a", "The protocol does not support it"),
         ("protocol: a2a, body: {a: 1}", "into `body`"),
         ("request: query", "Use `request: messages`"),
     ],
@@ -298,7 +298,7 @@ def test_tools_without_a_use(load: Any, minimal: str, agent: str, takes_tools: b
 def test_ids_are_unique_over_models_and_agents(load: Any, minimal: str) -> None:
     loaded = load(minimal + AGENT.replace("shop", "gpt"))
     assert errors(loaded) == [("agents[0].id", "CONFIG_VALIDATION_ERROR")]
-    assert loaded.diagnostics[0].error.message.startswith('The agent "gpt" is there twice')
+    assert loaded.diagnostics[0].error.message.startswith('The agent "gpt" occurs twice')
 
 
 def test_an_agent_is_no_judge(load: Any, minimal: str) -> None:

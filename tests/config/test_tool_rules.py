@@ -124,7 +124,7 @@ def test_a_name_that_most_providers_refuse(load: Any, minimal: str, name: str) -
 def test_a_lie_is_reported_with_what_is_wrong(load_tool: Any) -> None:
     [problem] = load_tool("defaultResponse: {ok: 1}, resultSchema: refund.json").diagnostics
     assert problem.error.message == (
-        'This answer of the tool "refund" breaks "refund.json": $.ok: 1 is not of type \'boolean\''
+        'This response of the tool "refund" breaks "refund.json": $.ok: 1 is not of type \'boolean\''
     )
 
 

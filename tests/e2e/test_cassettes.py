@@ -76,7 +76,7 @@ def test_answers_of_another_test_are_not_given_and_that_is_reported(workspace, s
     workspace.suite(server.url, tests=[a_test(workspace, TAPED, "renamed")])
     done = workspace.run("test")
     assert done.returncode == 1
-    assert 'holds no answer of it in the test "renamed"' in done.stderr
+    assert 'has no result of it in the test "renamed"' in done.stderr
     assert "test of the same name" in done.stderr
     assert "kindlm.yaml:" in done.stderr
     [(response,)] = workspace.query("SELECT response FROM tool_call_log WHERE rule = 'no response'")
@@ -89,7 +89,7 @@ def test_many_empty_cassettes_are_reported_in_a_few_words(workspace, server):
     tests = [a_test(workspace, TAPED, f"new {number}") for number in range(7)]
     workspace.suite(server.url, tests=tests)
     told = workspace.run("test").stderr
-    assert told.count("holds no answer of it") == 5
+    assert told.count("has no result of it") == 5
     assert "2 more cassettes" in told
 
 

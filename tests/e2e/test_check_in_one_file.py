@@ -55,7 +55,7 @@ def test_it_decides_and_is_recorded_under_its_label(run: Run) -> None:
     expect = "{ polite: {}, output: { contains: [thank] } }"
     done = run("test", "--reporter", "json", expect=expect)
     assert done.returncode == 0, done.stderr
-    assert "expects nothing" not in done.stderr
+    assert "has no checks" not in done.stderr
     assertions = json.loads(done.stdout)["tests"][0]["executions"][0]["assertions"]
     assert [(each["kind"], each["label"]) for each in assertions] == [
         ("contains", "thank"),
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_an_error_at_its_place(run: Run, expect: str, told:
 def test_it_says_what_never_fails(run: Run) -> None:
     done = run("validate", expect="{ polite: { words: ['', x] } }")
     assert done.returncode == 0, done.stderr
-    assert "This can never fail: every text holds the empty one" in done.stderr
+    assert "This check can never fail: every text holds the empty one" in done.stderr
     assert "kindlm.yaml:10:" in done.stderr
 
 

@@ -151,7 +151,7 @@ def test_bytes_of_an_execution_do_not_grow(growth: Growth, what: str) -> None:
 
 def test_results_are_not_kept_in_memory(growth: Growth) -> None:
     # Caches of a bounded size fill up: some hundred bytes. What the writer needs once is counted
-    # if the first call of a model is quicker.
+    # if the first model call is quicker.
     assert growth.more("held") < len(ANSWER)
 
 

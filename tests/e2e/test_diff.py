@@ -174,7 +174,7 @@ def test_a_drop_of_scores_is_measured_by_the_threshold_of_the_project(workspace:
 
 
 def test_nothing_recorded_and_nothing_to_compare_with(workspace: Any) -> None:
-    assert "Nothing is recorded yet" in workspace.run("diff").stderr
+    assert "No runs are recorded yet" in workspace.run("diff").stderr
     record(workspace, GOOD)
     alone = workspace.run("diff")
     assert alone.returncode == 1

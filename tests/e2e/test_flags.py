@@ -116,7 +116,7 @@ def test_without_a_history_nothing_can_have_failed(workspace, server):
     suite_of(workspace, server, ("good", PASSES, {}))
     done = workspace.run("test", "--failed")
     assert done.returncode == 1
-    assert "Nothing is recorded yet" in done.stderr
+    assert "No runs are recorded yet" in done.stderr
     assert len(server.requests) == 0
 
 
@@ -175,7 +175,7 @@ def test_a_dry_run_writes_no_report(workspace, server, arguments):
 def test_quiet_leaves_the_report_alone_on_the_terminal(workspace, server):
     suite_of(workspace, server, ("one", PASSES, {}), ("empty", {}, {}))
     loud = workspace.run("test", "--gate", "95")
-    assert "expects nothing" in loud.stderr
+    assert "has no checks" in loud.stderr
     assert "95.0%" in loud.stderr
     quiet = workspace.run("test", "--gate", "95", "--quiet")
     assert (quiet.returncode, quiet.stderr) == (0, "")

@@ -269,7 +269,7 @@ def test_a_key_in_the_code_of_an_agent_is_named_in_its_error(run, is_served):
     else:
         _, report = run(agent, PROGRAM)
     error = report["tests"][0]["executions"][0]["error"]
-    assert "came to the gateway without its key" in error["message"]
+    assert "reached the gateway without its key" in error["message"]
     assert "take its key from OPENAI_API_KEY" in error["message"]
 
 

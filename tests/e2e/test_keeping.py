@@ -38,13 +38,13 @@ def assert_sound_so_far(folder: Path, database: Path) -> None:
     """A history whose creation was cut off holds nothing yet; any other one is as recorded."""
     command = ["verify", "--db", str(database)]
     finished = loaded_kindlm.run(command, cwd=folder, env=_ENVIRON, timeout_s=120.0)
-    nothing_yet = finished.returncode == 1 and "Nothing is recorded yet" in finished.stderr
+    nothing_yet = finished.returncode == 1 and "No runs are recorded yet" in finished.stderr
     assert nothing_yet or finished.returncode == 0, finished.stdout + finished.stderr
     assert nothing_yet or "all as recorded" in finished.stdout
 
 
 def kill_in_the_midst(database: Path, seconds: float, *arguments: str | Path) -> bool:
-    """Kill a process so long after it began to write; tell whether it was still at it."""
+    """Kill a process so long after it began to write; return whether it was still at it."""
     before = last_written(database)
     process = start(database.parent, *arguments, "--db", database)
     while process.poll() is None and last_written(database) in (before, None):

@@ -154,7 +154,7 @@ def test_a_run_whose_last_call_passes_a_limit_is_complete_and_says_so(
     write_orders(workspace, server, plain(1), prices=PRICES)
     done = workspace.run("test", "--max-cost", "0.005")
     assert done.returncode == 0
-    told = "A limit was passed when the run was all but complete: $0.0100 spent, more than"
+    told = "A limit was exceeded near the end of the run: $0.0100 spent, more than"
     assert f"{told} --max-cost 0.005 allows." in one_line(done.stderr)
 
 

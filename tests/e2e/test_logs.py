@@ -92,7 +92,7 @@ def test_standard_output_holds_the_report_alone(talkative):
 
 def test_a_level_that_does_not_exist_is_reported(talkative):
     done = talkative.run("test", KINDLM_LOG="loud")
-    assert "KINDLM_LOG=loud is no level" in done.stderr
+    assert "KINDLM_LOG=loud is not a level" in done.stderr
 
 
 def test_on_a_terminal_lines_are_plain(talkative):

@@ -130,7 +130,7 @@ def test_a_faulty_package_costs_only_what_needs_it(
         listed = run("schema")
         assert json.loads(listed.stdout)["$defs"]["ExpectConfig"]["properties"]["polite"]
         assert 'The check "broken" of the package broken cannot be loaded' in listed.stderr
-        assert '"http" of the package broken has a name that is kindlm\'s own' in listed.stderr
+        assert '"http" of the package broken has a name that kindlm reserves' in listed.stderr
     finally:
         shutil.rmtree(broken)
 

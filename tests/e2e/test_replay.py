@@ -167,7 +167,7 @@ def test_another_answer_of_a_tool_leads_to_a_request_that_was_never_recorded(
     assert "the answer of the tool" in message
     assert "lost" in message
     assert "delivered" in message
-    assert "nothing like it was recorded of this test" in error_of(report, "new")
+    assert "no similar request was recorded for this test" in error_of(report, "new")
 
 
 def test_repeats_that_were_not_recorded_are_answered_as_others_were(
@@ -340,12 +340,12 @@ def test_words_for_runs_do_not_mean_replayed_ones(
 def test_what_cannot_be_replayed_is_reported(workspace: Workspace, server: LoopbackServer) -> None:
     done = workspace.run("replay")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Nothing is recorded yet" in done.stderr
+    assert "No runs are recorded yet" in done.stderr
     write_orders(workspace, server, 1)
     workspace.report()
     for arguments, message in (
         (("--from", "nope"), "There is no run 'nope'"),
-        (("-t", "nothing like it"), "no test fits the selection"),
+        (("-t", "no similar request"), "no test fits the selection"),
         (("nowhere.yaml",), "nowhere.yaml"),
     ):
         done = workspace.run("replay", *arguments)

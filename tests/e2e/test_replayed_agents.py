@@ -229,7 +229,7 @@ def test_what_differs_is_named_and_times_are_masked_where_that_is_asked_for(
         workspace.run("test", *tests)
     masked = ("replay", "--mask-times", *tests)
     said = workspace.run("replay", *tests, OPENAI_API_KEY="").stdout
-    assert "They differ in times or UUIDs alone: kindlm replay --mask-times" in said
+    assert "They differ only in times or UUIDs: kindlm replay --mask-times" in said
     (answered,) = verdicts(report_of(workspace, *masked))
     assert (answered[2], answered[3]) == ("failed", "Order A1 was delivered.")
     shop.write_text(timed.replace("the support of", "a pirate in"), encoding="utf-8")
@@ -237,7 +237,7 @@ def test_what_differs_is_named_and_times_are_masked_where_that_is_asked_for(
     assert done.returncode == 1
     assert "only their models answer as recorded: program." in done.stderr
     said = " ".join(done.stdout.split())
-    assert "never recorded this request of the agent to its model (call 1, openai/chat" in said
+    assert "never recorded this request from the agent to its model (call 1, openai/chat" in said
     assert 'messages[0].content: "You are the support of a shop. It is <time>"' in said
     assert '→ "You are a pirate in a shop. It is <time>"' in said
 

@@ -458,7 +458,7 @@ def test_what_cannot_be_rescored_is_reported(workspace: Workspace, server: Loopb
         assert done.stdout == ""
         return done.stderr
 
-    assert "Nothing is recorded yet" in told()
+    assert "No runs are recorded yet" in told()
     write_orders(workspace, server, 1)
     run = workspace.report()["run"]["id"]
     assert "There is no run 'nope'" in told("nope")

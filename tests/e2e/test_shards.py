@@ -94,4 +94,4 @@ def test_what_is_no_shard_is_refused(
     write(workspace, server)
     done = workspace.run("test", f"--shard={text}")
     assert done.returncode == 1
-    assert "is no shard" in done.stderr
+    assert "is not a shard" in done.stderr

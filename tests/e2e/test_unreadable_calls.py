@@ -1,4 +1,4 @@
-"""Tool calls whose arguments are no JSON object: never taken for calls without arguments."""
+"""Tool calls whose arguments are not a JSON object: never taken for calls without arguments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_they_are_recorded_and_shown_as_they_were_written(workspace, record):
     assert json.loads(data)["tool_calls"][0]["malformed"] is True
     shown = workspace.run("show", "latest", "1").stdout
     assert EMAIL in shown
-    assert 'arguments of tool call 0, "mail", are no JSON object' in shown
+    assert 'arguments of tool call 0, "mail", are not a JSON object' in shown
 
 
 def test_personal_data_in_them_is_found_and_not_repeated(workspace, record):

@@ -52,7 +52,7 @@ def test_files_are_broken_and_fixed_until_ctrl_c(project: Workspace) -> None:
         assert "Round 1 passed.\n" in told(watch, "Waiting for changes to 2 files")
 
         (project.root / "kindlm.yaml").write_text(SUITE + "  - [", encoding="utf-8")
-        shown = told(watch, "Nothing is tested")
+        shown = told(watch, "No tests run")
         assert "Changed: kindlm.yaml\n" in shown
         assert sum("kindlm.yaml:" in line for line in shown) == 1
 

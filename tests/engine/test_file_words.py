@@ -22,7 +22,7 @@ FAILURES = [
     of_agents.of_reply(WHO, "no text", "{}"),
     of_agents.of_page(WHO, "<html>", 200),
     *(of_agents.of_status(WHO, status, {}, "") for status in (302, 401, 404, 408, 429, 500)),
-    of_agents.bad_option(WHO, "its `endpoint` is no http or https URL", "Add `oneShot: true`"),
+    of_agents.bad_option(WHO, "its `endpoint` is not an http or https URL", "Add `oneShot: true`"),
     of_providers.of_timeout(LLM, 1),
     of_providers.of_network(LLM, GONE),
     of_providers.of_excess(LLM, 1),
@@ -57,5 +57,5 @@ def test_a_generation_is_not_reported_of_options_that_it_lacks() -> None:
 
 
 def test_what_others_said_is_quoted_as_it_is() -> None:
-    error = KindlmError(ErrorCode.PROVIDER_API_ERROR, "It said: set `timeoutMs`")
+    error = KindlmError(ErrorCode.PROVIDER_API_ERROR, "Its output:  set `timeoutMs`")
     assert in_words_of(make_suite(front_end="scenario"), error) == error

@@ -178,7 +178,7 @@ def test_a_conversation_out_of_turns_is_rebuilt_with_its_error(make: Any, bench:
 
 
 def test_what_was_taken_out_of_arguments_leaves_them_as_text(make: Any, bench: Any) -> None:
-    """A number whose digits are gone is no JSON any more."""
+    """A number whose digits are gone is not JSON any more."""
     case = case_of(make, None, ["pay"], tools=(make.tool("lookup", default=1),))
     replies = [make.reply("", make.call(card=4111)), make.reply("paid")]
     with TemporaryDirectory() as folder:

@@ -122,14 +122,16 @@ def test_a_service_that_never_starts_says_its_last_words(tmp_path):
     result = start([service(tmp_path, "import sys; sys.exit('no such script: agent.yaml')")])
     assert isinstance(result, Err)
     assert "ended before it was ready (exit code 1)" in result.error.message
-    assert result.error.hint == "It said: no such script: agent.yaml"
+    assert result.error.hint == "Its output: no such script: agent.yaml"
 
 
 def test_the_cause_is_told_also_if_more_was_printed_after_it(tmp_path):
     printed = ["Error: Cannot find module 'x'", "    at load", "  code: 'E',", "}", "", "Node v20"]
     result = start([service(tmp_path, f"import sys; sys.exit({chr(10).join(printed)!r})")])
     assert isinstance(result, Err)
-    assert result.error.hint == "It said: Error: Cannot find module 'x' | code: 'E', | } | Node v20"
+    assert (
+        result.error.hint == "Its output: Error: Cannot find module 'x' | code: 'E', | } | Node v20"
+    )
 
 
 def test_a_service_that_is_never_ready_is_given_up(tmp_path):
@@ -184,7 +186,7 @@ def test_a_service_that_ends_while_it_is_needed_is_reported_with_its_last_words(
     )
     (error,) = start([service(tmp_path, source)], body, ended)
     assert "ended while the tests ran (exit code 1)" in error.message
-    assert error.hint == "It said: listening | out of memory"
+    assert error.hint == "Its output: listening | out of memory"
 
 
 def test_a_service_that_is_ended_with_the_run_is_not_reported_of(tmp_path):

@@ -108,7 +108,7 @@ def test_what_is_no_regular_file_is_an_error_and_not_waited_for(tmp_path: Path) 
     for path in (pipe, Path("/dev/zero")):
         result = discover(path)
         assert isinstance(result, Err)
-        assert "no regular file" in result.error.message
+        assert "not a regular file" in result.error.message
     assert load_suite(pipe).suite is None
     assert discover(tmp_path) == Ok(Discovery(()))
 

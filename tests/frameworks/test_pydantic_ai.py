@@ -74,7 +74,7 @@ def test_an_agent_that_runs_inside_of_a_tool_hides_its_calls(server):
     server.use_script({**SCRIPT, "rules": [*SCRIPT["rules"][:1], {"reply": {"text": "Yes."}}]})
     (reply,) = Talk(_agent(tools=[lookup_order])).say("Where is A1?")
     assert (reply.text, len(reply.tool_uses), reply.reports_tools) == ("Yes.", 1, False)
-    assert "inside of tools" in reply.warnings[0]
+    assert "inside tools" in reply.warnings[0]
 
 
 @pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")  # of `run_sync` itself

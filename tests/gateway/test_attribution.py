@@ -73,7 +73,7 @@ def test_a_call_of_nobody_is_counted_and_leaves_open_conversations_undecided(beh
             assert "cannot be assigned" in (await bench.observed.seen()).missing
 
     asyncio.run(run())
-    assert warnings[0].startswith("2 calls of models")
+    assert warnings[0].startswith("2 model calls")
 
 
 def test_one_execution_alone_waits_for_no_other(behind, warnings):

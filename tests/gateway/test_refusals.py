@@ -136,7 +136,7 @@ def test_a_stream_that_the_provider_cuts_is_cut_and_leaves_tools_undecided(behin
             seen = await bench.observed.seen()
             (failure,) = bench.desk.failures
             assert "cut off the answer" in failure.message
-            assert "not whole" in seen.missing
+            assert "incomplete" in seen.missing
             # What it costs is known of one call, and charged for both.
             assert (seen.usage, seen.cost.usd) == (Usage(), None)
 
@@ -232,7 +232,7 @@ def test_a_provider_that_cannot_be_reached_is_an_error_of_the_network(behind):
             assert failure.error_number == ErrorCode.PROVIDER_NETWORK_ERROR
             trouble = await bench.observed.trouble()
             assert failure.message in trouble
-            assert "can be reached" in trouble
+            assert "is reachable" in trouble
 
     asyncio.run(run())
 

@@ -66,7 +66,7 @@ def test_a_miss_names_what_differs_from_the_request_at_the_same_point() -> None:
     missed = models.answer(CHAT, _asked("Hi", "Where is it?", system="Be brief."))
     assert isinstance(missed, Miss)
     assert missed.text == (
-        "Run k3f9x2ab never recorded this request of the agent to its model"
+        "Run k3f9x2ab never recorded this request from the agent to its model"
         ' (call 1, openai/chat/completions): messages[0].content: "Be kind." → "Be brief.".'
     )
     assert models.missed is not None
@@ -80,9 +80,9 @@ def test_a_request_elsewhere_or_one_whose_answer_is_gone_is_a_miss() -> None:
     models = _models(_call(1, _asked("Hi"), None))
     elsewhere, gone = models.answer("openai/files", {}), models.answer(CHAT, _asked("Hi"))
     assert isinstance(elsewhere, Miss)
-    assert "(call 1, openai/files): nothing was asked there" in elsewhere.text
+    assert "(call 1, openai/files): no request was recorded there" in elsewhere.text
     assert isinstance(gone, Miss)
-    assert "the answer of k3f9x2ab-17.1/1 is not kept (any more)" in gone.text
+    assert "the answer of k3f9x2ab-17.1/1 is no longer stored" in gone.text
 
 
 def test_a_request_that_failed_then_is_a_miss_unless_it_was_answered_later() -> None:
@@ -90,7 +90,7 @@ def test_a_request_that_failed_then_is_a_miss_unless_it_was_answered_later() -> 
     missed = _models(failed, failed).answer(CHAT, _asked("Hi"))
     assert isinstance(missed, Miss)
     assert missed.text == (
-        "Run k3f9x2ab never answered this request of the agent to its model"
+        "Run k3f9x2ab never answered this request from the agent to its model"
         " (call 1, openai/chat/completions): it failed then: The provider answered 500: Boom."
     )
     answer = _models(failed, _call(2, _asked("Hi"), "Hello")).answer(CHAT, _asked("Hi"))
@@ -143,7 +143,7 @@ def test_a_request_that_cannot_be_compared_gets_no_answer() -> None:
     call = replace(_call(1, _asked("Hi"), "first"), body=None, items=())
     unread = _models(call).answer(CHAT, None)
     assert isinstance(unread, Miss)
-    assert "it is no JSON" in unread.text
+    assert "it is not JSON" in unread.text
     nested: Any = {}
     for _ in range(2000):
         nested = {"messages": [nested]}

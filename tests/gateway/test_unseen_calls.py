@@ -11,7 +11,7 @@ from raw_peer import http_answer, open_peer
 
 
 def answer(text="Hi there!", *names):
-    """Answer as a model does, with calls of tools whose ids are their names."""
+    """Answer as a model does, with tool calls whose ids are their names."""
     calls = [{"id": name, "type": "function", "function": {"name": name}} for name in names]
     message = {"content": text, "tool_calls": calls}
     return http_answer(
@@ -26,7 +26,7 @@ def answer(text="Hi there!", *names):
 
 
 def said(*results, path="/chat/completions"):
-    """Return a call of a model that holds results of tools."""
+    """Return a model call that holds results of tools."""
     sent = [{"role": "user", "content": "Hi"}]
     sent += [{"role": "tool", "tool_call_id": name, "content": RESULT} for name in results]
     return path, {"model": "gpt-4o", "messages": sent, "tools": [CHAT_TOOL]}
@@ -36,7 +36,7 @@ def said(*results, path="/chat/completions"):
 def talk(behind):
     """Have a talk; return what was seen of each message.
 
-    A message is the calls of models that an agent makes for it. Those of `between` come after the
+    A message is the model calls that an agent makes for it. Those of `between` come after the
     first answer.
     """
 

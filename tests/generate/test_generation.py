@@ -297,9 +297,9 @@ def test_an_agent_that_does_not_answer_ends_it_before_a_model_is_paid(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("no JSON", "did not answer what it was asked"),
+        ("not JSON", "did not answer what it was asked"),
         ("", "it is empty"),
-        ({"scenarios": "none"}, "its scenarios is no list"),
+        ({"scenarios": "none"}, "its scenarios is not a list"),
         ({"scenarios": []}, "held no scenario"),
     ],
 )
@@ -490,7 +490,7 @@ def test_a_long_plan_is_asked_for_in_parts_that_know_of_each_other(project: Proj
 def test_what_was_planned_is_kept_when_the_next_part_is_lost(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    project.agent.judge = lambda data: titled(data) if not data.get("planned") else "no JSON"
+    project.agent.judge = lambda data: titled(data) if not data.get("planned") else "not JSON"
     assert generate("--count", "21") == 0
     told = " ".join(capsys.readouterr().err.split())
     assert "Left out: 7 scenarios of multi-turn, tool-use, tone: The model did not answer" in told
@@ -506,7 +506,7 @@ def test_an_invalid_entry_is_left_out_and_the_rest_is_kept(
     assert len(written()) == 10
     told = capsys.readouterr().err
     for shown in ("null", '"text"', "5", "[]"):
-        assert f"Left out: {shown}: it is no object" in told
+        assert f"Left out: {shown}: it is not an object" in told
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,6 @@ def test_tools_that_differ_are_named_in_the_order_of_the_suite() -> None:
     said = list(differences(Asked(Purpose.TEST, "p", "", request), recorded, then))
     assert said == [
         'the tool "new" is new',
-        *(f'the tool "{name}" is described in another way' for name in names),
+        *(f'the tool "{name}" has a different description' for name in names),
         'the tool "gone" is gone',
     ]

@@ -89,8 +89,8 @@ def test_the_baseline_is_that_of_the_other_side(runs: History) -> None:
         ("nothing", "There is no run 'nothing'", "r5stoppd, r4rescor, r3dirty0"),
         ("r", "'r' is the beginning of several runs", "more characters"),
         ("latest~9", "only 3 runs of 'support' have finished", "kindlm test"),
-        ("git:gone", "'gone' is no git revision that is known here", "a1a1a1a1, b2b2b2b2"),
-        ("git:", "'' is no git revision", "kindlm runs"),
+        ("git:gone", "'gone' is not a git revision that is known here", "a1a1a1a1, b2b2b2b2"),
+        ("git:", "'' is not a git revision", "kindlm runs"),
         ("git:empty", "commit c3c3c3c3", "a1a1a1a1, b2b2b2b2"),
     ],
 )

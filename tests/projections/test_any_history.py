@@ -122,7 +122,7 @@ replies = {
 
 
 def of_model(draw: st.DrawFn, call: int, attempt: int, index: int) -> Iterator[Payload]:
-    """A call of a model or a judge, and the tool that the model asks for."""
+    """A model call or a judge, and the tool that the model asks for."""
     yield draw(
         st.builds(
             ProviderRequested,

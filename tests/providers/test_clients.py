@@ -137,11 +137,11 @@ def test_the_provider_has_the_last_word_on_retries(api, talking, http, make_requ
     ("body", "said"),
     [
         ("<html>not json</html>", "<html>"),
-        ("[1, 2]", "no JSON object"),
+        ("[1, 2]", "not a JSON object"),
         ("[" * 100_000, "too deeply"),
         ('{"choices": [], "content": null}', "it has no"),
         ('{"error": {"message": "boom"}}', "boom"),
-        ("", "no JSON"),
+        ("", "not valid JSON"),
     ],
 )
 def test_a_success_that_is_no_answer_is_an_api_error(api, talking, http, make_request, body, said):
@@ -230,7 +230,7 @@ CUT = {
     "before anything": None,
     "in the headers": b"HTTP/1.1 200 OK\r\ncontent-",
     "in the body": b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{"choices": [',
-    "no http": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    "not an http": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
 }
 
 
@@ -349,7 +349,7 @@ def test_a_redirect_gets_neither_the_key_nor_the_conversation(
     assert error.details["status"] == status
     assert not error.details["retryable"]
     assert error.hint is not None
-    assert f"providers.{api.type}.baseUrl leads to a redirect" in error.hint
+    assert f"providers.{api.type}.baseUrl redirects" in error.hint
 
 
 def test_a_client_that_was_never_used_closes_quietly(api):

@@ -174,7 +174,7 @@ def test_what_is_no_pair_of_vectors_is_an_error(ask, http, embeddings):
     assert result.error.code is ErrorCode.PROVIDER_API_ERROR
 
 
-@pytest.mark.parametrize("body", ["no JSON", "[]", '{"embeddings": [[NaN], [1]]}'])
+@pytest.mark.parametrize("body", ["not JSON", "[]", '{"embeddings": [[NaN], [1]]}'])
 def test_what_is_no_answer_is_an_error(ask, http, body):
     result, _ = ask(http(200, body))
     assert isinstance(result, Err)

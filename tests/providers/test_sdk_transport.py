@@ -186,7 +186,7 @@ def test_a_body_is_decoded_as_its_headers_say(api, make_request, encoding):
 
 def test_a_body_that_is_not_in_its_encoding_is_a_network_error(api, http, make_request):
     async def run():
-        async with tapped(http(200, "no gzip", {"content-encoding": "gzip"})) as tap:
+        async with tapped(http(200, "not gzip", {"content-encoding": "gzip"})) as tap:
             settings = ProviderSettings(api.type, api.type, api.variable, tap.url + api.base_path)
             client = client_of(api, settings)
             try:
@@ -395,7 +395,7 @@ def test_a_relative_cache_folder_is_ignored(api, http, make_request, loads, monk
 @pytest.mark.parametrize(
     "kept",
     [
-        *("{}", "no JSON", '{"library": "os", "headers": []}', "[1]"),
+        *("{}", "not JSON", '{"library": "os", "headers": []}', "[1]"),
         '{"library": "httpx", "headers": [["Accept", 1]]}',
     ],
 )

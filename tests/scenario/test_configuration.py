@@ -65,7 +65,7 @@ def test_a_file_of_others_that_is_no_toml_is_passed_over(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[tool]\nkindlm = 5\n", "`tool.kindlm` has to be a table"),
+        ("[tool]\nkindlm = 5\n", "`tool.kindlm` must be a table"),
         ("[tool]\nkindlm.eval.retries = \n", "pyproject.toml cannot be read"),
         ("[project\n", "pyproject.toml cannot be read"),
     ],
@@ -289,7 +289,7 @@ def test_what_the_environment_says_has_to_make_a_url(
     project.write("kindlm.toml", '[agent]\ntype = "http"\nurl = "${env.WHERE}/a"\n')
     told = shown(project, capsys)
     assert "kindlm.toml:3" in told
-    assert "is no URL" in told
+    assert "is not a URL" in told
     assert "secret-word" not in told
 
 

@@ -52,7 +52,7 @@ def test_a_judge_decides(
     ]
 
 
-@pytest.mark.parametrize("answer", [400, "no JSON", {"score": "4"}, {"score": 9}, {}])
+@pytest.mark.parametrize("answer", [400, "not JSON", {"score": "4"}, {"score": 9}, {}])
 def test_without_a_proper_answer_after_one_more_try_nothing_is_decided(
     project: Project, answer: Any
 ) -> None:
@@ -237,7 +237,7 @@ def test_a_verdict_that_is_required_ends_the_scenario(
 UNASKED = {
     't.require(t.judge(reply, "polite?"))': "cannot wait",
     't.require(t.agent.send("never"))': "cannot wait",
-    'assert t.judge(reply, "polite?")': "nobody waited",
+    'assert t.judge(reply, "polite?")': "was not awaited",
     't.require(t.check(reply).contains("hi"))': "neither true nor false",
     'assert t.check(reply).contains("hi")': "neither true nor false",
     "t.require(reply.mentions)": "call it",

@@ -551,7 +551,7 @@ def test_rescoring_a_scenario_that_says_something_else_is_an_error(
         "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
         " WHERE e.run = (SELECT id FROM runs ORDER BY started_at DESC)"
     )
-    assert "no longer says what it said" in error
+    assert "no longer sends what it sent" in error
 
 
 def test_replaying_answers_as_the_agent_did(project: Project) -> None:

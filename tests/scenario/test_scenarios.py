@@ -396,7 +396,7 @@ def test_what_is_checked_is_an_answer_of_this_trial_as_it_was(project: Project) 
         )
     )
     for name in ("checked", "same_turn", "judged", "replaced", "thread"):
-        assert "no answer in this run" in told[f"tests/test_it.py::test_{name}"]
+        assert "does not belong to this run" in told[f"tests/test_it.py::test_{name}"]
     assert "await it first" in told["tests/test_it.py::test_unawaited"]
     assert "what t.agent.send returned" in told["tests/test_it.py::test_text"]
 

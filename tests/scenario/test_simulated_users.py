@@ -260,7 +260,7 @@ async def test_other(t: Trial) -> None:
 """
     project.test(tests=tests)
     assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
-    assert "another t.converse of this trial goes on" in error(project)
+    assert "another t.converse of this trial is still running" in error(project)
 
 
 @pytest.mark.parametrize(

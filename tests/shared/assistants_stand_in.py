@@ -39,7 +39,7 @@ class ScriptedRun:
 
 @dataclass(frozen=True, slots=True)
 class AssistantsRequest:
-    """A request as it came; header names are lower case, a body that is no JSON is None."""
+    """A request as it came; header names are lower case, a body that is not JSON is None."""
 
     line: str
     headers: Mapping[str, str]

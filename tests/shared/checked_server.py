@@ -151,7 +151,7 @@ def _openai(body: Mapping[str, Any]) -> Iterator[str]:
 
 def _not_an_object(schema: Mapping[str, Any]) -> Iterator[str]:
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
-        yield "a schema that is no object with properties"
+        yield "a schema that is not an object with properties"
 
 
 def _not_strict(wanted: Mapping[str, Any]) -> Iterator[str]:
@@ -187,7 +187,7 @@ def _anthropic(body: Mapping[str, Any], headers: Mapping[str, str]) -> Iterator[
     if len(set(names)) < len(names):
         yield "a tool name twice"
     if any(tool["input_schema"].get("type") != "object" for tool in body.get("tools", ())):
-        yield "a schema that is no object"
+        yield "a schema that is not an object"
     choice = body.get("tool_choice")
     if choice is not None:
         yield from _choice(choice if choice["type"] == "tool" else choice["type"], names)

@@ -466,7 +466,7 @@ class Make:
 
     @staticmethod
     def provider_failed(code: str = "PROVIDER_RATE_LIMIT", **fields: Any) -> ProviderFailed:
-        """Return a failed call of a model."""
+        """Return a failed model call."""
         values = {
             "call": 0,
             "error_code": code,

@@ -511,7 +511,7 @@ COMMANDS: Final = (
         {"stdout_is_json": True},
     ),
     Departure(
-        "a time that is no number is refused before anything runs. A timeout of the agent makes "
+        "a time that is not a number is refused before anything runs. A timeout of the agent makes "
         "the execution errored, not failed",
         lambda case: not (_option(case, "--timeout") or "0").isdigit(),
         {"all_time_out": False, "status_of_a_timeout": "errored"},

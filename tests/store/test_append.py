@@ -157,7 +157,7 @@ def test_the_reference_of_a_text_differs_between_files(tmp_path: Path) -> None:
         ({"a": 10**5000}, r"data\.a is an integer of more"),
         ({"a": {1: 2, "b": 3}}, r"data\.a\.1 is named by a int"),
         ({"a": b"bytes"}, r"data\.a is a bytes"),
-        (["no mapping"], r"data is a list"),
+        (["not a mapping"], r"data is a list"),
     ],
 )
 def test_what_json_cannot_say_is_refused_with_its_path(

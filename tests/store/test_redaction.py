@@ -23,7 +23,7 @@ from kindlm_store.redaction import MIN_LENGTH
 
 
 def secrets_of(characters: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    # A part of the mark is no secret.
+    # A part of the mark is not a secret.
     return st.text(characters, min_size=8, max_size=40).filter(lambda s: s not in "[redacted]")
 
 

@@ -62,7 +62,7 @@ async def post(url: str, body: bytes, kind: str, path: str = "/v1/traces", **hea
 GOOD = otlp_request(otlp_span(1))
 REFUSED = {
     "garbage": (b"\xff\xff", PROTOBUF, {}, 400),
-    "no JSON": (b"{", JSON, {}, 400),
+    "not JSON": (b"{", JSON, {}, 400),
     "no spans": (b"[1]", JSON, {}, 400),
     "deep JSON": (b"[" * 500_000, JSON, {}, 400),
     "deep value": (otlp_request(otlp_span(1)).replace(
@@ -73,7 +73,7 @@ REFUSED = {
     "a trace of zeros": (protobuf(trace="0" * 32), PROTOBUF, {}, 400),
     "too large": (b" " * (MAX_BODY_BYTES + 1), JSON, {}, 413),
     "bomb": (gzip.compress(b" " * 20 * MAX_BODY_BYTES, 1), JSON, {"content-encoding": "gzip"}, 413),
-    "no gzip": (GOOD, JSON, {"content-encoding": "gzip"}, 400),
+    "not gzip": (GOOD, JSON, {"content-encoding": "gzip"}, 400),
     "from a page": (GOOD, "text/plain", {}, 415),
 }  # fmt: skip
 

@@ -174,7 +174,7 @@ CHATS = {
         },
     ),
 }
-"""A call of a model that asks for a tool, and what the next one has in addition to its end."""
+"""A model call that asks for a tool, and what the next one has in addition to its end."""
 
 ENDS = {
     "gen_ai.response.finish_reasons": ["stop"],
@@ -351,7 +351,7 @@ def test_calls_come_in_the_order_of_the_tree(spans_of):
 
 
 UNKNOWN = {
-    "no calls": ([{}], "no span of a model or a tool"),
+    "no calls": ([{}], "no model or tool spans"),
     "no messages": (
         [{"llm.request.type": "chat", "gen_ai.response.finish_reasons": ["tool_calls"]}],
         "TRACELOOP_TRACE_CONTENT=true",
@@ -370,11 +370,11 @@ UNKNOWN = {
             {"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": ["tool_calls"]},
             TOOLS["genai"],
         ],
-        "what the model answered",
+        "the model's answer",
     ),
     "no messages, but an end": (
         [{"gen_ai.operation.name": "chat", "gen_ai.response.finish_reasons": ["stop"]}],
-        "what the model answered",
+        "the model's answer",
     ),
     "pydantic-ai without content": (
         [{"gen_ai.operation.name": "chat", "model_request_parameters": "{}"}],
@@ -382,7 +382,7 @@ UNKNOWN = {
     ),
     "a message without text": (
         [{"gen_ai.operation.name": "chat", "llm.output_messages.0.message.role": "assistant"}],
-        "what the model answered",
+        "the model's answer",
     ),
     "messages that are cut off": (
         [
@@ -392,7 +392,7 @@ UNKNOWN = {
                 "ai.response.toolCalls": '[{"toolCallId": "c1", "toolNa',
             },
         ],
-        "what the model answered",
+        "the model's answer",
     ),
     "a text in a message that ended for tools": (
         [
@@ -403,7 +403,7 @@ UNKNOWN = {
                 ),
             },
         ],
-        "what the model answered",
+        "the model's answer",
     ),
     "an end for tools that a text does not name": (
         [
@@ -413,7 +413,7 @@ UNKNOWN = {
                 "gen_ai.completion.0.content": "I look.",
             },
         ],
-        "what the model answered",
+        "the model's answer",
     ),
 }
 

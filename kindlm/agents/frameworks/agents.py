@@ -115,7 +115,7 @@ def _hidden(items: Sequence[Any]) -> tuple[str, ...]:
     listed = ", ".join(sorted(filter(None, names)))
     if not listed:
         return ()
-    return (f"The tool calls of agents that are tools themselves are not seen: {listed}",)
+    return (f"kindlm does not see the tool calls of agents that are used as tools: {listed}",)
 
 
 def _calls(items: Sequence[Any]) -> Calls:

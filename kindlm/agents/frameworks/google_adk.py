@@ -20,8 +20,8 @@ from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 _PACKAGE = "google.adk"
 _USER = "kindlm"
 _INNER = (
-    "an agent is a tool of another one, and ADK does not show which tools it called. Make it one "
-    "of the `sub_agents`, or observe the agent with `telemetry: otlp`"
+    "an agent is a tool of another one, and ADK does not show which tools it called. Make it "
+    "one of the `sub_agents`, or use `telemetry: otlp`"
 )
 
 

@@ -21,7 +21,7 @@ from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "pydantic_ai"
-_HIDDEN = "The tool calls of agents that run inside of tools are not seen"
+_HIDDEN = "kindlm does not see the tool calls of agents that run inside tools"
 _CALLS = ("tool-call", "builtin-tool-call", "native-tool-call")
 _RETURNS = ("tool-return", "builtin-tool-return", "native-tool-return")
 

@@ -33,7 +33,7 @@ _MANAGED = (
     "a call with a `task` may be of a managed agent, and results of smolagents do not show which "
     "tools it called. Give kindlm the agent itself"
 )
-_LIMIT = "the agent reached its limit of steps (`max_steps`)"
+_LIMIT = "the agent reached its step limit (`max_steps`)"
 
 
 @dataclass(frozen=True, slots=True)

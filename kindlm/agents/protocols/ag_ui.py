@@ -42,7 +42,7 @@ from kindlm.transcript import Usage
 from kindlm.wires.answer import objects
 from kindlm.wires.request import said_text
 
-_WAITS = "the run waits for a person: this is no complete answer"
+_WAITS = "the run waits for a person: the answer is incomplete"
 
 
 def _body(request: AgentRequest, _stream: bool, carried: Any) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class _Draft:
     def _call_of(self, event: Mapping[str, Any], number: int) -> PiecedCall:
         call_id = event.get("toolCallId", self.call)
         if not isinstance(call_id, str) or not call_id:
-            raise UnreadableReply(f"`toolCallId` of event {number} is no text")
+            raise UnreadableReply(f"`toolCallId` of event {number} is not a string")
         self.call = call_id
         refuse_more(len(self.calls) + 1, MAX_CALLS + 1, "tool calls")
         return self.calls.setdefault(self.call, PiecedCall())

@@ -64,7 +64,7 @@ def _body(request: AgentRequest, _stream: bool, _carried: Any) -> dict[str, Any]
 
 AI_SDK = Protocol("AI SDK messages", _body, says_context=True)
 
-_WAITS = "a tool call waits for a person to approve it: this is no complete answer"
+_WAITS = "a tool call waits for a person to approve it: the answer is incomplete"
 
 
 def hear_ui_messages(pieces: Iterable[Piece]) -> Heard:
@@ -165,7 +165,7 @@ class _UiDraft:
 def _text_of(event: Mapping[str, Any], key: str, number: int) -> str:
     value = event.get(key)
     if not isinstance(value, str):
-        raise UnreadableReply(f"`{key}` of event {number} is no text")
+        raise UnreadableReply(f"`{key}` of event {number} is not a string")
     return value
 
 

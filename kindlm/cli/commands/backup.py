@@ -141,5 +141,5 @@ def _unwritable(file: Path, reason: str) -> KindlmError:
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
         f"The backup {file} cannot be written: {reason}.",
-        "Make room on the disk, or name a file in another place.",
+        "Free disk space, or name a file in another place.",
     )

@@ -156,7 +156,7 @@ def _read_prompt(file: Path | None) -> Result[str | None]:
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         return Err(
             KindlmError(
                 ErrorCode.CONFIG_FILE_REF_ERROR,

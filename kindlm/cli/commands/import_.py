@@ -54,7 +54,7 @@ _RUNS = "SELECT substr(name, 5) FROM streams WHERE name GLOB 'run/*' ORDER BY id
 
 _LONGEST_HEADER = 64 * 1024 * 1024
 
-_MAKE_ROOM = "Make room on the disk, then import again."
+_MAKE_ROOM = "Free disk space, then import again."
 
 _ANOTHER = (
     "Import it into the history that the run was recorded in (--db), before the run is resumed."

@@ -166,7 +166,7 @@ def ask_setup(agent: str | None) -> Setup:
 
 
 def offer_tests(setup: Setup, folder: Path) -> bool:
-    """Offer to write tests for the agent at once; tell whether that was done."""
+    """Offer to write tests for the agent at once; return whether that was done."""
     if setup.agent is None or not is_asked():
         return False
     if not typer.confirm(f"Let {setup.model} write tests for it now?", default=False, err=True):

@@ -115,7 +115,7 @@ def purge_command(
         "Write --run ID, --older-than 90d or --matching PATTERN; a pattern also beside the others."
     )
     if run and older_than is not None:
-        refuse("--run and --older-than exclude each other.", hint)
+        refuse("--run and --older-than cannot be combined.", hint)
     if not run and older_than is None and matching is None:
         refuse("What is to be erased?", hint)
     matches = None if matching is None else _matcher(matching)

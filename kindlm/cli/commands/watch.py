@@ -164,7 +164,7 @@ class Watch:
         return False
 
     def _take_changes(self) -> bool:
-        """Look at what has changed; tell whether a round is due."""
+        """Look at what has changed; return whether a round is due."""
         errors, paths = self._errors, changed(self._stamps, self._files.stamps())
         self._look_again()
         # What has become a suite is one of the files by now.
@@ -192,7 +192,7 @@ class Watch:
             return True
         self._repeated_for = frozenset()
         self.show(self._errors)
-        self.tell("Nothing is tested until that is mended. Waiting for changes; Ctrl-C ends.")
+        self.tell("No tests run until that is fixed. Waiting for changes; Ctrl-C ends.")
         return False
 
 

@@ -128,7 +128,7 @@ class ExpectedConfig(EvalviewSection):
     metrics: dict[str, Annotated[MetricConfig, BeforeValidator(_metric)]] | None = None
     """Numbers, by name: `latency` (ms), `cost` (US dollars), `tokens`, `input_tokens`,
     `output_tokens`, `tool_calls`, `steps`, or one that the agent reports under that name.
-    A step is a call of a tool."""
+    A step is a tool call."""
     hallucination: HallucinationConfig | None = None
     """Whether the answer makes something up."""
     safety: SafetyConfig | None = None
@@ -156,7 +156,7 @@ def _name(value: Any) -> Any:
 
 def _query(value: Any) -> Any:
     if isinstance(value, str) and not value.strip():
-        raise refuse("must not be empty", "Write what the agent is asked")
+        raise refuse("must not be empty", "Write the question to the agent")
     return value
 
 
@@ -164,8 +164,8 @@ def _headers(value: Any) -> Any:
     names = value if isinstance(value, dict) else ()
     if (wrong := next((name for name in names if not _HEADER.fullmatch(name)), None)) is not None:
         raise refuse(
-            f"have a name that no header can have: {shown(wrong)}",
-            "Names of headers are of letters, digits and -",
+            f"contain an invalid header name: {shown(wrong)}",
+            "Header names consist of letters, digits and -",
         )
     return value
 
@@ -180,7 +180,7 @@ def _tags(value: Any) -> Any:
 
 def _turns(value: Any) -> Any:
     if isinstance(value, list) and len(value) == 1:
-        raise refuse("has one message, and needs two at least", "Write a single one as `input`")
+        raise refuse("has one message, but needs at least two", "Write a single one as `input`")
     if value == []:
         raise refuse("is empty", "Write the messages of the user, or `input` for a single one")
     return value

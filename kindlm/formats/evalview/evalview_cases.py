@@ -115,11 +115,11 @@ def _fitted(
 def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
     pricing = config.model.pricing if config.model else None
     if pricing is not None and pricing.cached_per_1m is not None:
-        message = "`cached_per_1m` has no effect: what was read from a cache costs as what is read"
+        message = "`cached_per_1m` has no effect: kindlm prices cached tokens as input tokens"
         reporter.warning(("model", "pricing", "cached_per_1m"), message, reason="no_effect")
     for name in PACE:
         if config.retry is not None and name in config.retry.model_fields_set:
-            message = f"`{name}` has no effect: how long to wait is found out while a run goes on"
+            message = f"`{name}` has no effect: kindlm determines the wait during the run"
             reporter.warning(("retry", name), message, reason="no_effect")
 
 
@@ -305,8 +305,8 @@ def _distinct(files: Sequence[_File]) -> Iterator[_File]:
 def _twice(name: str, place: SourceLocation, first: SourceLocation) -> Diagnostic:
     error = KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f'The name "{name}" is there twice: first at {first}',
-        "Results are told apart by the names of the cases of a folder: give one another name",
+        f'The name "{name}" occurs twice: first at {first}',
+        "kindlm identifies results by case name within a folder: rename one",
         place,
         {"reason": "duplicate_test"},
     )

@@ -112,7 +112,7 @@ def _adapter_of_project(config: ProjectConfig) -> str:
 
 
 def model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return the name of the model that a case calls; an endpoint that is no URL is one, too.
+    """Return the name of the model that a case calls; an endpoint that is not a URL is one, too.
 
     Where none is named, it is that of the adapter, if it has one; None otherwise.
     """

@@ -56,14 +56,14 @@ def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> N
 
 
 def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
-    """Report an adapter that is not served; tell whether it is."""
+    """Report an adapter that is not served; return whether it is."""
     name = adapter.strip().lower()
     if name in _SERVED:
         return True
     if name in UNSERVED:
         message, hint = (
             f'The adapter "{adapter}" is not served',
-            f"Served are {', '.join(_SERVED)}; put the agent behind one of them, such as http",
+            f"Supported: {', '.join(_SERVED)}; put the agent behind one of them, such as http",
         )
     else:
         message = f'Unknown adapter "{adapter}"'
@@ -86,8 +86,8 @@ def check_project(config: ProjectConfig, reporter: Reporter) -> None:
         return
     reporter.error(
         ("judge", "provider"),
-        f'The provider "{config.judge.provider}" is not served as a judge',
-        f"Served are {', '.join(MODEL_ADAPTERS)}; where it has an API like that of OpenAI, write "
+        f'The provider "{config.judge.provider}" is not supported as a judge',
+        f"Supported: {', '.join(MODEL_ADAPTERS)}; where it has an API like that of OpenAI, write "
         "`provider: openai` and its `base_url:`",
         reason="unknown_provider",
         code=ErrorCode.PROVIDER_NOT_FOUND,
@@ -112,7 +112,7 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
         if model_of(case, config) is None:
             reporter.error(
                 ("adapter",) if case.adapter else (),
-                f"It is not said which model of {adapter} is called",
+                f"No model is configured for {adapter}",
                 "Write `model:`",
                 reason="model",
             )
@@ -127,7 +127,7 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
     if not endpoint and AGENT_ADAPTERS.get(adapter) not in NEEDS_NO_ENDPOINT:
         reporter.error(
             ("endpoint",),
-            "It is not said where the agent is",
+            "No endpoint is configured for the agent",
             "Write `endpoint:` in the case, or in .evalview/config.yaml",
             reason="endpoint",
         )
@@ -136,7 +136,7 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
 
 
 def _check_address(endpoint: str, path: Path, reporter: Reporter) -> None:
-    """Report an address that is no URL."""
+    """Report an address that is not a URL."""
     try:
         check_url(endpoint)
     except PydanticCustomError as error:
@@ -155,7 +155,7 @@ def _check_total(weights: dict[str, float], path: Path, reporter: Reporter) -> N
     reporter.error(
         path,
         f"The weights total {sum(weights.values()):g}, not 1: {total}",
-        "Weights that are not written have their defaults",
+        "Weights that you do not set keep their defaults",
         reason="weights",
     )
 
@@ -177,7 +177,7 @@ def _check_expected(
         reporter.warning(place, message, hint, reason="severity")
     for name in expected.metrics or {}:
         if name not in KNOWN_METRICS and (meant := suggest(name, KNOWN_METRICS)) is not None:
-            message = f'The metric "{name}" is none that is measured: the agent has to report it'
+            message = f'The metric "{name}" is not measured by kindlm: the agent has to report it'
             hint = f'Did you mean "{meant}"?'
             reporter.warning((*path, "metrics", name), message, hint, reason="metric")
     output = expected.output
@@ -197,7 +197,7 @@ def _check_expected(
 
 def _check_json_schema(schema: Any, place: Path, reporter: Reporter) -> None:
     if fault := schema_fault(schema):
-        reporter.error(place, f"It is no JSON Schema: {fault}", reason="json_schema",
+        reporter.error(place, f"This is not a valid JSON Schema: {fault}", reason="json_schema",
                        code=ErrorCode.SCHEMA_FILE_ERROR)  # fmt: skip
     else:
         warn_of_misspelt(place, schema, "json_schema", reporter)
@@ -215,7 +215,7 @@ def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporte
     adapter = adapter_of(case, config)
     if adapter in MODEL_ADAPTERS:
         for place in _contexts(case):
-            message = "`context` is for agents: a model gets no more than the query"
+            message = "`context` is for agents: a model gets only the query"
             reporter.warning(place, message, reason="no_effect")
         _warn_of_settings(case, adapter, reporter)
     _warn_of_mocks(case, adapter, reporter)
@@ -244,11 +244,11 @@ def _warn_of_mocks(case: CaseConfig, adapter: str, reporter: Reporter) -> None:
         return
     for name in ("response_mocks", "http_mocks"):
         if getattr(case.mocks, name):
-            message = f"`{name}` has no effect: only calls of tools are simulated"
+            message = f"`{name}` has no effect: only tool calls are simulated"
             reporter.warning(("mocks", name), message, reason="no_effect")
     if adapter in MODEL_ADAPTERS or AGENT_ADAPTERS[adapter] in SIMULATES_TOOLS:
         return
     for name in ("tool_mocks", "strict"):
         if getattr(case.mocks, name):
-            message = f"`{name}` has no effect: an agent behind {adapter} calls tools of its own"
+            message = f"`{name}` has no effect: an agent behind {adapter} calls its own tools"
             reporter.warning(("mocks", name), message, reason="no_effect")

@@ -47,7 +47,7 @@ def variables_in(text: str) -> set[str]:
 def has_all(
     value: Any, environ: Mapping[str, str], reporter: Reporter, *, is_run: bool = True
 ) -> bool:
-    """Report each variable without a value where it is written; tell whether there is none.
+    """Report each variable without a value where it is written; return whether there is none.
 
     Where nothing `is_run`, those that are filled in at run time need no value.
     """

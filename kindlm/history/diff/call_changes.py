@@ -25,7 +25,7 @@ ABSENT: Final = object()
 
 
 class Call(NamedTuple):
-    """A call of a tool. `arguments` is a JSON value; a text if the model wrote no JSON.
+    """A tool call. `arguments` is a JSON value; a text if the model wrote no JSON.
 
     `turn` is that of the conversation which it was made in, from 1, `position` its place among all
     calls, from 0.

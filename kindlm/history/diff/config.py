@@ -211,7 +211,7 @@ def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[Changed
 
 
 def _named(value: Any) -> dict[str, Any] | None:
-    """Return the items of a list by what names them; None if it is no list of named items."""
+    """Return the items of a list by what names them; None if it is not a list of named items."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         return None
     items: dict[str, Any] = {}

@@ -13,7 +13,7 @@ A check is one more pass rate beside that of its test, in one family with all ot
 never fail and cost nothing there. Those of one test fail together, or the test fails where one of
 them does: such dependence is positive, under which the step-up of Benjamini and Hochberg keeps its
 level (Y. Benjamini, D. Yekutieli, Annals of Statistics 29 (2001), 1165-1188). The simulations in
-the tests include checks that exclude each other.
+the tests include checks that cannot be combined.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ ELSE 0 END
 
 
 class CallRef(NamedTuple):
-    """A call of a tool, with what its arguments are known by, None if they were erased.
+    """A tool call, with what its arguments are known by, None if they were erased.
 
     The same text has the same digest in all histories, whatever its reference. `turn` is that of
     the conversation which it was made in, from 1.

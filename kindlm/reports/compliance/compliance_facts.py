@@ -174,7 +174,7 @@ def _stated(value: Any) -> Any:
 
 
 def _section(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return a part of a recorded document, {} if it is no object: any program may have made it."""
+    """Return a part of a recorded document, {} if it is not an object."""
     for name in names:
         part = document.get(name)
         document = part if isinstance(part, dict) else {}

@@ -64,7 +64,7 @@ ARTICLES = (
         12,
         "Record-keeping",
         "Annex IV, point 2 (g)",
-        "Every call of a model, tool step and result is in a log that can be verified.",
+        "Every model call, tool step and result is in a log that can be verified.",
         "The log that the system itself has to keep while it is in use.",
     ),
     Article(

@@ -129,7 +129,7 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
         yield attempts_text(diff.attempts)
     yield from _taken(diff)
     for suite in diff.unloaded:
-        yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: nothing of it ran."
+        yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: none of it ran."
     for suite in diff.left_out:
         yield f"Suite {one_line(suite)} was not part of {diff.after.id}."
     for change in diff.models:

@@ -76,7 +76,7 @@ def _before(listed: Sequence[Run]) -> Iterator[tuple[str, str]]:
 
 
 def page_number(written: str | None) -> int:
-    """Return the number of a page as it was asked for, 1 if that is no number."""
+    """Return the number of a page as it was asked for, 1 if that is not a number."""
     if written is None or not written.isascii() or not written.isdigit() or len(written) > 6:
         return 1
     return max(int(written), 1)

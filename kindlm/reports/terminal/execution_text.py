@@ -146,7 +146,7 @@ def _write_call(call: Called, page: Page, *, verbose: bool) -> None:
 
 
 def _write_made(call: Called, page: Page, *, verbose: bool) -> None:
-    """Write a call of a model that an agent made; what was said in it is for `verbose` alone."""
+    """Write a model call that an agent made; what was said in it is for `verbose` alone."""
     view = call.view
     facts = [f"call {view.call}", f"{one_line(view.provider)} {one_line(view.model)}"]
     if view.latency_ms is not None:

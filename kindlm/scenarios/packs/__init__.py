@@ -97,8 +97,8 @@ def _missing(entry: EntryPoint) -> KindlmError:
     where = f"{shown(entry.name)} of {_package(entry)}"
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        f"The pack {where} is not there: no module {entry.module}.",
-        "Install that package anew.",
+        f"The pack {where} is not installed: no module {entry.module}.",
+        "Reinstall that package.",
     )
 
 

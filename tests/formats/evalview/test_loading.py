@@ -58,7 +58,7 @@ MISTAKES = [
     (
         "expected: {}",
         "expected: {metrics: {lateny: {value: 1, tolerance: 1}}}",
-        'The metric "lateny" is none that is measured',
+        'The metric "lateny" is not measured by kindlm',
         'Did you mean "latency"?',
     ),
     ("thresholds", "treshold", 'The key "thresholds" is missing', "Add `thresholds:`"),
@@ -77,7 +77,7 @@ def test_mistakes_are_reported_with_how_to_fix_them(
 
 def test_a_text_without_quotes_is_reported_in_toml(load: Load) -> None:
     (found,) = load({"case.toml": "name = capital\n"}).diagnostics
-    assert found.error.hint == 'Texts stand in quotes: key = "value"'
+    assert found.error.hint == 'Strings need quotes: key = "value"'
 
 
 def names(suite: Any) -> list[str]:
@@ -217,7 +217,7 @@ def test_a_pattern_that_cannot_be_used_is_quoted_with_what_is_wrong(
     (found,) = load(
         case_text.replace("tools: [search]", "output: {regex_patterns: ['[b']}")
     ).diagnostics
-    assert found.error.message.startswith('"[b" is no valid regular expression: ')
+    assert found.error.message.startswith('"[b" is not a valid regular expression: ')
 
 
 SETTINGS = """\

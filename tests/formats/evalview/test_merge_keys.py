@@ -37,8 +37,8 @@ def test_merged_keys_are_those_of_the_mapping_and_its_own_go_first(
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        (CASES.replace("max_latency: 9", "max_latency: 9, max_latency: 8"), 9, "there twice"),
-        (CASES.replace("  name: second\n", "  <<: *base\n  name: second\n"), 8, "there twice"),
+        (CASES.replace("max_latency: 9", "max_latency: 9, max_latency: 8"), 9, "occurs twice"),
+        (CASES.replace("  name: second\n", "  <<: *base\n  name: second\n"), 8, "occurs twice"),
         (CASES.replace("*limits]", "4]"), 9, "must be a mapping"),
         (CASES.replace("*base", "*bsae"), 7, "refers to nothing"),
         (CASES.replace("min_score: 70", "min_score: x"), 6, "number"),
@@ -59,7 +59,7 @@ def test_what_is_merged_counts_as_often_as_it_is_used(load: Callable[..., Any]) 
     many = ", ".join(f"k{at}: {at}" for at in range(1_000))
     text = f"- &a {{{many}}}\n" + "- {<<: *a}\n" * 1_000
     (problem,) = load(text).diagnostics
-    assert "aliases counted as often as used" in problem.error.message
+    assert "counting each use of an alias" in problem.error.message
 
 
 def test_the_configuration_may_have_them_too(load: Callable[..., Any], case_text: str) -> None:

@@ -46,17 +46,17 @@ def test_a_case_may_reach_another_program(load: Load, case: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "line", "path", "message"),
     [
-        ("serve.agent.port}}/ask", "serve.agnt.port}}/ask", 1, "endpoint", "not started before"),
+        ("serve.agent.port}}/ask", "serve.agnt.port}}/ask", 1, "endpoint", "not started yet"),
         ("timeoutMs", "timeout_ms", 6, "serve[0].timeout_ms", "Unknown key"),
         ("- name: agent", "- name: my agent", 3, "serve[0].name", "may hold letters"),
-        ("agent.py", "{{serve.later.port}}", 4, "serve[0].command", "not started before"),
+        ("agent.py", "{{serve.later.port}}", 4, "serve[0].command", "not started yet"),
         ("/ready", "/{{ready}}", 5, "serve[0].ready", "has no value here"),
         (
             "    timeoutMs: 500",
             "  - {name: agent, command: again}",
             6,
             "serve[1].name",
-            "there twice: first on line 3",
+            "occurs twice: first on line 3",
         ),
     ],
 )
@@ -75,4 +75,4 @@ def test_a_port_that_nothing_has_is_an_error_of_the_case(load: Load, case: str) 
     loaded = load({".evalview/config.yaml": SERVE, "case.yaml": text}, TOKEN="t-1")
     assert loaded.lines("error") == [("case.yaml", 5, "endpoint")]
     (found,) = [item for item in loaded.diagnostics if item.severity == "error"]
-    assert found.error.hint == "Services that are there by then: agent"
+    assert found.error.hint == "Services started by then: agent"
