@@ -50,7 +50,7 @@ WHERE_THE_TEXT_IS = (
 )
 
 AGENT_RULE = "agent"
-"""Who answered calls of tools: the agent ran its tools itself."""
+"""Who answered tool calls: the agent ran its tools itself."""
 
 MAX_EVENTS = 100_000
 """A stream with more events is no answer."""
@@ -81,7 +81,7 @@ class StreamBrokeOff(UnreadableReply):
     """A stream that ended before its end."""
 
     hint = (
-        "Look into the log of the agent for why it stopped, or into its server for the event that "
+        "See the agent's log for why it stopped, or check that its server sends the event that "
         "ends the stream: docs/how-to/agents.md#the-end-of-a-stream"
     )
 
@@ -92,7 +92,7 @@ def refuse_more(number: int, most: int, things: str) -> None:
         raise UnreadableReply(f"it has more than {most:,} {things}")
 
 
-CALLS_MISSING = "it ends to call tools and holds no tool call"
+CALLS_MISSING = "its finish reason is a tool call, but it contains none"
 _REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason")
 _CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter", "incomplete"})
@@ -115,7 +115,7 @@ def calls_tools(reasons: Iterable[str]) -> bool:
 def end_notes(reasons: Iterable[str]) -> tuple[str, ...]:
     """Return the warning of an answer that was cut off, if one of the reasons says so."""
     cut = next((reason for reason in reasons if reason in _CUT), None)
-    return () if cut is None else (f"The answer was cut off: the agent says `{cut}`.",)
+    return () if cut is None else (f"The answer was cut off: the agent reported `{cut}`.",)
 
 
 def error_text(*parts: Any) -> str:

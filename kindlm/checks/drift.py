@@ -123,7 +123,7 @@ class Drift(CheckSection, AskingCheck):
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.max_score == 1:
-            yield ("maxScore",), "no drift is more than 1"
+            yield ("maxScore",), "no drift exceeds 1"
 
     def unused(self) -> Iterator[Advice]:
         if self.fields is not None and self.method != "field-diff":
@@ -271,13 +271,13 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
         before = json_of(baseline)
     except ValueError as error:
         raise UndecidedError(
-            f"The output of the baseline is no JSON: {error}.",
+            f"The output of the baseline is not JSON: {error}.",
             "field-diff compares JSON: choose another baseline, or method: judge or embedding.",
         ) from None
     try:
         after = json_of(current)
     except ValueError as error:
-        return Measured(1.0, f"the output is no JSON, the baseline is: {error}")
+        return Measured(1.0, f"the output is not JSON, the baseline is: {error}")
     if fields:
         paths = [(text, _parsed(text)) for text in dict.fromkeys(fields)]
     else:
@@ -325,7 +325,7 @@ class _Field(NamedTuple):
 
 
 def _parsed(text: str) -> _Path:
-    """Return the parts of a path; a text that is no path is one name."""
+    """Return the parts of a path; a text that is not a path is one name."""
     if _PATH.fullmatch(text) is None:
         return (text,)
     found = _PARTS.findall(text)

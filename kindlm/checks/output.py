@@ -106,7 +106,7 @@ class Output(ExpectSection):
     @model_validator(mode="after")
     def _json_needs_a_schema(self) -> Self:
         if self.schema_ is not None and self.schema_file is not None:
-            raise refuse("schema and schemaFile exclude each other", "Remove one", key="schema")
+            raise refuse("schema and schemaFile cannot be combined", "Remove one", key="schema")
         if self.format == "json" and self.schema_file is None and self.schema_ is None:
             raise refuse(
                 "schemaFile is required when format is json", "Add `schemaFile: ./schema.json`"

@@ -18,7 +18,7 @@ from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, listed, shown
 
 CODES = {
-    "SCHEMA_PARSE_ERROR": "the output is no JSON",
+    "SCHEMA_PARSE_ERROR": "the output is not JSON",
     "SCHEMA_INVALID": "the output does not fit its schema; all places are listed",
 }
 
@@ -111,7 +111,7 @@ def json_of(text: str) -> Any:
     """Return the JSON that a whole text is, a code fence around it allowed.
 
     Raises:
-        ValueError: it is no JSON; says where.
+        ValueError: it is not JSON; says where.
     """
     inside = unfenced(text)
     return parse_json(text if inside is None else inside)

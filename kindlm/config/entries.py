@@ -71,7 +71,7 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
         reporter.error(
             (*path, "type"),
             f'The provider "{name}" cannot have the type {wire}',
-            "Give it a name of your own",
+            "Choose another name",
             reason="provider_type",
         )
     if in_packages:
@@ -283,8 +283,8 @@ def fit_of_package(
         if is_named and is_literal and not is_ordinary(text):
             reporter.error(
                 place,
-                f"{reporter.place(place)} seems to be a credential that is written out here",
-                "Put it into an environment variable or into .env, and write {{env.NAME}}",
+                f"{reporter.place(place)} looks like a credential in plain text",
+                "Put it in an environment variable or in .env, and write {{env.NAME}}",
                 reason="credential",
                 secret=True,
             )

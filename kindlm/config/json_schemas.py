@@ -151,10 +151,10 @@ def _bad_reference(schema: Any) -> str | None:
 def report_inline_schema(path: Path, schema: Any, name: str, reporter: Reporter) -> None:
     """Report a JSON Schema in the file itself that cannot be used; `name` is what to call it."""
     if (fault := schema_fault(schema)) is not None:
-        message = f"{name} is no valid JSON Schema: {fault}"
+        message = f"{name} is not a valid JSON Schema: {fault}"
         reporter.error(path, message, _HINT, reason="schema")
     elif has_no_rule(schema):
-        message = f"{name} has no keyword of JSON Schema: any JSON would fit it"
+        message = f"{name} has no keyword of JSON Schema: any JSON would match it"
         reporter.error(path, message, "Add one, such as `type: object`", reason="schema")
     else:
         warn_of_misspelt(path, schema, name, reporter)

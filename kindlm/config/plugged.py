@@ -76,7 +76,7 @@ class Plugged:
             self._reporter.unknown_key(place, [*EXPECT_KEYS, *known])
             return
         if written == []:
-            message = f"{self._reporter.place(place)} must have at least 1 entry, but has none"
+            message = f"{self._reporter.place(place)} must have at least 1 entry, but is empty"
             self._reporter.error(place, message, reason="schema")
         self.keys.setdefault(path, {})[name] = (
             [

@@ -127,7 +127,7 @@ def shapes(section: type[Section]) -> dict[str, Shape]:
 
 
 def _shape(annotations: Iterable[Any]) -> Shape:
-    """Return what one of several types holds; where it may be a text, it is no list."""
+    """Return what one of several types holds; where it may be a text, it is not a list."""
     todo, sections = list(annotations), list[type[Section]]()
     is_list = is_mapping = is_text = False
     for each in todo:  # which grows

@@ -35,7 +35,7 @@ class ToolReplyConfig(Section):
     fault: Maybe[Literal["timeout", "error", "malformed"]] = Field(
         default=None, examples=["timeout"], json_schema_extra=EXTENSION
     )
-    """Fails instead of answering: an error that says so, or a text that is no JSON."""
+    """Fails instead of answering: an error that says so, or a text that is not JSON."""
     set_state: dict[str, Any] = Field(
         default={}, examples=[{"refunded": "{{args.order_id}}"}], json_schema_extra=EXTENSION
     )
@@ -167,7 +167,7 @@ def _check_name(path: Path, name: Any, reporter: Reporter) -> None:
     if isinstance(name, str) and name and not _USUAL_NAME.fullmatch(name):
         reporter.warning(
             path,
-            "Most providers refuse this name of a tool",
+            "Most providers reject this tool name",
             "Use at most 64 letters, digits, _ and -",
             reason="tool_name",
             value=name,
@@ -185,7 +185,7 @@ def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
         reporter.error(
             path,
             f'The parameters of the tool "{tool.get("name")}" are not a valid JSON Schema: {fault}',
-            "Providers refuse such a tool",
+            "Providers reject such a tool",
             reason="invalid_schema",
         )
     else:
@@ -198,7 +198,7 @@ def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:
     if answer.get("sequence") == []:
         reporter.error(
             (*path, "sequence"),
-            f"The sequence of {reporter.place(path)} has no answers",
+            f"The sequence of {reporter.place(path)} has no responses",
             "Add one, or write `then:` instead",
             reason="schema",
         )
@@ -244,7 +244,7 @@ def _check_state(path: Path, value: Any, reporter: Reporter) -> None:
             reporter.error(
                 (*place, "$absent"),
                 f"{reporter.place(place)} cannot be matched",
-                "Write what must not be there as `NAME: { $absent: true }`",
+                "To require absence, write `NAME: { $absent: true }`",
                 reason="absent",
                 at_key=True,
             )
@@ -285,7 +285,7 @@ def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Repo
         except UndecidableSchemaError as error:
             reporter.error(
                 (*path, *place),
-                f'It cannot be checked whether this answer fits "{file}": {error}',
+                f'kindlm cannot check this response against "{file}": {error}',
                 "Correct the schema",
                 reason="result_schema",
             )
@@ -294,8 +294,8 @@ def _check_results(path: Path, tool: Raw, file: str, schema: Any, reporter: Repo
             listed = "; ".join(f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED])
             reporter.error(
                 (*path, *place),
-                f'This answer of the tool "{tool.get("name")}" breaks "{file}": {listed}',
-                "The real tool would never answer so: correct the answer, or the schema",
+                f'This response of the tool "{tool.get("name")}" breaks "{file}": {listed}',
+                "The real tool would never return this: fix the response or the schema",
                 reason="result_schema",
                 value=file,
             )

@@ -183,7 +183,7 @@ class RecordedAttempt:
         return replace(asked, messages=messages)
 
     def model_calls(self) -> list[RecordedModelCall]:
-        """Return the calls of models that an agent made, in their order.
+        """Return the model calls that an agent made, in their order.
 
         A call whose request was purged is left out, and so are those that continue it.
         """
@@ -280,7 +280,7 @@ def recorded_executions(
 
 
 def targets_behind_gateway(db: sqlite3.Connection, run: str) -> set[str]:
-    """Return the targets whose calls of models the gateway recorded in a run."""
+    """Return the targets whose model calls the gateway recorded in a run."""
     return {row[0] for row in db.execute(_BEHIND_GATEWAY, (run,))}
 
 
@@ -349,8 +349,7 @@ def _not_here(source: str) -> KindlmError:
 def _purged(source: str) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_NOT_FOUND,
-        f"Texts of the conversation {source} were purged or withheld: it cannot be looked at"
-        " again.",
+        f"Texts of the conversation {source} were purged or withheld, so it cannot be rescored.",
         "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
         " kindlm history merge",
     )

@@ -81,7 +81,7 @@ def numbered_lines(
         except (ValueError, RecursionError) as error:
             if may_end_early and number > 1 and not raw.endswith(b"\n"):
                 return
-            raise LineError(number, f"is no JSON ({error})") from None
+            raise LineError(number, f"is not valid JSON ({error})") from None
         yield number, value
 
 
@@ -302,7 +302,7 @@ def _failed(
 ) -> KindlmError:
     """Return what to say of a history that takes no more events, and what to do about it."""
     reason = getattr(log.failure, "__cause__", None) or log.failure
-    mended = "Make room on the disk"
+    mended = "Free disk space"
     if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
         mended = "Merge what can be read into a new history (kindlm history merge DAMAGED --db NEW)"
     elif isinstance(reason, ForeignSchemaError):
@@ -320,7 +320,7 @@ def _failed(
         then = "and run it again."
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
-        f"The history {shown} could not be written any more: {reason}."
+        f"The history {shown} could no longer be written: {reason}."
         f" What it does not have, {lacking}, {became}.",
         f"Nothing new was started. {mended}, {then}",
     )

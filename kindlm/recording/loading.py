@@ -79,9 +79,9 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
         KindlmError(
             ErrorCode.CONFIG_NOT_FOUND,
             f"There is no {_DEFAULT_FILE} and no folder {tests}/ here.",
-            "Write a first suite: kindlm init"
+            "Create a first suite: kindlm init"
             if found is None
-            else f"There is one above: name it, {os.path.relpath(found, folder)}",
+            else f"Found one in a parent folder; name it: {os.path.relpath(found, folder)}",
         )
     )
 
@@ -262,9 +262,9 @@ def _warnings(
         values = "The values of" if len(short) > 1 else "The value of"
         error = KindlmError(
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"{values} {', '.join(short)} cannot be kept out of what is recorded and shown",
-            "Secrets are found by their values; one of fewer than 8 characters would be found in "
-            "ordinary words. Use a longer one",
+            f"{values} {', '.join(short)} are too short to be kept out of records and output",
+            "kindlm finds secrets by their values; a value of fewer than 8 characters would "
+            "match ordinary words. Use a longer one",
             where=SourceLocation(str(loaded.path)),
             details={"reason": "short_secret"},
         )
@@ -284,7 +284,7 @@ def _warnings(
             error = KindlmError(
                 ErrorCode.PROVIDER_AUTH_ERROR,
                 f'The agent "{behind[0]}" has `gateway: true`, and kindlm knows no key of OpenAI or'
-                " Anthropic to forward its calls of models with",
+                " Anthropic to forward its model calls with",
                 "Set OPENAI_API_KEY or ANTHROPIC_API_KEY in your environment or .env file; the"
                 " agent gets a key of the gateway",
                 where=SourceLocation(str(loaded.path)),
@@ -355,7 +355,7 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
 def _unrecognised(path: Path) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"{str(path)!r} looks like tests and holds none.",
+        f"{str(path)!r} looks like tests but contains none.",
         WHAT_HOLDS_TESTS,
         where=SourceLocation(str(path)),
     )

@@ -116,7 +116,7 @@ CHECKS = {
     "guardrail": None,
     "factuality": "ground_truth",
 }
-"""The checks, and which of their keys a value stands for that is no mapping."""
+"""The checks, and which of their keys a value stands for that is not a mapping."""
 
 
 class ConversationConfig(_Mapping):
@@ -216,7 +216,7 @@ def _checks_at_length(value: Any) -> Any:
 
 def _check_at_length(name: Any, value: Any) -> Any:
     if name == "json_schema" and isinstance(value, dict):
-        # The argument's name is no keyword of JSON Schema.
+        # The argument's name is not a keyword of JSON Schema.
         return value if value.keys() == {"schema"} else {"schema": value}
     short = CHECKS.get(name) if isinstance(name, str) else None
     if short is not None and not isinstance(value, dict) and value is not None:

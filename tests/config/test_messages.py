@@ -62,7 +62,7 @@ defaults: {judgeModel: claude}
     assert (loaded.name, loaded.tests) == ("support", 2)
     assert shown(loaded) == snapshot("""\
 
-9:1 101 The key "prompts" is there twice: first on line 8
+9:1 101 The key "prompts" occurs twice: first on line 8
     Remove one of them
 3:24 102 Unknown key "nmae" in suite
     Did you mean "name"?
@@ -71,12 +71,12 @@ defaults: {judgeModel: claude}
     Did you mean "prompt"?
 16:41 102 tests[0].expect.output.maxLength must be a whole number, but is the text "10"
     Write it without quotes
-18:41 102 tests[0].expect.guardrails.pii.denyPatterns[0] is no valid regular expression: missing ) at position 1
-    Backslashes stand as they are in single quotes; in double quotes they are doubled
+18:41 102 tests[0].expect.guardrails.pii.denyPatterns[0] is not a valid regular expression: missing ) at position 1
+    Write backslashes as they are in single quotes, and double them in double quotes
 19:5 102 The key "expect" is missing in tests[1]
     Add `expect:`
 21:21 102 tests[1].vars.message must be a text, but is the number 5
-    Put it in quotes to make it a text
+    Put it in quotes to make it a string
 7:27 200 The model "other" uses the provider "opnai", which is unknown
     Did you mean "openai"?
 13:13 102 The test "greets" refers to the prompt "aks", which is not defined
@@ -84,8 +84,8 @@ defaults: {judgeModel: claude}
 14:14 102 The model "gpt4" is not configured
     Did you mean "gpt"?
 17:46 103 The file "schemas/no.json" does not exist
-    It was looked for at FOLDER/schemas/no.json
-19:11 102 The test "greets" is there twice: first on line 11
+    kindlm looked for it at FOLDER/schemas/no.json
+19:11 102 The test "greets" occurs twice: first on line 11
     Give each one a name of its own
 21:5 102 The test "greets" has no value for {{name}} of the prompt "ask"
     Add to its `vars:` `name:`
@@ -130,19 +130,19 @@ upload: {apiUrl: cloud}
     assert shown(loaded) == snapshot("""\
 
 11:15 102 tests[0].vars.a must be a text, but is the number 1
-    Put it in quotes to make it a text
+    Put it in quotes to make it a string
 11:21 102 tests[0].vars.b must be a text, but is the boolean true
-    Put it in quotes to make it a text
+    Put it in quotes to make it a string
 11:30 102 tests[0].vars.c must be a text, but is a list
 12:13 102 tests[0].repeat must be a whole number, but is the text "3"
     Write it without quotes
 14:11 102 tests[0].skip must be true or false, but is the text "yes"
-    Write true or false: `yes` is a text here
+    Write true or false: `yes` is a string here
 15:20 102 tests[0].tools[0].name must not be empty
 15:40 102 tests[0].tools[1] is empty
     Write a value, or remove the key
 16:22 102 gates.passRateMin must be at most 1, but is 95
-    It is a share of 1: write 0.95 for 95 %
+    It is a share from 0 to 1: write 0.95 for 95 %
 16:38 102 gates.costMaxUsd must be more than 0, but is 0
 16:72 102 gates.judgeAvgMin must be a number, but is a list
 17:1 102 defaults is empty
@@ -150,7 +150,7 @@ upload: {apiUrl: cloud}
 18:21 102 record.redactPii must be true or false, but is the number 1
     Write true or false
 19:18 102 upload.apiUrl must be a URL
-    Write it whole, such as https://api.example.com/v1
+    Write a full URL, such as https://api.example.com/v1
 15:35 102 The key "then" is missing in tests[0].tools[0].responses
     Add `then:` or `fault:` or `sequence:`
 """)
@@ -173,12 +173,12 @@ serve:
 12:37 102 Unknown key "lien" in serve[0].ready
     Did you mean "line"?
 13:30 102 serve[1].command[1] must be a text, but is the number 5
-    Put it in quotes to make it a text
+    Put it in quotes to make it a string
 13:41 102 serve[1].ready must be a URL or a mapping with `line`
 14:24 102 serve[2].command has a quote that is never closed
     Close it, or give a list
 14:42 102 serve[2].ready must be a URL
-    Write it whole, such as https://api.example.com/v1
+    Write a full URL, such as https://api.example.com/v1
 """)
 
 
@@ -318,7 +318,7 @@ def test_texts_that_grow_beyond_measure_with_their_variables_are_refused(load: A
     grown = MANY.format(text="{{a}}" * 20_000, value="x" * 90_000)
     (found,) = load(grown).diagnostics
     assert found.error.message == (
-        "With their variables, the texts up to this test come to 1,800,100,000 characters;"
+        "With their variables, the texts up to this test add up to 1,800,100,000 characters;"
         " a suite may have 500,000,000"
     )
     assert not load(MANY.format(text="{{a}}" * 2_000, value="x" * 900)).diagnostics

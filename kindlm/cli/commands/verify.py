@@ -12,7 +12,7 @@ from typing import Annotated, TextIO
 import typer
 
 from kindlm.cli.console import or_fail, refuse, wants_color
-from kindlm.cli.history import existing_history, fail_to_open, mending_hint, salvage_hint
+from kindlm.cli.history import existing_history, fail_to_open, repair_hint, salvage_hint
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
@@ -171,7 +171,7 @@ def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
             "changed": "is not the one that kindlm made",
             "missing": "is not there any more",
         }[problem.state]
-        wrong.append(f"the {told} {state}: {mending_hint(problem, path)}")
+        wrong.append(f"the {told} {state}: {repair_hint(problem, path)}")
     wrong += [
         f"the table of {name} does not say that it is of the last event: kindlm history rebuild"
         for name in behind_the_log(connection, PROJECTIONS)
