@@ -126,7 +126,8 @@ class ToolCall(CheckSection):
     """Name of the tool."""
     should_not_call: bool = Field(default=False, examples=[True])
     """The tool must not be called; with `argsMatch`: not with such arguments. A call whose
-    arguments are no JSON object leaves that undecided, and so does an agent that does not show that
+    arguments are not a JSON object leaves that undecided, and so does an agent that does not
+    show that
     it reports its tool calls."""
     args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
     """Arguments that must be there; more are allowed, at every level."""
@@ -343,7 +344,8 @@ class ToolCall(CheckSection):
     def _not_called(self, uses: Sequence[ToolUse]) -> CheckResult:
         """Return whether no call of the tool was made; with `args_match`, none with such arguments.
 
-        Arguments that are no JSON object may be those that must not be, and a call without a name,
+        Arguments that are not a JSON object may be those that must not be, and a call without
+        a name,
         or whose name only looks like that of the tool, may be one of it: that is undecided.
         """
         tool, wanted = self.tool, self.args_match

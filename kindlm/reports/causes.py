@@ -327,7 +327,7 @@ def _shown_part(part: Any) -> str:
 def _paths(wanted: Any, arguments: Any) -> tuple[str, ...]:
     """Return where arguments differ; that decides what is one cause, not what stands there."""
     if wanted is None or not isinstance(arguments, dict):
-        return ("no JSON object",)
+        return ("not a JSON object",)
     return tuple(found.path for found in mismatches(wanted, arguments))
 
 
