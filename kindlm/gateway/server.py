@@ -253,8 +253,7 @@ class _Forwarding:
         upstream, status = self._upstream, self._status
         if status in (0, 401, 403) and KEY_HEADER not in self._request.headers:
             if not upstream.headers:
-                return f"kindlm has no key for this provider: set {upstream.key_variable} where"
-                " kindlm runs"
+                return f"kindlm has no key for this provider: set {upstream.key_variable}"
             if status:
                 return f"Check the key in {upstream.key_variable} where kindlm runs"
         if status:

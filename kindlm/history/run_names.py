@@ -254,7 +254,7 @@ class _Words:
         suites = self._suites_of(own[0])
         return _error(
             f"No run{suites} finished before {_named(other)}, so there is nothing to compare it"
-            f" with.",
+            " with.",
             "Run the tests again after a change: kindlm test. All runs: kindlm runs",
         )
 

@@ -227,8 +227,7 @@ def uncallable(classes: Sequence[type]) -> str | None:
             return f"{owner.__name__} {why}: derive it from nothing"
         for name in ("__init__", "__new__"):
             if getattr(owner, name) is not getattr(object, name):
-                return f"{owner.__name__} has {name}, and pytest does not collect such a class:"
-                " remove it"
+                return f"{owner.__name__} has {name}, so pytest does not collect it: remove {name}"
     return None
 
 
