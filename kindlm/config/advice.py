@@ -42,7 +42,7 @@ def warn(
     if config.upload.enabled:
         reporter.warning(
             ("upload", "enabled"),
-            "Nothing is uploaded yet",
+            "kindlm cannot upload yet",
             "Remove `upload.enabled`, or set it to false",
             reason="not_served",
         )
@@ -51,8 +51,8 @@ def warn(
             if written_in({"agents": [{key: agent.get(key)}]}):
                 reporter.warning(
                     (*path, key),
-                    "A credential is written out here: whoever has this file can use it",
-                    "Put it into an environment variable or into .env, and write {{env.NAME}}",
+                    "This is a credential in plain text: anyone with this file can use it",
+                    "Put it in an environment variable or in .env, and write {{env.NAME}}",
                     reason="credential",
                 )
     _warn_of_tests(config, reporter)
@@ -78,8 +78,8 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
         if not any(expect.expects_anything for _, expect in expect_sections(path, test)):
             reporter.warning(
                 (*path, "expect"),
-                f'The test "{test.name}" expects nothing: it passes as soon as there is an answer',
-                "Add an expectation, such as `output.contains`",
+                f'The test "{test.name}" has no checks: it passes on any answer',
+                "Add a check, such as `output.contains`",
                 reason="expects_nothing",
             )
         _warn_of_targets(path, test, config, reporter)
@@ -147,7 +147,7 @@ def _warn_of_system_text(
         if not options.sends_system_text():
             reporter.warning(
                 (*path, "prompt"),
-                f'The agent "{agent.id}" is not sent the system text of the prompt "{named[0]}"',
+                f'The agent "{agent.id}" does not get the system text of the prompt "{named[0]}"',
                 options.system_text_hint,
                 reason="unused",
             )
@@ -169,7 +169,7 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
             if name not in names and are_known:
                 reporter.warning(
                     at,
-                    f'The test "{test.name}" has no tool "{name}": the model is not told of it',
+                    f'The test "{test.name}" has no tool "{name}", so the model does not get it',
                     hint_for(name, names, "Its tools"),
                     reason="unknown_tool",
                     value=name,
@@ -179,7 +179,7 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
 
 
 def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
-    """Report answers that no call ever gets, since one before them matches all of its calls."""
+    """Report answers that no call ever gets, since one before them matches all its calls."""
     everything = _answered_before(tool.responses, {})
     for index, answer in enumerate(tool.responses):
         if everything is not None and everything < index:
@@ -206,11 +206,11 @@ def _answered_before(answers: Sequence[ToolAnswerConfig], when: Mapping[str, Any
 
 
 def _warn_of_unreachable(path: Path, tool: ToolConfig, earlier: int, reporter: Reporter) -> None:
-    calls = "all of its calls" if tool.responses[earlier].when else "all calls"
+    calls = "all its calls" if tool.responses[earlier].when else "all calls"
     reporter.warning(
         path,
         f'The tool "{tool.name}" never answers this: responses[{earlier}] matches {calls}',
-        "Let that one ask for more, or put it last",
+        "Make that response more specific, or put it last",
         reason="unreachable",
     )
 
@@ -234,7 +234,10 @@ def _warn_of_limits(config: KindlmConfig, reporter: Reporter, files: ReferencedF
     _warn_of_gates(config, _checks(config, files), reporter)
     for path, reason in _thresholds(config):
         reporter.warning(
-            path, f"This can never fail: {reason}", "Change or remove it", reason="never_fails"
+            path,
+            f"This check can never fail: {reason}",
+            "Change or remove it",
+            reason="never_fails",
         )
 
 
@@ -246,7 +249,7 @@ def _warn_of_gates(config: KindlmConfig, checks: Counter[str], reporter: Reporte
         if name in _MEASURING and not checks[_MEASURING[name][0]]:
             reporter.warning(
                 path,
-                f"The gate {alias} fails: {_MEASURING[name][1]}, so that it has no value",
+                f"The gate {alias} fails: {_MEASURING[name][1]}, so it has no value",
                 "Remove it, or add what it measures",
                 reason="no_value",
             )
@@ -272,9 +275,9 @@ def _holds_always(name: str, config: KindlmConfig, checks: Counter[str]) -> str 
         return f"there are only {possible:,} such checks" if value >= possible else None
     timeout = config.defaults.execution_timeout_ms
     return {
-        "pass_rate_min": "every share of tests may fail" if value == 0 else None,
-        "judge_avg_min": "no score is less than 0" if value == 0 else None,
-        "drift_score_max": "no drift is more than 1" if value == 1 else None,
+        "pass_rate_min": "it allows all tests to fail" if value == 0 else None,
+        "judge_avg_min": "no score is below 0" if value == 0 else None,
+        "drift_score_max": "no drift exceeds 1" if value == 1 else None,
         "latency_max_ms": beyond(timeout) if value >= timeout else None,
     }.get(name)
 
@@ -303,11 +306,11 @@ def _executions(test: TestConfig, config: KindlmConfig, files: ReferencedFiles) 
 def _thresholds(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
     """Yield limits and checks of tests that hold always, and why."""
     if config.defaults.pass_rate == 0:
-        yield ("defaults", "passRate"), "every share of repeats may fail"
+        yield ("defaults", "passRate"), "it allows all repeats to fail"
     timeout = config.defaults.execution_timeout_ms
     for index, test in enumerate(config.tests):
         if test.pass_rate == 0:
-            yield ("tests", index, "passRate"), "every share of repeats may fail"
+            yield ("tests", index, "passRate"), "it allows all repeats to fail"
         for path, expect in expect_sections(("tests", index), test):
             for place, part in expect.written():
                 for inner, reason in part.never_fails(timeout):
@@ -335,7 +338,7 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
                 ("models", index, "params", "seed"),
                 f'The model "{model.id}" is not sent the seed: the provider "{model.provider}"'
                 " takes none",
-                "Remove it; `temperature: 0` and `repeat` deal with chance",
+                "Remove it; use `temperature: 0` and `repeat` against chance",
                 reason="not_sent",
             )
     for name, prompt in config.prompts.items():
@@ -415,7 +418,7 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
             what = "judges" if model.role == "judge" else "runs"
             message = f'No test {what} on the model "{model.id}"'
             if model.role == "judge":
-                message = f'The model "{model.id}" is there to judge, and no test asks it'
+                message = f'The model "{model.id}" has `role: judge`, but no test uses it'
             _unused(("models", index), message, reporter)
     for index, agent in enumerate(config.agents):
         if agent.id not in targets:
@@ -440,8 +443,8 @@ def _warn_of_default_judge(config: KindlmConfig, undecided: list[Path], reporter
     judge = next((model.id for model in config.models if model.role == "judge"), first)
     reporter.warning(
         undecided[0],
-        f'No judge is configured: the first model, "{first}", judges',
-        f"Say who judges: `defaults: {{ judgeModel: {judge} }}`",
+        f'No judge is configured: the first model, "{first}", is the judge',
+        f"Set the judge: `defaults: {{ judgeModel: {judge} }}`",
         reason="default_judge",
         value=first,
     )

@@ -62,7 +62,7 @@ def check_unique(
             line = reporter.where((*seen[name], key)).line
             reporter.error(
                 (*path, key),
-                f'The {kind} "{name}" is there twice: first on line {line}',
+                f'The {kind} "{name}" occurs twice: first on line {line}',
                 "Give each one a name of its own",
                 reason=f"duplicate_{what}",
                 value=name,
@@ -97,7 +97,7 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
     ):
         reporter.error(
             ("models",),
-            "All models only judge: there is none to test",
+            "All models have `role: judge`: there is no model to test",
             "Add a model without `role: judge`",
             reason="no_target",
         )
@@ -141,8 +141,8 @@ def _check_test_models(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> N
         elif model in judges:
             reporter.error(
                 place,
-                f'The model "{model}" only judges',
-                "Remove it here, or its `role: judge`",
+                f'The model "{model}" has `role: judge`',
+                "Remove the model here, or remove its `role: judge`",
                 reason="judge_as_target",
                 value=model,
             )
@@ -195,7 +195,7 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
         elif judged := _judged(raw):
             reporter.error(
                 judged,
-                f"{reporter.place(judged)} needs a model that judges, and no model is configured",
+                f"{reporter.place(judged)} needs a judge, and no model is configured",
                 "Add `models:` with one that has `role: judge`",
                 reason="no_judge",
             )
@@ -223,7 +223,7 @@ def _report_absent(key: str, raw: Raw, reporter: Reporter) -> None:
     if key not in raw:
         reporter.missing_key((key,))
     elif isinstance(raw[key], (dict, list)):
-        reporter.error((key,), f"{key} must have at least 1 entry, but has none", reason="schema")
+        reporter.error((key,), f"{key} must have at least 1 entry, but is empty", reason="schema")
 
 
 def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
@@ -234,8 +234,8 @@ def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) ->
         elif "reportsTools" in test:
             reporter.error(
                 (*path, "reportsTools"),
-                "`reportsTools` of a test is about its `command`, and this one has none",
-                "Move it to the agent, in `agents`; models need none",
+                "`reportsTools` of a test applies to its `command`, and this test has none",
+                "Move it to the agent in `agents`; models do not need it",
                 reason="schema",
                 at_key=True,
             )
@@ -243,7 +243,7 @@ def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) ->
             if len(place) > 1 and section(expect, "baseline"):
                 reporter.error(
                     (*path, *place, "baseline"),
-                    "A baseline holds final texts: it cannot be compared with a text in between",
+                    "A baseline holds final answers only: it cannot be compared with earlier ones",
                     "Move it to the `expect` of the test",
                     reason="schema",
                     at_key=True,
@@ -254,7 +254,7 @@ def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedF
     for key in {"prompt", "prompts"} & test.keys():
         reporter.error(
             (*path, key),
-            f"`{key}` and `command` exclude each other: a command is sent no prompt",
+            f"`{key}` and `command` cannot be combined: a command gets no prompt",
             "Remove one of them; a variable of the test can be an argument of the command",
             reason="schema",
             at_key=True,
@@ -262,8 +262,8 @@ def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedF
     if test.get("conversation"):
         reporter.error(
             (*path, "conversation"),
-            "A command is sent no messages: it runs once, and what it prints is its answer",
-            "Remove `conversation`, or test an agent that can be talked to (`agents:`)",
+            "A command gets no messages: it runs once, and its output is the answer",
+            "Remove `conversation`, or test an agent (`agents:`)",
             reason="schema",
             at_key=True,
         )

@@ -269,7 +269,7 @@ class TestConfig(Section):
                 key="input",
             )
         if self.prompt is not None and self.prompts is not None:
-            raise refuse("`prompt` and `prompts` exclude each other", "Remove one of them")
+            raise refuse("`prompt` and `prompts` cannot be combined", "Remove one of them")
         return self
 
     @property

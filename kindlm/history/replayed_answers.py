@@ -254,8 +254,7 @@ class ReplayedAnswers(RecordedAnswers):
             message = f"The answer of {call.execution}, call {call.call}, was purged or withheld."
             return not_found(message, "Record it again: kindlm test")
         if isinstance(given, Err):
-            hint = f"The call failed the same way in run {self._run.id}. Run the test again:"
-            " kindlm test"
+            hint = f"It failed the same way in run {self._run.id}. Run the test: kindlm test"
             return Err(replace(given.error, hint=hint))
         then, now = call.place, self._place
         if asked.purpose is not Purpose.TEST or then == now:
