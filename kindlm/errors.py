@@ -13,6 +13,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
+DOCS = "https://kindlm.com/docs"
+"""The site of the docs, which hints lead to."""
+
 
 class ErrorCode(IntEnum):
     """What went wrong. The hundreds group: 1 config, 2 provider, 3 assertion, 4 engine, ..."""

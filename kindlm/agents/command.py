@@ -29,7 +29,7 @@ from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, sta
 from kindlm.agents.reply_parts import ABSENT, AGENT_RULE, UnreadableReply, compact_json
 from kindlm.agents.sandbox import MAX_OUTPUT_BYTES, TOO_MUCH, program_name, runnable
 from kindlm.agents.tool_entries import call_warnings
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import Command
@@ -47,7 +47,7 @@ _KEYS = {
 }
 _MAX_WARNINGS = 5
 
-REPORTS_HINT = "What a program may print: docs/reference/configuration.md#agents-and-commands"
+REPORTS_HINT = f"What a program may print: {DOCS}/reference/configuration/#agents-and-commands"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from kindlm.errors import DOCS
 from kindlm.matching import ABSENT, value_at
 from kindlm.wires.answer import UnreadableReply
 
@@ -46,7 +47,7 @@ def parent_of(value: Any, path: str) -> Any:
 WHERE_THE_TEXT_IS = (
     "Send the text as `text`, or say where it is: `responsePath: data.answer` (`$` takes all of "
     "the answer as it is), `toolCallsPath` for the tool calls; or name its format, such as "
-    "`protocol: chat` (docs/how-to/agents.md#protocols)"
+    f"`protocol: chat` ({DOCS}/how-to/agents/#protocols)"
 )
 
 AGENT_RULE = "agent"
@@ -73,7 +74,7 @@ class AnotherProtocol(UnreadableReply):
 
     hint = (
         "Give the `protocol` that the agent speaks, or leave it out: answers are then read by what "
-        "they look like (docs/how-to/agents.md#protocols)"
+        f"they look like ({DOCS}/how-to/agents/#protocols)"
     )
 
 
@@ -82,7 +83,7 @@ class StreamBrokeOff(UnreadableReply):
 
     hint = (
         "See the agent's log for why it stopped, or check that its server sends the event that "
-        "ends the stream: docs/how-to/agents.md#the-end-of-a-stream"
+        f"ends the stream: {DOCS}/how-to/agents/#the-end-of-a-stream"
     )
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from kindlm.checks.base import ExpectSection, undecided
+from kindlm.errors import DOCS
 from kindlm.matching import Bounds, Mismatch, Reason, matches, mismatches
 from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult
@@ -46,7 +47,7 @@ def why_unknown(transcript: Transcript) -> str | None:
     return (
         "Nothing shows that the agent reports its tool calls: it may have made some that kindlm "
         f"cannot see. {way}; or add `reportsTools: true` (`reports_tools` in scenarios and TOML) "
-        "if it reports every call (docs/how-to/see-your-agent.md)."
+        f"if it reports every call ({DOCS}/how-to/see-your-agent/)."
     )
 
 

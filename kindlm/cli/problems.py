@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 from rich.text import Text
 
-from kindlm.errors import KindlmError, SourceLocation
+from kindlm.errors import DOCS, KindlmError, SourceLocation
 from kindlm.reports.untrusted import visible
 
-REFERENCE = "https://kindlm.com/docs/reference/errors/"
+REFERENCE = f"{DOCS}/reference/errors/"
 """The page that explains each code; `kindlm explain CODE` prints its section offline."""
 
 _SOURCE_WIDTH = 160

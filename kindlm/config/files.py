@@ -16,7 +16,7 @@ from kindlm.config.document import MAX_BYTES, Path, Raw, dotted, expectations, i
 from kindlm.config.expect import sections_in
 from kindlm.config.interpolation import MARK
 from kindlm.config.json_schemas import parse_schema, report_inline_schema, warn_of_misspelt
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
@@ -215,5 +215,8 @@ def check_template(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None
     else:
         return
     reporter.error(
-        _TEMPLATE, problem, "What a template may hold: docs/how-to/compliance.md", reason="template"
+        _TEMPLATE,
+        problem,
+        f"What a template may hold: {DOCS}/how-to/compliance/",
+        reason="template",
     )

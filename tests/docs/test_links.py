@@ -12,14 +12,16 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from kindlm.errors import DOCS
+
 ROOT = Path(__file__).parents[2]
 PAGES = [
     path
     for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "store/*.md")
     for path in sorted(ROOT.glob(pattern))
 ]
-NAMED = re.compile(r"https://kindlm\.com/docs/[\w/#-]*|(?<!/)docs/[a-z-]+/[a-z-]+\.md[\w#-]*")
-SITE = "https://kindlm.com/docs/"
+NAMED = re.compile(r"\{DOCS\}/[\w/#-]+|(?<!/)docs/[a-z-]+/[a-z-]+\.md[\w#-]*")
+SITE = f"{DOCS}/"
 REPOSITORY = re.compile(r"https://github\.com/kindlm/kindlm/(tree|blob)/main/")
 
 
@@ -38,7 +40,7 @@ def test_pages_that_messages_name_are_there() -> None:
     }
     assert named
     for target in named:
-        _assert_leads_somewhere(target, ROOT)
+        _assert_leads_somewhere(target.replace("{DOCS}/", SITE), ROOT)
 
 
 def _assert_leads_somewhere(target: str, folder: Path) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from kindlm.cli.console import ask, is_asked, note, or_fail
 from kindlm.cli.scaffold import create_project, quoted
+from kindlm.errors import DOCS
 
 _OBJECTS = {
     "langgraph": "agent:graph",
@@ -74,7 +75,7 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
     else:
         raise typer.BadParameter(
             f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL."
-            " For an MCP server, begin with the suite in docs/how-to/agents.md#mcp",
+            f" For an MCP server, begin with the suite in {DOCS}/how-to/agents/#mcp",
             param_hint="--agent",
         )
     written = or_fail(create_project(folder, test.template, overwrite=force, values=test.values))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, TextIO
 
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import DOCS, ErrorCode, KindlmError
 from kindlm.history.run_view import RunView
 from kindlm.reports.compliance.compliance_facts import read_facts, template_of
 from kindlm.reports.compliance.rendering import render
@@ -57,8 +57,8 @@ def _failed(file: str, error: TemplateFailedError) -> KindlmError:
     return KindlmError(
         ErrorCode.CONFIG_VALIDATION_ERROR,
         f"The template {file} of the compliance report failed: {error}.",
-        "The run is recorded, with this template. What one may do: docs/how-to/compliance.md. Fix"
-        " it, and run the tests again.",
+        "The run is recorded, with this template. Fix it, and run the tests again."
+        f" What a template may hold: {DOCS}/how-to/compliance/",
     )
 
 
