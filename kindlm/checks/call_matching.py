@@ -122,6 +122,8 @@ def how_often(bounds: Bounds) -> str:
     low, high = bounds.low, bounds.high
     if high is None:
         return f"at least {count(low, 'call')}"
+    if high == 0:
+        return "no calls"
     if low == high:
         return f"exactly {count(low, 'call')}"
     if low == 0:

@@ -57,7 +57,7 @@ class Latency(CheckSection):
             message = "The latency is not known: the target gave no answer."
             return undecided(message, threshold=limit)
         took = round(transcript.total.latency_ms, 3)
-        message = f"Expected at most {limit:,.10g} ms, it took {took:,.10g} ms."
+        message = f"Expected at most {limit:,.10g} ms; it took {took:,.10g} ms."
         return _limited(took, limit, "LATENCY_EXCEEDED", message, too_much=took > limit)
 
 
@@ -92,7 +92,7 @@ class Cost(CheckSection):
         if not is_whole and not too_much:
             return undecided(_why_unknown(transcript), threshold=limit)
         spent, was = round(usd, _DECIMALS), "it was" if is_whole else "it was at least"
-        message = f"Expected a cost of at most ${limit:.10g}, {was} ${spent:.10g}."
+        message = f"Expected a cost of at most ${limit:.10g}; {was} ${spent:.10g}."
         return _limited(spent, limit, "BUDGET_EXCEEDED", message, too_much=too_much)
 
 
@@ -113,7 +113,7 @@ class TokenUsage(Check):
         if used is None:
             message = "The tokens are not known: the target did not report all of them."
             return undecided(message, threshold=limit)
-        message = f"Expected at most {limit:,} tokens, it took {used:,}."
+        message = f"Expected at most {limit:,} tokens; it took {used:,}."
         return _limited(used, limit, "TOKENS_EXCEEDED", message, too_much=used > limit)
 
 
@@ -222,7 +222,7 @@ class Metric(Check):
             return passed(actual=actual)
         return failed(
             "METRIC_OUT_OF_RANGE",
-            f"Expected {name} to be {value:,.10g} ± {tolerance:,.10g}, it was {actual:,.10g}.",
+            f"Expected {name} to be {value:,.10g} ± {tolerance:,.10g}; it was {actual:,.10g}.",
             expected={"value": value, "tolerance": tolerance},
             actual=actual,
         )

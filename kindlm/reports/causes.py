@@ -19,7 +19,7 @@ from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestV
 from kindlm.history.run_view import RunView
 from kindlm.matching import mismatches
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.facts import json_shown
+from kindlm.reports.facts import is_told, json_shown
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
@@ -50,7 +50,8 @@ class Cause:
     `how` is errored where no check was asked. `kind` and `label` are those of the check, `code` is
     its failure code or that of the error, `number` that of the error. `place` is where the suite
     demands it. `rows` say what was expected, and what else is known. `called` and `said` are the
-    tool calls and the final text of the first execution, where these explain it.
+    tool calls and the final text of the first execution, where these explain it; `trace` is its
+    traceback.
     """
 
     how: Status
@@ -63,6 +64,7 @@ class Cause:
     rows: tuple[Row, ...] = ()
     called: str | None = None
     said: str | None = None
+    trace: str | None = None
     executions: list[str] = field(default_factory=list)
     tests: dict[tuple[str, str], int] = field(default_factory=dict)
     """How many repeats of each test on a target were tested."""
@@ -149,7 +151,8 @@ def _errored(
     tries = _tries(view, execution)
     code = f"{execution.error_code} ({execution.error_number})"
     rows = [("error", code + (f", after {tries} tries" if tries > 1 else ""))]
-    if (own := own_frame(execution.trace)) is not None:
+    own = own_frame(execution.trace)
+    if own is not None and own.split()[0] not in message:
         rows.append(("code", one_line(mask.text(own))))
     if execution.hint:
         rows.append(("fix", visible(bounded(execution.hint, 500, lines=5))))
@@ -161,6 +164,7 @@ def _errored(
         number=execution.error_number,
         place=_place(test.file, test.line),
         rows=tuple(rows),
+        trace=mask.text(execution.trace),
     )
 
 
@@ -225,7 +229,7 @@ def _called(assertion: AssertionView, made: Sequence[ToolCallView], mask: Mask) 
     calls = [_call(call.tool, mask.value(call.arguments)) for call in made[:_NAMED_CALLS]]
     if len(made) > _NAMED_CALLS:
         calls.append(f"… {len(made) - _NAMED_CALLS} more calls")
-    return one_line(", ".join(calls), _CALLED) or "no tool"
+    return _cut(", ".join(calls), _CALLED) or "no tool"
 
 
 def _said(assertion: AssertionView, execution: ExecutionView, mask: Mask) -> str | None:
@@ -237,8 +241,13 @@ def _said(assertion: AssertionView, execution: ExecutionView, mask: Mask) -> str
     start = max(0 if place is None else int(place["start"]) - _BEFORE, 0)
     begin = "…" if start else ""
     end = "…" if len(text) > start + _SAID else ""
-    inside = " ".join(text[start : start + _SAID].split())
-    return f'"{begin}{visible(inside)}{end}"'
+    inside = visible(" ".join(text[start : start + _SAID].split()))
+    return f'"{begin}{_cut(inside + end, _SAID)}"'
+
+
+def _cut(shown: str, most: int) -> str:
+    """Return the beginning of a text that was made visible, and may have become long by that."""
+    return shown if len(shown) <= most else f"{shown[:most]}…"
 
 
 class _Demand(NamedTuple):
@@ -304,7 +313,7 @@ def _more(assertion: AssertionView) -> Iterator[Row]:
         return
     told = assertion.message or ""
     for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
-        if value is not None and json_shown(value, _VALUE).strip('"') not in visible(told):
+        if value is not None and not is_told(value, told):
             yield name, json_shown(value, _VALUE)
 
 

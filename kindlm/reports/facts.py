@@ -447,13 +447,28 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
         fields.append(("score", score_of_limit(assertion.score, assertion.threshold)))
     elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
         fields.append(("score", score(assertion.score)))
-    if assertion.expected is not None:
-        fields.append(("expected", json_shown(assertion.expected, limit)))
-    if assertion.actual is not None:
-        fields.append(("actual", json_shown(assertion.actual, limit)))
-    if assertion.reasoning:
+    for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
+        if value is not None and not is_told(value, assertion.message or ""):
+            fields.append((name, json_shown(value, limit)))
+    if assertion.reasoning and not is_told(assertion.reasoning, assertion.message or ""):
         fields.append(("judge", visible(bounded(assertion.reasoning, 3 * limit, lines=12))))
     return fields
+
+
+def is_told(value: Any, message: str) -> bool:
+    """Return whether a message has every text and number of a JSON value, bar where it stands."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            pending += (each for key, each in part.items() if key not in ("index", "source"))
+        elif isinstance(part, list):
+            pending += part
+        elif part is not None and not isinstance(part, bool):
+            told = part if isinstance(part, str) else f"{part:,.10g}"
+            if json.dumps(told, ensure_ascii=False)[1:-1] not in message:
+                return False
+    return True
 
 
 def json_shown(value: Any, limit: int) -> str:

@@ -54,6 +54,11 @@ def render_execution(
     for attempt in talked:
         of = f" of attempt {attempt.number}" if len(talked) > 1 else ""
         page.heading(f"Transcript{of}")
+        if attempt.talk:
+            asked = attempt.talk[0].view
+            sent = (f"{one_line(key)} {one_line(str(it))}" for key, it in asked.parameters.items())
+            request = ", ".join((f"{one_line(asked.provider)} {one_line(asked.model)}", *sent))
+            page.line(("request  ", "bold cyan"), (request, "dim"), indent=2, hang=2)
         for message in attempt.first:
             _write_said(message.role, message.text, page)
         for call in attempt.calls:

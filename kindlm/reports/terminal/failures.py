@@ -12,7 +12,7 @@ from kindlm.reports.causes import Cause, Row, causes_of
 from kindlm.reports.facts import show_command, show_run, went_wrong
 from kindlm.reports.figures import chances_text, pass_rate_text, score_text
 from kindlm.reports.terminal.page import Page, mark
-from kindlm.reports.untrusted import one_line
+from kindlm.reports.untrusted import bounded, one_line, visible
 
 _BLOCKS = 20
 _TESTS = 1_000
@@ -29,7 +29,7 @@ def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
     blocks = list(_blocks(causes_of(view, tests)))
     for causes in blocks[:most]:
         page.blank()
-        _write_block(causes, page)
+        _write_block(causes, page, verbose=verbose)
     if len(blocks) > len(blocks[:most]):
         page.blank()
         page.line(f"… and {len(blocks) - _BLOCKS:,} more causes: {show_run(view)} --verbose")
@@ -52,7 +52,7 @@ def _blocks(causes: Sequence[Cause]) -> Iterator[list[Cause]]:
     yield from blocks.values()
 
 
-def _write_block(causes: Sequence[Cause], page: Page) -> None:
+def _write_block(causes: Sequence[Cause], page: Page, *, verbose: bool) -> None:
     """Write what several checks, or one, found in the same executions; nothing of it twice."""
     first, told = causes[0], set[Row]()
     for cause in causes:
@@ -70,6 +70,8 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
                 place = ""
         if place:
             page.row("at", place, 4)
+        if verbose and cause.trace:
+            page.line((visible(bounded(cause.trace, 20_000)), "dim"), indent=4)
     if first.where is not None:
         page.row("tests", first.where, 4)
     look = show_command(first.executions[0])

@@ -68,8 +68,10 @@ class Page:
         text = Text.assemble(*parts)
         text.expand_tabs(4)
         margin = indent
+        if indent + text.cell_len <= self.width and "\n" not in text.plain:
+            hang = 0
+        room = max(self.width - indent - hang, _NARROWEST // 2)
         for paragraph in text.split("\n", allow_blank=True):
-            room = max(self.width - indent - hang, _NARROWEST // 2)
             for wrapped in paragraph.wrap(self._console, room, overflow="fold"):
                 wrapped.rstrip()
                 self._put(wrapped, margin)
@@ -94,15 +96,13 @@ class Page:
 
     def packed(self, head: Part, facts: Sequence[str]) -> None:
         """Write facts after one another; one that does not fit begins the next line."""
-        line = Text.assemble(head)
-        room = self.width - cell_len(self.BETWEEN) - 2
-        for index, fact in enumerate(facts):
-            if index and line.cell_len + cell_len(fact) > room:
+        line = Text.assemble(head, facts[0])
+        for fact in facts[1:]:
+            if line.cell_len + cell_len(self.BETWEEN + fact) > self.width:
                 self.line(line, hang=2)
-                line = Text("  ")
-            elif index:
-                line.append(self.BETWEEN)
-            line.append(fact)
+                line = Text(f"  {fact}")
+            else:
+                line.append(self.BETWEEN + fact)
         self.line(line, hang=2)
 
     def row(self, name: str, text: str, indent: int = 0, width: int = 10, end: str = "") -> bool:

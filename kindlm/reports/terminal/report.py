@@ -135,7 +135,9 @@ def _scope(view: RunView, suite: SuiteView) -> str:
         where = f"{len(targets)} targets"
     else:
         where = ", ".join(one_line(target, 40) for target in targets)
-    often = f" × {max(repeats)} repeats" if max(repeats, default=1) > 1 else ""
+    # Of a run that was stopped, the repeats are those that began.
+    several = max(repeats, default=1) > 1 and not view.missing
+    often = f" × {max(repeats)} repeats" if several else ""
     skipped = f", {suite.tests.skipped:,} skipped" if suite.tests.skipped else ""
     return f"{count(len(tests), 'test')} on {where}{often}{skipped}"
 
@@ -259,8 +261,10 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
         facts.append(f"judges {score(summary.judge_average)}")
     if (usd := summary.paid.total_usd) is not None:
         facts.append(money(usd))
-    if summary.unknown_costs:
-        facts.append(f"cost {unknown_cost_text(view)}")
+        if summary.unknown_costs:
+            facts[-1] += f" and {unknown_cost_text(view)}"
+    elif summary.unknown_costs:
+        facts.append("cost unknown")
     if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")
         facts.append(f"{summary.calls_from_history:,} of {calls} from the history")
