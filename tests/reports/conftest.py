@@ -61,7 +61,7 @@ def varied(history: Any, make: Any) -> RunView:
         "tool_called",
         "refund_order",
         "TOOL_CALL_MISSING",
-        'Expected a call of "refund_order", but only ["lookup_order"] were called.',
+        "Expected a call to refund_order; the agent called only lookup_order.",
         expected={"tool": "refund_order"},
         actual=["lookup_order"],
         line=57,

@@ -34,6 +34,7 @@ def test_the_conversation_is_reported_in_order(varied: RunView) -> None:
         "✗ refunds · gpt · repeat 1",
         "2 answers",
         "cost unknown",
+        "request  openai gpt",
         "system", "You are kind.",
         "user", "Hello!",
         "call 1, openai gpt, 20 ms",
@@ -42,7 +43,7 @@ def test_the_conversation_is_reported_in_order(varied: RunView) -> None:
         "call 2", "I can't do that.",
         "Assertions",
         "✗ tool_called refund_order  TOOL_CALL_MISSING  kindlm.yaml:57",
-        "expected", '{"tool": "refund_order"}',
+        "the agent called only lookup_order.",
     )  # fmt: skip
 
 

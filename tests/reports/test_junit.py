@@ -95,7 +95,7 @@ def test_failures_errors_and_skips(varied: Any, write: Any) -> None:
         "type": "TOOL_CALL_MISSING",
     }
     assert failure.text is not None
-    assert failure.text.startswith('Expected a call of "refund_order"')
+    assert failure.text.startswith("Expected a call to refund_order;")
     (error,) = found["support [claude]", "refunds"].findall("error")
     assert error.get("type") == "PROVIDER_RATE_LIMIT"
     assert error.text == "The provider refused: too many requests.\nLower defaults.concurrency."

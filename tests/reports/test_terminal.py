@@ -65,8 +65,8 @@ def test_a_run_with_a_bit_of_everything(varied: Any, write: Any) -> None:
 FAILED: 2 tests failed, 1 test errored, 1 suite could not be run, gate
   passRateMin 0.38 < 0.95, gate judgeAvgMin 0.71 < 0.80, gate costMaxUsd no
   value, needs ≤ $1.00
-  3 of 8 executions passed  ·  judges 0.71  ·  $0.0080
-  cost unknown for 3 calls of gpt  ·  1.5 s  ·  run k3f9x2ab nightly
+  3 of 8 executions passed  ·  judges 0.71
+  $0.0080 and unknown for 3 calls of gpt  ·  1.5 s  ·  run k3f9x2ab nightly
 Next: kindlm test --failed
 """)
 

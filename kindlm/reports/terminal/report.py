@@ -11,6 +11,7 @@ from typing import TextIO
 from rich.cells import cell_len, set_cell_size
 
 from kindlm.history.baselines import find_baseline
+from kindlm.history.queries import Paid
 from kindlm.history.repeat_statistics import differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
@@ -265,6 +266,9 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
             facts[-1] += f" and {unknown_cost_text(view)}"
     elif summary.unknown_costs:
         facts.append("cost unknown")
+    then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd).total_usd
+    if then is not None:
+        facts.append(f"{money(then)} when it was recorded")
     if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")
         facts.append(f"{summary.calls_from_history:,} of {calls} from the history")
