@@ -31,6 +31,9 @@ _SENTENCE = 400
 _NAMED_CALLS = 4
 _NAMED_TESTS = 3
 _WARNINGS = 3
+_TOLD = 60
+"""How much of an answer a sentence has to have, so that it is not shown twice."""
+
 _BEFORE = 80
 """How much stands before what a check found in an answer."""
 
@@ -38,6 +41,18 @@ _OF_NUMBERS = frozenset(
     {"LATENCY_EXCEEDED", "BUDGET_EXCEEDED", "TOKENS_EXCEEDED", "METRIC_OUT_OF_RANGE"}
 )
 """Failures that no answer explains."""
+
+_ABOUT_TEXT = {
+    "CONTAINS_FAILED": "Missing in the answer:",
+    "EQUALS_FAILED": "The answer is not",
+    "KEYWORD_DENIED": "Forbidden in the answer:",
+    "KEYWORD_MISSING": "None of these in the answer:",
+    "NOT_CONTAINS_FAILED": "Forbidden in the answer:",
+    "NOT_SIMILAR": "The answer is not similar to",
+    "PATTERN_NOT_MATCHED": "No match in the answer for the pattern",
+    "STARTS_WITH_FAILED": "The answer does not start with",
+}
+"""What checks of the final text find, before the text that they expected."""
 
 Row = tuple[str, str]
 """A name, and what it says."""
@@ -212,7 +227,7 @@ def _failed(
         place=_place(test.file, assertion.line),
         rows=tuple(rows),
         called=_called(assertion, attempt.tool_calls, mask) if about_tools else None,
-        said=None if code in _OF_NUMBERS else _said(assertion, attempt.execution, mask),
+        said=None if code in _OF_NUMBERS else _said(assertion, demand, attempt.execution, mask),
     )
 
 
@@ -232,10 +247,15 @@ def _called(assertion: AssertionView, made: Sequence[ToolCallView], mask: Mask) 
     return _cut(", ".join(calls), _CALLED) or "no tool"
 
 
-def _said(assertion: AssertionView, execution: ExecutionView, mask: Mask) -> str | None:
-    """Return the final text, or what of it stands around the place that the check points at."""
+def _said(
+    assertion: AssertionView, demand: _Demand, execution: ExecutionView, mask: Mask
+) -> str | None:
+    """Return the final text, or what of it stands around the place that the check points at.
+
+    It is None where the sentence has it already.
+    """
     text = mask.text(execution.output)
-    if not text:
+    if not text or is_told(text[:_TOLD], demand.sentence):
         return None
     place = next((each for each in assertion.evidence if each["source"] == "output"), None)
     start = max(0 if place is None else int(place["start"]) - _BEFORE, 0)
@@ -275,14 +295,13 @@ def _demand(assertion: AssertionView, made: Sequence[ToolCallView]) -> _Demand:
             words = f"Wrong arguments in the call to {one_line(tool, 60)}"
             named = f": {one_line(', '.join(paths), _SENTENCE)}" if any(paths) else ""
             return _Demand((tool, *paths), words + named, _wanted(expected))
-        case "CONTAINS_FAILED" if isinstance(expected, str):
-            return _Demand((label,), f"Missing in the answer: {_quoted(expected)}")
-        case "NOT_CONTAINS_FAILED" | "KEYWORD_DENIED" if isinstance(expected, str):
-            return _Demand((label,), f"Forbidden in the answer: {_quoted(expected)}")
-        case "KEYWORD_MISSING" if isinstance(expected, list):
-            return _Demand((label,), f"None of these in the answer: {_quoted(expected)}")
-        case "PATTERN_NOT_MATCHED" if isinstance(expected, str):
-            return _Demand((label,), f"No match in the answer for the pattern {_quoted(expected)}")
+        case str() as code if code in _ABOUT_TEXT and isinstance(expected, str | list):
+            words = _ABOUT_TEXT[code if isinstance(expected, str) else "KEYWORD_MISSING"]
+            rows: tuple[Row, ...] = ()
+            if None not in (assertion.score, assertion.threshold) and code == "NOT_SIMILAR":
+                scored = score_of_limit(assertion.score or 0.0, assertion.threshold or 0.0)
+                rows = (("score", scored),)
+            return _Demand((label,), f"{words} {json_shown(expected, _VALUE)}", rows)
         case "PII_DETECTED" if isinstance(actual, list) and actual:
             names = sorted({str(each.get("name")) for each in actual})
             values = [f"{each.get('name')} {each.get('redacted')}" for each in actual]
@@ -351,10 +370,6 @@ def _spelling(tool: str, made: Sequence[ToolCallView]) -> tuple[Row, ...]:
 def _call(tool: str, arguments: Any) -> str:
     name = one_line(str(tool), 60)
     return name if arguments is None else f"{name} {json_shown(arguments, _VALUE)}"
-
-
-def _quoted(value: Any) -> str:
-    return json_shown(value, _VALUE)
 
 
 def _named(test: str) -> str:
