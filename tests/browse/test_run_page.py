@@ -51,7 +51,17 @@ def test_tests_and_targets_are_a_grid_with_failures_first(ask: Any, recorded: An
         page.partition("greets")[0],
     )
     assert ask(link).status_code == 200
-    assert 'Expected the output to contain "hi". in 2 repeats' in text_of(page)
+
+
+def test_failed_assertions_are_grouped_by_cause(ask: Any, recorded: Any) -> None:
+    page = ask("run/aaaa2222").text
+    (causes,) = re.findall(r'<section aria-labelledby="failed">.*?</section>', page, re.DOTALL)
+    assert causes.count("<article") == 1
+    assert "failed" in text_of(causes)
+    assert "2 tests, 3 of 4 repeats said" in text_of(causes)
+    links = re.findall(r'href="([^"]*)"', causes)
+    assert len(links) == 3
+    assert ask(links[0]).status_code == 200
 
 
 def test_a_run_of_many_tests_is_paged_failures_first(ask: Any, history: Any, make: Any) -> None:

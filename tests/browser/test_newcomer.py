@@ -40,7 +40,7 @@ def test_three_clicks_lead_to_why_a_test_failed(visit: Visit, start_page: str) -
     refund = page.get_by_role("row").filter(has_text="refund-double-charge")
     click(refund.get_by_role("link", name="repeat 1: failed").last)
 
-    wrong = page.get_by_role("region", name=re.compile("What was not met"))
+    wrong = page.get_by_role("region", name=re.compile("Failed assertions"))
     first = wrong.get_by_role("article").first
     expect(first).to_be_in_viewport()
     expect(first).to_contain_text('Expected the output not to contain "guaranteed"')

@@ -104,7 +104,7 @@ def execution_page(
             "name": assertion_name,
             "request": _request,
         },
-        styles=("charts", "runs", "execution"),
+        styles=("charts", "runs", "checks", "execution"),
         scripts=("keys",),
     )
 

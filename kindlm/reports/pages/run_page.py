@@ -21,10 +21,10 @@ from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import test_status
 from kindlm.outcome import Status
+from kindlm.reports.causes import causes_of
 from kindlm.reports.facts import (
     describe_group,
     describe_shard,
-    findings_of,
     then_text,
     totals_of,
     verdict_of,
@@ -185,7 +185,7 @@ _REPEATS = 100
 """So many repeats of a test on a target stand there."""
 
 _EXPLAINED = 50
-"""So many cells say why they failed; the others lead to their executions."""
+"""So many tests on a target are grouped by why they failed; the others lead to their executions."""
 
 
 def run_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> Document | None:
@@ -212,14 +212,10 @@ def run_document(
     """Return the page of a run that is recorded: so many tests, with so many repeats of each."""
     status = view.status
     grid = read_grid(view, limit=rows, offset=(page - 1) * rows)
-    explained = iter(range(_EXPLAINED))
-    reasons = {
-        (row.suite, row.name, target): findings_of(view, cell.test)
-        for row in grid.rows
-        for target, cell in row.cells.items()
-        if (cell.test.counts.failed or cell.test.counts.errored)
-        and next(explained, None) is not None
-    }
+    cells = (cell.test for row in grid.rows for cell in row.cells.values())
+    wrong = [
+        test for test in cells if test.counts.failed or test.counts.errored or test.broken_limits
+    ]
     running = status == "running"
     return Document(
         "run.html",
@@ -238,11 +234,12 @@ def run_document(
             "rows": rows,
             "repeats": repeats,
             "projects": {suite.name: suite.project or "" for suite in view.suites},
-            "reasons": reasons,
+            "causes": causes_of(view, wrong[:_EXPLAINED]),
+            "unexplained": max(len(wrong) - _EXPLAINED, 0),
             "comparison": comparison,
             "points": points,
         },
-        styles=("run", "pager"),
+        styles=("run", "checks", "pager"),
         scripts=("live",) if running else (),
     )
 
