@@ -100,7 +100,7 @@ class Described(BaseModel):
             if "$ref" not in key or handler.resolve_ref_schema(key).get("description") != text:
                 key["description"] = text
         if cls.main is not None:
-            definition[MAIN] = cls.model_fields[cls.main].alias or cls.main
+            definition[MAIN] = cls.main
         return schema
 
 

@@ -2,9 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 _MAX_LISTED = 10
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+_FOREIGN = {
+    "expect": "assert assertions asserts checks criteria expectations metrics thresholds",
+    "argsMatch": "args arguments expectedargs inputparameters params parameters with",
+    "tool": "function name toolname",
+    "toolCalls": "calls expectedtools functioncalls toolscalled toolusage trajectory usedtools",
+    "shouldNotCall": "forbidden never not notcalled",
+    "contains": "contain icontains include includes mustcontain mustinclude shouldcontain",
+    "notContains": "exclude excludes mustnotcontain notinclude shouldnotcontain",
+    "containsAny": "anyof icontainsany",
+    "equals": "actual answer equal exact exactly expectedoutput expectedanswer is matches",
+    "regex": "match pattern regexp",
+    "judge": "faithfulness geval judges llmjudge llmrubric rubric",
+    "criteria": "assertion criterion instruction name prompt question",
+    "minScore": "min passthreshold score threshold",
+    "judgeModel": "evaluator grader judge",
+    "count": "number times",
+    "user": "content message prompt query question text",
+    "repeat": "iterations n repeats repetitions runs samples times trials",
+    "input": "ask content message messages msg query question request says text turns user",
+    "conversation": "steps turns",
+    "agents": "endpoint target targets url",
+    "models": "llm llms provider providers",
+    "endpoint": "address baseurl host uri",
+    "tests": "cases evals examples scenarios testcases",
+    "vars": "context inputs values variables",
+    "varsFrom": "csv data dataset rows",
+    "name": "description id label title",
+    "latency": "latencyms maxlatency timeout",
+    "cost": "budget costusd maxcost",
+    "tools": "functions mcp tool toolmocks",
+    "responses": "answers mock mocks returns",
+    "defaultResponse": "response result return output",
+    "apiKeyEnv": "apikey key",
+}
+"""Our keys, with what other tools and newcomers call them, in small letters without `_` and `-`."""
 
 
 def suggest(name: str, candidates: Iterable[str]) -> str | None:
@@ -22,6 +60,25 @@ def suggest(name: str, candidates: Iterable[str]) -> str | None:
         if distance <= limit:
             best, limit = candidate, distance - 1
     return best
+
+
+def meant_by(name: str, known: Iterable[str]) -> str | None:
+    """Return the key that is probably meant: a near word, or the one of another tool."""
+    keys = list(known)
+    squashed = _squashed(name)
+    same = next((key for key in keys if _squashed(key) == squashed), None)
+    foreign = words_for(name)
+    here = next((key for key in foreign if key in keys), None)
+    return same or here or (None if foreign else suggest(name, keys) or _same_words(name, keys))
+
+
+def words_for(name: str) -> list[str]:
+    """Return our keys for what another tool may call so, the likeliest first."""
+    return [key for key, others in _FOREIGN.items() if _squashed(name) in others.split()]
+
+
+def _squashed(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
 
 
 def hint_for(name: str, candidates: Iterable[str], known: str) -> str:
@@ -42,7 +99,7 @@ def _same_words(name: str, candidates: list[str]) -> str | None:
 
 
 def _words(name: str) -> set[str]:
-    return set(name.casefold().replace("-", "_").split("_"))
+    return set(_HUMP.sub("_", name).casefold().replace("-", "_").split("_"))
 
 
 def _distance(left: str, right: str) -> int:

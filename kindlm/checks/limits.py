@@ -34,6 +34,8 @@ _DECIMALS = 12
 class Latency(CheckSection):
     """How long the answers may take."""
 
+    main = "maxMs"
+
     key = Key("latency", order=70)
     kind = "latency"
     reads = Reads.NUMBERS_AND_NAMES
@@ -68,6 +70,8 @@ def beyond(timeout_ms: float) -> str:
 
 class Cost(CheckSection):
     """What one conversation may cost."""
+
+    main = "maxUsd"
 
     key = Key("cost", "What the conversation may cost.", order=80)
     kind = "cost"

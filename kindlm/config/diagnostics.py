@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from kindlm.config.document import Document, Path, Position, dotted
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.secrecy import hide_in_urls, is_secret_option
 from kindlm.spelling import KINDLM_YAML, Spelling
-from kindlm.suggestions import hint_for, suggest
+from kindlm.suggestions import hint_for, meant_by
 
 Severity = Literal["error", "warning"]
 
@@ -77,30 +77,45 @@ class Reporter:
         details = {"reason": reason, **details}
         self._add("error", path, message, hint, position, details, code, secret, trace)
 
-    def unknown_key(self, path: Path, known: Iterable[str], *, tolerant: bool = False) -> None:
+    def unknown_key(
+        self,
+        path: Path,
+        known: Iterable[str],
+        *,
+        tolerant: bool = False,
+        elsewhere: str | None = None,
+        example: Callable[[str], str] = lambda _: "",
+    ) -> None:
         """Report a key that does not exist; `known` are those that do.
 
-        It is an error, or a warning where one is `tolerant`.
+        It is an error, or a warning where one is `tolerant`. `elsewhere` says where such a key can
+        stand, `example` what one that can stand here looks like.
         """
         place, name, known = self.place(path[:-1]), str(path[-1]), list(known)
-        if not tolerant and (meant := suggest(name, known)) is not None:
+        meant = None if tolerant else meant_by(name, known)
+        if meant is not None:
             self._meant.add((*path[:-1], meant))
         message = f'Unknown key "{name}"' + (f" in {place}" if place else "")
-        hint = hint_for(name, known, "Known keys")
+        hint = elsewhere or hint_for(name, known, "Known keys")
+        if meant is not None:
+            hint = f'Did you mean "{meant}"?{example(meant)}'
         if tolerant:
             self.warning(path, message, hint, reason="unknown_key")
         else:
             self.error(path, message, hint, reason="schema", at_key=True)
 
-    def missing_key(self, path: Path) -> None:
-        """Report a key that has to be there, unless an unknown one was probably meant to be it."""
+    def missing_key(self, path: Path, instead: str = "") -> None:
+        """Report a key that has to be there, unless an unknown one was probably meant to be it.
+
+        `instead` says what else can be done.
+        """
         place = self.place(path[:-1])
         if path in self._meant:
             return
         self.error(
             path,
             f'The key "{path[-1]}" is missing' + (f" in {place}" if place else ""),
-            f"Add `{self.spelling.line(str(path[-1]))}`",
+            f"Add `{self.spelling.line(str(path[-1]))}`{instead}",
             reason="schema",
         )
 

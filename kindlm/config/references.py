@@ -191,18 +191,19 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
         agents = raw.get("agents")
         only_servers = isinstance(agents, list) and len(server_ids(raw)) == len(agents)
         if tests and (not agents or only_servers):
-            _report_absent("models", raw, reporter)
+            _report_absent("models", raw, reporter, ", or `agent:` with its URL")
         elif judged := _judged(raw):
             reporter.error(
                 judged,
                 f"{reporter.place(judged)} needs a judge, and no model is configured",
-                "Add `models:` with one that has `role: judge`",
+                "Name one: `defaults: {judgeModel: openai/gpt-4o-mini}`",
                 reason="no_judge",
             )
-    elif not raw.get("providers"):
+    elif not raw.get("providers") and any("provider" in each for _, each in items(raw, "models")):
         _report_absent("providers", raw, reporter)
     if not raw.get("prompts") and any(prompts_of(test) for _, test in tests):
-        _report_absent("prompts", raw, reporter)
+        instead = ", or write what is said under `input:`"
+        _report_absent("prompts", raw, reporter, instead)
     for path, test in tests:
         if not test.keys() & {"prompt", "prompts", "input"}:
             reporter.missing_key((*path, "input"))
@@ -219,9 +220,9 @@ def _judged(raw: Raw) -> Path | None:
     return None
 
 
-def _report_absent(key: str, raw: Raw, reporter: Reporter) -> None:
+def _report_absent(key: str, raw: Raw, reporter: Reporter, instead: str = "") -> None:
     if key not in raw:
-        reporter.missing_key((key,))
+        reporter.missing_key((key,), instead)
     elif isinstance(raw[key], (dict, list)):
         reporter.error((key,), f"{key} must have at least 1 entry, but is empty", reason="schema")
 

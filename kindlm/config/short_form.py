@@ -50,8 +50,22 @@ def write_out(
         if key in root.value and plural not in root.value:
             root.put(plural, root.take(key), root.keys[key])
             writer.moved[(plural,)] = (key,)
+    _name_prompts(root)
     writer.section(root, (), (KindlmConfig,))
     return writer.moved | fill_in(root, name, project)
+
+
+def _name_prompts(root: Node) -> None:
+    """Name prompts that are a text, or a list, by their numbers: `prompt-1`."""
+    prompts = root.child("prompts")
+    if prompts is not None and isinstance(prompts.value, str):
+        prompts = Node.sequence(prompts, prompts)
+    if prompts is not None and isinstance(prompts.value, list):
+        named = {
+            f"prompt-{number}": prompts.children[number - 1]
+            for number in range(1, len(prompts.value) + 1)
+        }
+        root.put("prompts", Node.mapping(prompts, **named))
 
 
 class _Writer:
@@ -68,7 +82,8 @@ class _Writer:
 
     def _value(self, parent: Node, key: str | int, path: Path, shape: Shape) -> None:
         node = parent.children[key]
-        if shape.is_list and node.value is not None and not isinstance(node.value, list):
+        is_one = node.value is not None and not isinstance(node.value, list)
+        if shape.is_list and is_one and not _is_named(node, shape.sections):
             parent.put(key, Node.sequence(node, node))
             self.moved[*path, 0] = path
         node = parent.children[key]
@@ -89,6 +104,16 @@ class _Writer:
             self.section(node, path, (*sections, *_options(sections, key, node.value)))
 
 
+def _is_named(node: Node, sections: Sections) -> bool:
+    """Tell whether a mapping has entries by their names, which is an error: a list is needed."""
+    return (
+        isinstance(node.value, dict)
+        and bool(sections and node.value)
+        and all(isinstance(each, dict) for each in node.value.values())
+        and not any(name in _keys(each) for each in sections for name in node.value)
+    )
+
+
 def _options(
     sections: Sections, key: str | int, written: dict[str, Any]
 ) -> Iterator[type[Section]]:
@@ -103,6 +128,10 @@ def _options(
         found = own(Adapter, kind)
     if found is not None:
         yield found
+
+
+def _keys(section: type[Section]) -> set[str]:
+    return {field.alias or name for name, field in section.model_fields.items()}
 
 
 class Shape(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
@@ -11,10 +12,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path
+from kindlm.config.document import Path, dotted
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.yaml_document import ScalarError, resolve_plain
-from kindlm.suggestions import hint_for
+from kindlm.suggestions import hint_for, words_for
 from kindlm.values import TAGS
 from kindlm.wording import printable
 
@@ -34,6 +35,7 @@ _EXPECTED = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
+_SHAPES = ("dict_type", "model_type", "model_attributes_type", "list_type")
 _RANGES = {
     "greater_than_equal": ("at least", "ge"),
     "less_than_equal": ("at most", "le"),
@@ -129,12 +131,16 @@ def _report(
         known = _known_keys(model, place[:-1])
         if len(place) == 1:
             known = [*map(spelled, known), *also_known]
-        _report_unknown_key(path, known, reporter, tolerant=tolerant)
+        _report_unknown_key(path, known, reporter, model, place, tolerant=tolerant)
         return
     if kind == "missing":
-        reporter.missing_key(path)
+        is_of_model = path[-1] == "provider" and len(place) > 1 and place[0] == "models"
+        instead = ", or name it in the model: `openai/gpt-4o`" if is_of_model else ""
+        reporter.missing_key(path, instead)
         return
     message, hint = _describe(kind, given, context, details["msg"])
+    if kind in _SHAPES and given is not None:
+        hint = _instead(model, place, given)
     reporter.error(
         path,
         f"{reporter.place(path)} {message}",
@@ -145,19 +151,95 @@ def _report(
 
 
 def _report_unknown_key(
-    path: Path, known: list[str], reporter: Reporter, *, tolerant: bool
+    path: Path,
+    known: list[str],
+    reporter: Reporter,
+    model: type[BaseModel],
+    place: Path,
+    *,
+    tolerant: bool,
 ) -> None:
-    place = reporter.place(path[:-1])
     if path[-1] in known:
         reporter.error(
             path,
-            f"`{path[-1]}` in {place} means the same as another key here",
+            f"`{path[-1]}` in {reporter.place(path[:-1])} means the same as another key here",
             "Remove one of them",
             reason="schema",
             at_key=True,
         )
         return
-    reporter.unknown_key(path, known, tolerant=tolerant)
+
+    def example(key: str) -> str:
+        """Return an example of a key that has another shape than the foreign one."""
+        shown = _example(model, (*place[:-1], key))
+        return f" For example: `{shown}`" if key in words_for(str(path[-1])) and shown else ""
+
+    elsewhere = None if tolerant else _elsewhere(model, place)
+    reporter.unknown_key(path, known, tolerant=tolerant, elsewhere=elsewhere, example=example)
+
+
+_DEPTH = 4
+"""How far below a place a key is looked for."""
+
+_SHORT = {
+    "agents": "agent: http://localhost:8000/chat",
+    "models": "model: openai/gpt-4o",
+    "tests": "tests: [{name: greets, input: Hi, expect: {output: {contains: hello}}}]",
+}
+"""Examples of what most files begin with, in their short forms."""
+
+
+def _elsewhere(model: type[BaseModel], place: Path) -> str | None:
+    """Return where a key can stand, or what it is called elsewhere: below its place, or above."""
+    above, names = place[:-1], (str(place[-1]), *words_for(str(place[-1])))
+    found: list[Path] = []
+    todo: list[Path] = [()]
+    for path in todo:  # which grows
+        keys = _known_keys(model, (*above, *path))
+        found += [(*path, name) for name in names if name in keys]
+        if len(path) < _DEPTH:
+            todo += [each for part in keys for each in ((*path, part), (*path, part, 0))]
+    if found:
+        # As near as can be, and rather for all tests than for one of them.
+        best = min(found, key=lambda it: (sum(isinstance(part, str) for part in it), len(it)))
+        return f"Did you mean `{_flow(best)}`?"
+    for length in range(len(above) - 1, -1, -1):
+        for name in names:
+            if name in _known_keys(model, above[:length]):
+                beside = f"in {dotted(above[:length])}" if length else "at the top of the file"
+                return f"Write `{name}:` {beside}, beside `{above[length]}`"
+    return None
+
+
+def _flow(path: Path) -> str:
+    """Return a path into a mapping as it is written in one line: `output: {contains: …}`."""
+    text = "…"
+    for part in reversed(path):
+        text = f"[{text}]" if isinstance(part, int) else f"{{{part}: {text}}}"
+    return text[1:-1]
+
+
+def _instead(model: type[BaseModel], place: Path, given: Any) -> str | None:
+    """Return what to write where a value has the wrong shape."""
+    if place == ("providers",) and given:
+        return "Models that are tested stand in `models`, such as `models: [openai/gpt-4o]`"
+    shown = _example(model, place)
+    return f"For example: `{shown}`" if shown else None
+
+
+def _example(model: type[BaseModel], place: Path) -> str | None:
+    """Return a key with an example of its value, None where there is none."""
+    if len(place) == 1 and place[0] in _SHORT:
+        return _SHORT[str(place[0])]
+    keys = _properties(model, place[:-1])
+    examples = keys.get(str(place[-1]), {}).get("examples") if place else None
+    if not examples:
+        return None
+    text = json.dumps(examples[0], ensure_ascii=False)
+    return f"{place[-1]}: {_QUOTED.sub(lambda word: word[1], text)}"
+
+
+_QUOTED = re.compile(r'"([A-Za-z][\w-]*)"')
 
 
 def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tuple[str, str | None]:
@@ -188,8 +270,6 @@ def _type_hint(kind: str, given: Any) -> str | None:
     """Return how to write the value so that it has the type, where that can be told."""
     if kind == "string_type" and isinstance(given, (bool, int, float)):
         return "Put it in quotes to make it a string"
-    if kind == "list_type" and not isinstance(given, dict):
-        return f"Write it as a list: [{_shown(given)}]"
     if kind == "bool_type":
         return _bool_hint(given)
     if kind == "int_type" and isinstance(given, float) and given.is_integer():
@@ -243,6 +323,10 @@ def describe_choice(given: Any, choices: Sequence[str]) -> tuple[str, str | None
 
 def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
     """Return the keys that the schema knows at a place of the file."""
+    return list(_properties(model, path))
+
+
+def _properties(model: type[BaseModel], path: Path) -> dict[str, Any]:
     schema = _json_schema(model)
     place = schema
     for part in path:
@@ -251,7 +335,8 @@ def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
             place = place.get("items", {})
         else:
             place = place.get("properties", {}).get(part) or place.get("additionalProperties") or {}
-    return list(_resolve(place, schema).get("properties", {}))
+    found: dict[str, Any] = _resolve(place, schema).get("properties", {})
+    return found
 
 
 @cache
