@@ -163,13 +163,14 @@ def _shortened(notes: _Notes) -> _Notes:
 class Guard:
     """The guard of this process; `guard` is the only one.
 
-    `has_packages` is whether code of packages was loaded: then every execution may run some. While
-    `notes.going` holds any, code of a user may run in this process.
+    `may_run_user_code` is whether code of packages, or functions that check, were loaded: then
+    every execution may run some. While `notes.going` holds any, code of a user may run in this
+    process.
     """
 
     def __init__(self) -> None:
         self.lost = Lost()
-        self.has_packages = False
+        self.may_run_user_code = False
         self._tell: Callable[[str], None] | None = None
         self._memory: _Memory | None = None
         self.notes = _Notes()

@@ -187,7 +187,7 @@ def taken(plugin: Plugin) -> KindlmError:
 @cache
 def _load(plugin: Plugin) -> Result[Any]:
     guard.enter()  # code of a package must not end the run
-    guard.has_packages = True
+    guard.may_run_user_code = True
     try:
         found = plugin.entry.load()
         wrong = _wrong_with(found, plugin.group)

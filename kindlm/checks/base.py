@@ -172,7 +172,11 @@ class ExpectSection(Section):
     """Where it stands; a part of another section has none."""
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
-        """Yield the checks; `schema` returns the JSON Schema in a file by the name of the file."""
+        """Yield the checks.
+
+        `schema` returns the JSON Schema in a file by the name of the file, and a function by
+        `file.py:name`.
+        """
         yield from ()
 
     @property
@@ -204,6 +208,11 @@ class ExpectSection(Section):
     @classmethod
     def inline_schemas(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
         """Yield the JSON Schemas that a mapping holds, not validated either."""
+        yield from ()
+
+    @classmethod
+    def functions(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        """Yield the functions that a mapping names as `file.py:name`, not validated either."""
         yield from ()
 
     @classmethod

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
-from kindlm.checks.base import Check, CheckSection, Key, Place, Reads, failed, passed, undecided
+from kindlm.checks.base import (
+    Check,
+    CheckSection,
+    ExpectSection,
+    Key,
+    Made,
+    Place,
+    Reads,
+    failed,
+    passed,
+    undecided,
+)
 from kindlm.checks.call_matching import why_unknown
 from kindlm.money import exceeds
 from kindlm.outcome import CheckResult
@@ -63,6 +74,22 @@ class Latency(CheckSection):
         return _limited(took, limit, "LATENCY_EXCEEDED", message, too_much=took > limit)
 
 
+class LatencyMs(ExpectSection):
+    """Most milliseconds for all answers of one conversation together, as `latency.maxMs`."""
+
+    key = Key("latencyMs", order=71, examples=[5000])
+    main = "maxMs"
+
+    max_ms: Positive = Field(examples=[5000])
+    """The milliseconds."""
+
+    def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
+        yield from Latency.model_construct(max_ms=self.max_ms).checks(schema)
+
+    def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
+        yield from Latency.model_construct(max_ms=self.max_ms).never_fails(timeout_ms)
+
+
 def beyond(timeout_ms: float) -> str:
     """Return why nothing takes as long as this."""
     return f"an execution ends after {plain_number(timeout_ms)} ms (defaults.executionTimeoutMs)"
@@ -94,10 +121,23 @@ class Cost(CheckSection):
         usd, is_whole = sum(known), transcript.total.cost.usd is not None
         too_much = exceeds(usd, limit)
         if not is_whole and not too_much:
-            return undecided(_why_unknown(transcript), threshold=limit)
+            return undecided(why_cost_unknown(transcript), threshold=limit)
         spent, was = round(usd, _DECIMALS), "it was" if is_whole else "it was at least"
         message = f"Expected a cost of at most ${limit:.10g}; {was} ${spent:.10g}."
         return _limited(spent, limit, "BUDGET_EXCEEDED", message, too_much=too_much)
+
+
+class CostUsd(ExpectSection):
+    """Most US dollars for one conversation, as `cost.maxUsd`."""
+
+    key = Key("costUsd", order=81, examples=[0.02])
+    main = "maxUsd"
+
+    max_usd: Annotated[float, Field(ge=0)] = Field(examples=[0.02])
+    """The dollars."""
+
+    def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
+        yield from Cost.model_construct(max_usd=self.max_usd).checks(schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +169,8 @@ def _limited(
     return passed(threshold=limit, actual=actual)
 
 
-def _why_unknown(transcript: Transcript) -> str:
+def why_cost_unknown(transcript: Transcript) -> str:
+    """Return why the cost is not known, with the way out."""
     step = next((step for step in transcript.steps if step.cost.usd is None), None)
     if step is None:
         return "The cost is not known: the target gave no answer."

@@ -61,7 +61,7 @@ class CheckOfPackage(AskingCheck):
             if inspect.iscoroutinefunction(configured.evaluate):
                 returned = await work()
             else:
-                returned = await _in_a_thread(work)
+                returned = await in_a_thread(work)
             wrong = _wrong_with(returned)
         except (*packages.CRASHES, asyncio.CancelledError) as error:
             if packages.is_cancelled(error):
@@ -79,8 +79,8 @@ class CheckOfPackage(AskingCheck):
         )
 
 
-async def _in_a_thread(work: Callable[[], Any]) -> Any:
-    """Return what a check returns; raise an `Exception` whatever it raises.
+async def in_a_thread(work: Callable[[], Any]) -> Any:
+    """Return what code of a user returns; raise an `Exception` whatever it raises.
 
     It has a thread of its own, which no other check waits for and which does not keep the process
     from ending: nothing bounds the time that it takes.

@@ -67,7 +67,7 @@ class Expect(Open):
     ) -> Iterator[tuple[Place, ExpectSection]]:
         value = getattr(self, field)
         if many:
-            for index, item in enumerate(value):
+            for index, item in enumerate(value or ()):
                 yield from (((name, index, *place), part) for place, part in item.parts())
         elif value is not None:
             yield from (((name, *place), part) for place, part in value.parts())
@@ -77,12 +77,15 @@ def _field(section: type[ExpectSection]) -> tuple[str, Any]:
     """Return the field of a section: its name and what pydantic is told of it."""
     key = section.key
     field: Any = Field(
-        default=[] if key.many else None,
+        default=[] if key.many and key.in_format else None,
         description=key.description or section.__doc__,
         examples=key.examples,
         json_schema_extra=None if key.in_format else EXTENSION,
     )
-    kind: Any = list[section] if key.many else Maybe[section]  # type: ignore[misc, valid-type]
+    kind: Any = list[section] if key.many else section  # type: ignore[valid-type]
+    if field.default is None:
+        # Recorded configurations have what is written, and the defaults of the format.
+        kind = Maybe[kind]  # type: ignore[misc]
     return to_snake(key.name), (kind, field)
 
 
@@ -152,7 +155,7 @@ def compile_expectations(
     """
 
     def schema(file: str) -> Any:
-        found = files.schema(file)
+        found = files.function(file) if ".py:" in file else files.schema(file)
         assert isinstance(found, Ok), "references are checked before a suite is compiled"
         return found.value
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path as FilePath
 from pathlib import PureWindowsPath
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from kindlm.config.data_rows import RowFile, read_rows
 from kindlm.config.diagnostics import Reporter
@@ -17,6 +19,11 @@ from kindlm.config.expect import sections_in
 from kindlm.config.interpolation import MARK
 from kindlm.config.json_schemas import parse_schema, report_inline_schema, warn_of_misspelt
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.guard import guard
+from kindlm.suggestions import hint_for
+
+if TYPE_CHECKING:
+    from kindlm.user_modules import SkippedFile
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
@@ -48,6 +55,8 @@ class ReferencedFiles:
         self._folder = folder
         self._bytes: dict[str, Result[bytes]] = {}
         self._schemas: dict[str, Result[Any]] = {}
+        self._functions: dict[str, Result[Callable[..., Any]]] = {}
+        self._modules: dict[str, Result[ModuleType | SkippedFile]] = {}
         self._rows: dict[str, Result[RowFile]] = {}
         self._digests: dict[str, str] = {}
         self._asked: dict[FilePath, None] = {}
@@ -73,6 +82,44 @@ class ReferencedFiles:
             data = self._read(name)
             self._schemas[name] = data if isinstance(data, Err) else parse_schema(name, data.value)
         return self._schemas[name]
+
+    def function(self, name: str) -> Result[Callable[..., Any]]:
+        """Return a function of the user by `file.py:name`; the file is imported."""
+        if name not in self._functions:
+            self._functions[name] = self._function(name)
+        return self._functions[name]
+
+    def _function(self, written: str) -> Result[Callable[..., Any]]:
+        file, _, name = written.rpartition(":")
+        if not file.endswith(".py") or not name.isidentifier():
+            code = ErrorCode.CONFIG_VALIDATION_ERROR
+            return _error(f'"{written}" names no function', "Write it as file.py:function", code)
+        data = self._read(file)
+        if isinstance(data, Err):
+            return data
+        if file not in self._modules:
+            # A function must not end the run.
+            from kindlm.user_modules import import_file  # few suites have functions
+
+            guard.enter()
+            guard.may_run_user_code = True
+            self._modules[file] = import_file(self._folder / file)
+        imported = self._modules[file]
+        if isinstance(imported, Err):
+            where, error = imported.error.where, imported.error
+            line = "" if where is None or where.line is None else f", line {where.line}"
+            return _error(f"{file}{line}: {error.message}", error.hint or "", error.code)
+        module = imported.value
+        if not isinstance(module, ModuleType):
+            code = ErrorCode.CONFIG_VALIDATION_ERROR
+            return _error(f'"{file}" skips itself: {module.reason}', "Move its functions", code)
+        found = vars(module).get(name)
+        if not inspect.isfunction(found):
+            known = [each for each, value in vars(module).items() if inspect.isfunction(value)]
+            hint = hint_for(name, known, "Functions there")
+            message = f'"{file}" has no function "{name}"'
+            return _error(message, hint, ErrorCode.CONFIG_VALIDATION_ERROR)
+        return Ok(found)
 
     def rows(self, name: str) -> Result[RowFile]:
         """Return the rows of a CSV or JSON Lines file, and what is wrong with them."""
@@ -163,6 +210,10 @@ def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
                 for at, file in part.schema_files(written):
                     if isinstance(file, str) and file:
                         report_schema((*path, *place, *inner, *at), file, files, reporter)
+                for at, function in part.functions(written):
+                    if isinstance(function, str) and function:
+                        found, where = files.function(function), (*path, *place, *inner, *at)
+                        report_file(where, function, found, reporter)
                 for at, schema in part.inline_schemas(written):
                     if isinstance(schema, dict):
                         where = (*path, *place, *inner, *at)

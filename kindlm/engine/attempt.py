@@ -173,7 +173,7 @@ async def run_execution(
     running = _Attempt(execution, run, attempt, reserved, held, answers)
     run.in_flight[execution.id] = execution, running.calls.now
     try:
-        if case.script is None and not guard.has_packages:
+        if case.script is None and not guard.may_run_user_code:
             finished = await running.run(may_rerun)
         else:
             # What may run code of a user in this process.

@@ -37,17 +37,6 @@ class _Name:
     is_guess: bool = False
 
 
-def import_root(file: Path) -> Path:
-    """Return the folder that the modules of a test file are imported from, as under pytest.
-
-    That is its own, or the one around the outermost package that it is in.
-    """
-    folder = file.parent
-    while (folder / "__init__.py").is_file() and folder != folder.parent:
-        folder = folder.parent
-    return folder
-
-
 class ImportReader:
     """Reads what files import, each once, and finds where that is."""
 
@@ -58,6 +47,8 @@ class ImportReader:
 
     def leads_to_kindlm(self, file: Path) -> bool:
         """Return whether importing a file would import kindlm. Never raises."""
+        from kindlm.user_modules import import_root  # only where there are Python files
+
         first = file.resolve()
         root = import_root(first)
         folders, own = _folders(root), root / first.relative_to(root).parts[0]

@@ -423,7 +423,9 @@ def _variables_for(
 def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:
     """Return the error of the one execution that ended or blocked this process."""
     is_scenario = culprit.case.script is not None
-    who = "The scenario" if is_scenario else "Code of a package"
+    checks = any(each.kind == "python" for each in culprit.case.expectations)
+    who = "A function of `python`" if checks else "Code of a package"
+    who = "The scenario" if is_scenario else who
     if lost.blocked_s is None:
         message = f"{who} ended kindlm's process: {lost.how}."
         hint = (

@@ -7,12 +7,11 @@ import contextvars
 import inspect
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
@@ -23,6 +22,7 @@ from kindlm.scenarios.trial import SyncTrial, Trial
 from kindlm.scenarios.under_test import AgentError
 from kindlm.scenarios.users import SimulationError
 from kindlm.suite import Expectation
+from kindlm.user_modules import failed_at, is_of_pytest, user_trace
 from kindlm.wording import shown
 
 
@@ -37,28 +37,11 @@ def asked_at(file: Path) -> SourceLocation:
     return SourceLocation(str(file))
 
 
-def failed_at(error: BaseException, file: Path) -> tuple[SourceLocation, str]:
-    """Return the last line of `file` that an error came through, and its text."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
-    if not frames:
-        return SourceLocation(str(file)), ""
-    return SourceLocation(str(file), frames[-1].lineno), frames[-1].line or ""
-
-
 def shown_at(where: SourceLocation) -> str:
     """Return a place as `file:line`, seen from the working directory."""
     file, here = Path(where.file), Path.cwd()
     return str(SourceLocation(str(file.relative_to(here) if file.is_relative_to(here) else file),
                               where.line))  # fmt: skip
-
-
-def user_trace(error: BaseException, file: Path) -> str:
-    """Return the traceback of an error from the first line of `file` on; whole if none is there."""
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
-        trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
-    return "".join(lines)
 
 
 _HOW_TO_CHECK = (
@@ -176,12 +159,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(each)
     else:
         yield error
-
-
-def is_of_pytest(error: BaseException, outcome: str) -> bool:
-    """Return whether `pytest.fail` or `pytest.skip` raised something; pytest need not be there."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return {"OutcomeException", outcome} <= names
 
 
 async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:

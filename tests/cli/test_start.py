@@ -25,6 +25,7 @@ UNUSED = (
     "kindlm.scenarios.api",
     "kindlm.scenarios.scenario_files",
     "kindlm.testing",
+    "kindlm.user_modules",
     "numpy",
     "pytest",
     "uvicorn",

@@ -38,6 +38,9 @@ NOT_SHOWN = {
     ("AgentConfig", "telemetry"),
     ("AgentConfig", "telemetryWaitMs"),
     ("AgentConfig", "protocol"),
+    # Written as a number alone.
+    ("LatencyMsConfig", "maxMs"),
+    ("CostUsdConfig", "maxUsd"),
     # In examples/mcp-server, which needs a package of its own.
     ("TestConfig", "call"),
     ("TurnConfig", "call"),
@@ -119,6 +122,10 @@ CHANGED_TESTS = [
     (
         suite("answers-json-too", *OUTPUT, "schema", to=OF_CUSTOMERS),
         *("schema", "SCHEMA_INVALID"),
+    ),
+    (
+        suite("answers-json-too", "expect", "python", 0, "minScore", to=0.9),
+        *("python", "CUSTOM_CHECK_FAILED"),
     ),
     (refund(*OUTPUT, "notContains", to=["A1"]), "not_contains", "NOT_CONTAINS_FAILED"),
     (refund(*OUTPUT, "maxLength", to=10), "max_length", "MAX_LENGTH_EXCEEDED"),

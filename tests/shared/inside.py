@@ -47,6 +47,6 @@ def _in(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
             sys.path.insert(0, str(folder))
             yield
     finally:
-        guard.has_packages = False
+        guard.may_run_user_code = False
         packages.installed.cache_clear()
         packages._load.cache_clear()

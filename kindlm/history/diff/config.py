@@ -28,7 +28,7 @@ SELECT test, target FROM planned_tests
  WHERE suite IN $ids AND file IN (SELECT value FROM json_each(:files))
 """
 
-_NAMES = ("name", "id", "tool", "criteria")
+_NAMES = ("name", "id", "tool", "criteria", "function")
 """Keys that name an item of a list, so that an inserted item does not shift all that follow."""
 
 _MOST_CHANGES = 500
@@ -141,6 +141,7 @@ _WRITTEN_IN = {
     "pii": "guardrails",
     "drift": "baseline",
     "similar_to": "output.similarTo",
+    "python": "python",
 }
 """Where `expect` holds the checks whose label does not say all that they demand.
 
@@ -171,13 +172,15 @@ def is_other_demand(
     name = _NUMBER.sub("", check.label[turn.end() :] if turn else check.label)
     # Follow-up messages have no names: a conversation is compared as a whole.
     place = "conversation" if turn else f"expect.{section}"
-    if section in ("toolCalls", "judge") and not turn and not name.endswith("…"):
+    if section in ("toolCalls", "judge", "python") and not turn and not name.endswith("…"):
         place = f"{place}[{name}]"
     places = [f"tests[{known}].{place}" for known in (test, _ROW.sub("", test))]
     if section == "judge":
         places.append("defaults.judgeModel")
     if check.kind == "schema":
         places.append(f"files.{name}")
+    if check.kind == "python":
+        places.append(f"files.{name.rpartition(':')[0]}")
     # A place that changed is one of these, holds it, or is held by it.
     pairs = ((change.path, place) for change in config.changes for place in places)
     return any(_is_in(*pair) or _is_in(*pair[::-1]) for pair in pairs)
