@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -107,8 +108,7 @@ class FunctionScript:
     def _record_assert(self, stage: Stage, error: BaseException) -> None:
         where, line = failed_at(error, self.file)
         label = line.removeprefix("assert ") or "assert"
-        message = str(error) or f"It does not hold: {line}"
-        found = verdict("assert", label, passed=False, message=message)
+        found = verdict("assert", label, passed=False, message=_why(error, line))
         stage.conclude(Expectation("assert", label, where=where), found)
 
     def _raised(self, error: BaseException) -> KindlmError:
@@ -126,6 +126,24 @@ class FunctionScript:
             "Fix the test; the report shows what it checked before that.",
             trace=user_trace(error, self.file),
         )
+
+
+_MOST_OF_PYTEST = 160
+"""Characters of what pytest says of values; an answer of the agent makes it longer."""
+
+
+def _why(error: BaseException, line: str) -> str:
+    """Return why an assert failed, in one line: its own message, or what pytest says of its values.
+
+    It is the line of code where the values are long or need escapes, as an answer of the agent
+    does: what the agent said is shown beside it, as it is.
+    """
+    own, _, _ = re.split(r"((?:^|\n)assert )", f"{error}\nassert ", maxsplit=1)
+    if own:
+        return " ".join(own.split())
+    of_pytest = str(error).partition("\n")[0]
+    is_readable = "\\" not in of_pytest and len(of_pytest) <= _MOST_OF_PYTEST
+    return of_pytest if of_pytest and is_readable else line or "assert"
 
 
 def _finished(returned: object) -> None:

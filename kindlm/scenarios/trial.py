@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import math
 from asyncio import Future
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
@@ -119,9 +120,10 @@ class _Checking:
         if inspect.isroutine(what):
             raise TypeError(f"t.require was given the function {what!r}: call it")
         is_so = holds(what)
-        label = message or "required"
-        found = verdict("assert", label, passed=is_so, message=message or "It does not hold")
-        expectation = Expectation("assert", label, where=self._place(), weight=_checked(weight))
+        label, where = message or "required", self._place()
+        said = message or linecache.getline(where.file, where.line or 0).strip() or label
+        found = verdict("assert", label, passed=is_so, message=said)
+        expectation = Expectation("assert", label, where=where, weight=_checked(weight))
         self._desk.conclude(expectation, found)
         if not is_so:
             raise RequirementFailed(label)
