@@ -246,7 +246,7 @@ class ScenarioItems:
             return with_agent(case, pyfuncitem.funcargs[AGENT_FIXTURE], test.scenario)
 
         ran = self._run(pyfuncitem, change)
-        _tell_outcome(self._live, ran)
+        _tell_outcome(self._live, ran, self._asked)
         return True
 
     @pytest.hookimpl(wrapper=True)
@@ -313,7 +313,7 @@ class ScenarioItems:
 
     def _run_yaml(self, item: YamlItem) -> None:
         assert self._live is not None
-        _tell_outcome(self._live, self._run(item, lambda case: case))
+        _tell_outcome(self._live, self._run(item, lambda case: case), self._asked)
 
     def _run(self, item: pytest.Item, change: Callable[[Case], Case]) -> Ran:
         assert self._live is not None
@@ -343,7 +343,7 @@ def _cannot_run(session: pytest.Session) -> bool:
     return bool(session.testsfailed) and not session.config.option.continue_on_collection_errors
 
 
-def _tell_outcome(live: LiveRun, ran: Ran) -> None:
+def _tell_outcome(live: LiveRun, ran: Ran, asked: Asked) -> None:
     """End the item as its scenario ended."""
     __tracebackhide__ = True
     if ran.error is not None:
@@ -353,7 +353,7 @@ def _tell_outcome(live: LiveRun, ran: Ran) -> None:
     if ran.status is Status.SKIPPED:
         pytest.skip("none of it ran")
     if ran.status is not Status.PASSED:
-        pytest.fail(failure_report(live, ran), pytrace=False)
+        pytest.fail(failure_report(live, ran, asked), pytrace=False)
 
 
 def _setup_failed(excinfo: pytest.ExceptionInfo[BaseException]) -> KindlmError:

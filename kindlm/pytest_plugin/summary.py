@@ -2,79 +2,60 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from typing import Any
 
 import pytest
 
 from kindlm.cli.reporters import configured_reporters, of_project, spare, write_reports
 from kindlm.errors import Err, KindlmError
-from kindlm.history.rows import AssertionView, ExecutionView
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.outcome import Outcome, Status
+from kindlm.outcome import Status
 from kindlm.pytest_plugin.live_run import LiveRun, Ran, told_failure
 from kindlm.pytest_plugin.session_request import Asked
 from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import redactor
+from kindlm.reports.causes import Cause, Row, causes_of
+from kindlm.reports.facts import show_command
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import visible
 from kindlm.wording import count, shown_path
 from kindlm_store import StoreError
 
-_MOST_SHOWN = 2000
-"""Characters of a text that are shown of one check; the history has all of it."""
+_WIDTH = 10
 
 
-def failure_report(live: LiveRun, ran: Ran) -> str:
-    """Return the list of failed checks of a test, run by run if it was repeated."""
-    lines: list[str] = []
+def failure_report(live: LiveRun, ran: Ran, asked: Asked) -> str:
+    """Return why a test did not pass: the causes, what the agent did, and what shows more."""
     with closing(live.log.reader()) as reader:
         view = RunView(reader, live.run)
-        for finished in sorted(ran.finished, key=lambda each: each.execution.repeat):
-            execution = view.execution(finished.execution.id)
-            if execution is None or execution.status in (Status.PASSED, Status.SKIPPED):
-                continue
-            if ran.planned > 1:
-                lines.append(f"repeat {execution.repeat} of {ran.planned}: {execution.status}")
-            lines += _of_execution(execution, view.assertions(execution))
+        one = view.execution(ran.finished[0].execution.id)
+        assert one is not None, "what has finished is recorded"
+        tests = [test for test in view.tests(one.suite_id) if test.name == one.test]
+        lines = list(_of_causes(causes_of(view, tests), _database(asked)))
     if ran.planned > 1:
         passed = sum(finished.status is Status.PASSED for finished in ran.finished)
         lines.append(f"{passed} of {ran.planned} repeats passed")
-    lines.append(f"Everything that was said: kindlm show {live.run}")
     return visible("\n".join(lines))
 
 
-def _of_execution(execution: ExecutionView, checks: Sequence[AssertionView]) -> Iterator[str]:
-    if execution.error is not None:
-        yield f"error: {execution.error}"
-        if execution.hint:
-            yield f"  {execution.hint}"
-        if execution.trace:
-            yield from (f"  {line}" for line in execution.trace.rstrip().splitlines())
-    for check in checks:
-        if check.is_wrong:
-            yield from _of_check(execution.file, check)
+def _of_causes(causes: Sequence[Cause], database: str) -> Iterator[str]:
+    """Yield each cause with what is known of it; what several causes share stands with the first.
 
-
-def _of_check(file: str, check: AssertionView) -> Iterator[str]:
-    place = file if check.line is None else f"{file}:{check.line}"
-    undecided = " (undecided)" if check.outcome is Outcome.INCONCLUSIVE else ""
-    yield f"{place}: {check.kind}: {check.label}{undecided}"
-    if check.message:
-        yield f"  {check.message}"
-    for name, value in (("expected", check.expected), ("actual", check.actual)):
-        if value is not None:
-            yield f"  {name}: {_cut(value)}"
-
-
-def _cut(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({len(text):,} characters)"
+    The first line is the reason that pytest shows in its summary.
+    """
+    told = set[Row]()
+    for cause in causes:
+        yield cause.sentence
+        look = ("look", show_command(cause.executions[0]) + database)
+        rows = [row for row in (*cause.fields(), ("at", cause.place), look) if row not in told]
+        told.update(rows)
+        for name, text in rows:
+            if text:
+                yield f"    {name:{_WIDTH}}{text}".replace("\n", f"\n{' ' * (_WIDTH + 4)}")
 
 
 def flaky_tests(name: str, asked: Asked) -> list[str]:
@@ -133,11 +114,14 @@ def tell_run(terminal: pytest.TerminalReporter, live: LiveRun, asked: Asked) -> 
 
 def tell_recorded(terminal: pytest.TerminalReporter, what: str, name: str, asked: Asked) -> None:
     """Print the flaky tests of a run or group, and the command that shows it."""
-    where = f" --db {shlex.quote(shown_path(asked.database))}" if asked.named else ""
-    command = f"kindlm show {name}{where}"
+    command = f"kindlm show {name}{_database(asked)}"
     with suppress(StoreError):  # reported already
         _tell_flaky(terminal, flaky_tests(name, asked), command)
     terminal.write_line(f"kindlm {what} {name}: {command}")
+
+
+def _database(asked: Asked) -> str:
+    return f" --db {shlex.quote(shown_path(asked.database))}" if asked.named else ""
 
 
 def _tell_flaky(terminal: pytest.TerminalReporter, names: Sequence[str], command: str) -> None:

@@ -218,6 +218,8 @@ def _failed(
         rows.append(("judge", visible(bounded(assertion.reasoning, _SAID, lines=3))))
     rows += _warnings(attempt.execution, mask)
     about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden"))
+    # Code of a test may look at calls, too.
+    about_tools |= bool(attempt.tool_calls) and assertion.kind in ("assert", "custom")
     return Cause(
         Status.FAILED if assertion.outcome is Outcome.FAILED else Status.ERRORED,
         assertion.failure_code,

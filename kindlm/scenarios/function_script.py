@@ -24,7 +24,7 @@ from kindlm.scenarios.under_test import AgentError
 from kindlm.scenarios.users import SimulationError
 from kindlm.suite import Expectation
 from kindlm.user_modules import failed_at, is_of_pytest, user_trace
-from kindlm.wording import shown
+from kindlm.wording import sentence
 
 
 def asked_at(file: Path) -> SourceLocation:
@@ -122,7 +122,8 @@ class FunctionScript:
             )
         return KindlmError(
             ErrorCode.ASSERTION_EVAL_ERROR,
-            f"The scenario raised {type(error).__name__}: {shown(str(error))} ({place}).",
+            f"The scenario raised {type(error).__name__}: {sentence(str(error), _MOST_OF_PYTEST)}"
+            f" ({place}).",
             "Fix the test; the report shows what it checked before that.",
             trace=user_trace(error, self.file),
         )

@@ -98,17 +98,21 @@ def test_items_run_with_fixtures_and_parameters_and_fail_with_their_checks(
     write_mixed(project)
     done = run_inside(project.root, "--kindlm")
     assert (done.returncode, outcomes(done)) == (1, {"failed": 1, "passed": 4}), done.stdout
-    for line in (
-        "repeat 2 of 2: failed",
-        "tests/test_it.py:17: contains: x",
-        'Expected the output to contain "x", got "You said: y A1".',
-        "actual: You said: y A1",
-        'tests/test_it.py:18: assert: word == "x"',
-        "0 of 2 repeats passed",
-    ):
-        assert line in done.stdout
-    assert runs(project) == [("finished", None, 6, 0)]
     [(name,)] = project.rows("SELECT id FROM runs")
+    assert (
+        f"""
+Missing in the answer: "x"
+    said      "You said: y A1"
+    at        tests/test_it.py:17
+    look      kindlm show {name} 4
+assert 'y' == 'x'
+    at        tests/test_it.py:18
+0 of 2 repeats passed
+"""
+        in done.stdout
+    )
+    assert 'test_sync[y] - Failed: Missing in the answer: "x"' in done.stdout
+    assert runs(project) == [("finished", None, 6, 0)]
     assert f"kindlm run {name}: kindlm show {name}" in done.stdout
     assert project.rows("SELECT DISTINCT test, status FROM executions ORDER BY number") == [
         ("tests/test_it.py::test_async", "passed"),
@@ -116,6 +120,52 @@ def test_items_run_with_fixtures_and_parameters_and_fail_with_their_checks(
         ("tests/test_it.py::test_sync[y]", "failed"),
         ("tests/test_it.py::TestMore::test_method", "passed"),
     ]
+
+
+def test_a_failed_assert_shows_what_the_agent_did_as_it_is(project: Project) -> None:
+    arguments = {"order_id": "A1"}
+    project.agent.answer = lambda _: {
+        "message": 'He said "no".\n\nRegards, \x1b[31mÄnne' + "!" * 5_000,
+        "tool_calls": [{"name": "issue_refund", "arguments": arguments}],
+    }
+    project.write(
+        "tests/test_it.py",
+        """
+from kindlm import Trial, scenario
+
+@scenario("x")
+async def test_text(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    assert "sorry" in reply.text
+
+@scenario("x")
+async def test_reply(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    assert reply.mentions("sorry"), "no apology"
+
+@scenario("x")
+async def test_required(t: Trial) -> None:
+    t.require((await t.agent.send("hi")).mentions("sorry"))
+""",
+    )
+    done = run_inside(project.root, "--kindlm", "-vv")
+    [(name,)] = project.rows("SELECT id FROM runs")
+    for number, (reason, line) in enumerate(
+        [
+            ('assert "sorry" in reply.text', 7),
+            ("no apology", 12),
+            ('t.require((await t.agent.send("hi")).mentions("sorry"))', 16),
+        ],
+        start=1,
+    ):
+        shown = done.stdout.partition(f"\n{reason}\n")[2].splitlines()
+        assert shown[0] == '    called    issue_refund {"order_id": "A1"}'
+        assert shown[1].startswith('    said      "He said "no". Regards, \\x1b[31mÄnne!!!')
+        assert len(shown[1]) < 300
+        assert shown[2:4] == [
+            f"    at        tests/test_it.py:{line}",
+            f"    look      kindlm show {name} {number}",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +315,8 @@ def test_scenarios_in_yaml_are_items_too(project: Project) -> None:
     )
     done = run_inside(project.root, "--kindlm")
     assert outcomes(done) == {"failed": 1, "passed": 1}, done.stdout
-    assert "tests/orders.yaml:7: contains: refund" in done.stdout
+    assert 'Missing in the answer: "refund"' in done.stdout
+    assert "at        tests/orders.yaml:7\n" in done.stdout
     assert run(["test", "tests", "--quiet"]) == 1
     told = project.rows(
         "SELECT s.config_hash, e.test, e.status, a.label, a.line FROM executions e"
@@ -439,7 +490,7 @@ def test_stopped_early_a_run_says_so_and_is_not_resumed(
     assert "pytest --kindlm --lf" in told
     run(["show"])
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.split() == ["Next", "pytest", "--kindlm", "--lf"]
+    assert last.split() == ["Next:", "pytest", "--kindlm", "--lf"]
 
 
 # What is in flight has next to no time to end.
