@@ -49,11 +49,13 @@ def red_test() -> str:
     """Return what `kindlm test` prints once the agent of the page is broken."""
     with tempfile.TemporaryDirectory() as folder, serving(healthy=False) as address:
         suite = blocks()["http: kindlm.yaml"].replace("http://127.0.0.1:8000", address)
-        Path(folder, "kindlm.yaml").write_text(suite, encoding="utf-8")
+        project = Path(folder, "shop")
+        project.mkdir()
+        (project / "kindlm.yaml").write_text(suite, encoding="utf-8")
         command = [sys.executable, "-m", "kindlm", "test", "--no-progress"]
         done = subprocess.run(
             command,
-            cwd=folder,
+            cwd=project,
             env={"COLUMNS": "100", "PYTHONPATH": str(Path(__file__).parents[2])},
             capture_output=True,
             text=True,
