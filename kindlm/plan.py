@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from kindlm.keywords import Keywords
 from kindlm.suite import Case, Suite
 
 
@@ -17,9 +18,9 @@ from kindlm.suite import Case, Suite
 class Selection:
     """Which tests a run is asked for; an empty field selects everything.
 
-    Of `tests` one is enough to be a case-insensitive part of a suite, test or file name, or of the
-    title of a test; likewise
-    one of `tags`.
+    Of `tests` and of `tags`, one has to fit. One of `tests` fits the tests that have it as the name
+    of their suite or file, or as their own name or title. If no test has, it fits those where it is
+    a part of one. Case makes no difference. `keywords` has to match the names and tags of a test.
     `only` holds the tests to choose from: suite, test, target. `unnamed` are tests of files that
     were not named, while others of their suite were: path of the suite, test. `shard` is (i, n): of
     all tests that are selected otherwise, every n-th, beginning with the i-th.
@@ -29,6 +30,7 @@ class Selection:
     tests: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    keywords: Keywords | None = None
     repeat: int | None = None
     only: frozenset[tuple[str, str, str]] | None = None
     unnamed: frozenset[tuple[str, str]] = frozenset()
@@ -160,6 +162,8 @@ def make_plan(
     tests of the others are dealt to shards as if they had.
     """
     chosen = selection or Selection()
+    named = {name for suite in suites for case in suite.cases for name in _names(suite, case)}
+    wanted = [(part, part in named) for part in map(str.lower, chosen.tests)]
     index, shards = chosen.shard or (1, 1)
     dealt = count()
 
@@ -169,7 +173,7 @@ def make_plan(
     planned: dict[int, PlannedSuite] = {}
     for position, suite in enumerate(suites):
         ordinal = places.ordinal(suite.path, position)
-        cases = tuple(_plan_case(suite, case, chosen, in_shard) for case in suite.cases)
+        cases = tuple(_plan_case(suite, case, chosen, wanted, in_shard) for case in suite.cases)
         if ordinal not in missing:
             planned[ordinal] = PlannedSuite(ordinal, suite, cases)
     order = [ordinal for ordinal in places.started if ordinal in planned]
@@ -220,15 +224,22 @@ def numbered(suites: Iterable[PlannedSuite], before: int = 0) -> Plan:
 
 
 def _plan_case(
-    suite: Suite, case: Case, selection: Selection, in_shard: Callable[[], bool]
+    suite: Suite,
+    case: Case,
+    selection: Selection,
+    wanted: Collection[tuple[str, bool]],
+    in_shard: Callable[[], bool],
 ) -> PlannedCase:
     targets: tuple[str, ...] = ()
-    if _is_selected(suite, case, selection):
+    matches = selection.keywords or (lambda _names: True)
+    if _is_selected(suite, case, selection, wanted):
+        names = [*_names(suite, case), *map(str.lower, (*suite.tags, *case.tags))]
         targets = tuple(
             target
             for target in case.targets
             if (not selection.models or target in selection.models)
             and (selection.only is None or (suite.name, case.name, target) in selection.only)
+            and matches([*names, target.lower()])
             and in_shard()
         )
     return PlannedCase(
@@ -240,14 +251,22 @@ def _plan_case(
     )
 
 
-def _is_selected(suite: Suite, case: Case, selection: Selection) -> bool:
+def _names(suite: Suite, case: Case) -> list[str]:
+    return [name.lower() for name in (suite.name, case.name, suite.path, case.title or "")]
+
+
+def _is_selected(
+    suite: Suite, case: Case, selection: Selection, wanted: Collection[tuple[str, bool]]
+) -> bool:
+    """Return whether a case fits; `wanted` are the names, and whether they are whole names."""
     if (suite.path, case.name) in selection.unnamed:
         return False
     if selection.suite is not None and selection.suite.lower() not in suite.name.lower():
         return False
-    names = (suite.name, case.name, suite.path, case.title or "")
-    if selection.tests and not any(
-        part.lower() in name.lower() for part in selection.tests for name in names
+    if wanted and not any(
+        part == name if is_whole else part in name
+        for part, is_whole in wanted
+        for name in _names(suite, case)
     ):
         return False
     tags = {*suite.tags, *case.tags}

@@ -36,6 +36,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "demo": "Watch kindlm find a change in a bundled agent.",
         "init": "Create a first suite, or a test of your own agent.",
         "validate": "Check test files without running them.",
+        "list": "List what `kindlm test` would run.",
         "test": "Run tests and record every event.",
         "watch": "Run tests again whenever a relevant file changes.",
     },
@@ -71,7 +72,7 @@ _HISTORY: Mapping[str, str] = {
     "backup": "Copy the history to a new file, and check the copy.",
     "export": "Write a run as JSON Lines, for `kindlm history import`.",
     "import": "Import a run: a kindlm export, a recovery file, or another tool's results.",
-    "merge": "Merge other histories into this one.",
+    "merge": "Merge other histories into this one, in any order.",
     "verify": "Check recorded events and content against their hashes.",
     "rebuild": "Recompute all tables from the recorded events.",
     "purge": "Erase recorded content permanently.",
@@ -85,7 +86,7 @@ COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 
 _LOADABLE = frozenset(COMMANDS) - {"history"}
 
-_MODULES = {"watch": "test", "import": "import_"}
+_MODULES = {"watch": "test", "import": "import_", "list": "list_"}
 """Of commands whose module has another name."""
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)

@@ -99,6 +99,17 @@ TestsOption = Annotated[
 ]
 
 
+KeywordsOption = Annotated[
+    str | None,
+    typer.Option(
+        "-k",
+        metavar="EXPR",
+        help="Run only tests whose names match: 'refund and not gpt'. The names are those of the"
+        " suite, test, target and tags.",
+    ),
+]
+
+
 def _tags(given: list[str] | None) -> list[str]:
     """Return the tags of the last `--tags`."""
     return [tag.strip() for tag in given[-1].split(",")] if given else []
@@ -114,6 +125,22 @@ TagsOption = Annotated[
 TargetsOption = Annotated[
     tuple[str, ...],
     typer.Option("--model", metavar="ID", help="Run only on this model or agent. Repeatable."),
+]
+
+FailedOption = Annotated[
+    bool, typer.Option("--failed", "--lf", help="Run only tests that failed when they last ran.")
+]
+
+RepeatOption = Annotated[
+    int | None,
+    typer.Option(
+        "--repeat", metavar="N", min=1, max=MAX_REPEAT, help="Number of repeats of each test."
+    ),
+]
+
+ShardOption = Annotated[
+    str | None,
+    typer.Option("--shard", metavar="I/N", help="Run only every Nth test, starting at the Ith."),
 ]
 
 GateOption = Annotated[
@@ -254,16 +281,9 @@ class TestOptions:
     tests: TestsOption = ()
     tags: TagsOption = ()
     models: TargetsOption = ()
-    failed: Annotated[
-        bool,
-        typer.Option("--failed", "--lf", help="Run only tests that failed when they last ran."),
-    ] = False
-    repeat: Annotated[
-        int | None,
-        typer.Option(
-            "--repeat", metavar="N", min=1, max=MAX_REPEAT, help="Number of repeats of each test."
-        ),
-    ] = None
+    keywords: KeywordsOption = None
+    failed: FailedOption = False
+    repeat: RepeatOption = None
     gate: GateOption = None
     concurrency: ConcurrencyOption = None
     timeout_ms: Annotated[
@@ -288,12 +308,7 @@ class TestOptions:
             "--max-rpm", metavar="N", min=0.1, help="Maximum calls per minute to each provider."
         ),
     ] = None
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            "--shard", metavar="I/N", help="Run only every Nth test, starting at the Ith."
-        ),
-    ] = None
+    shard: ShardOption = None
     run_group: Annotated[
         str | None,
         typer.Option(

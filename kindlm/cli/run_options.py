@@ -21,6 +21,7 @@ from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import RunOptions
 from kindlm.history.run_names import label_problem
+from kindlm.keywords import parse_keywords
 from kindlm.plan import Selection
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, run_environment
@@ -90,6 +91,9 @@ def make_request(
     shard = parse_shard(options.shard) if options.shard else Ok(None)
     if isinstance(shard, Err):
         return shard
+    keywords = parse_keywords(options.keywords) if options.keywords is not None else Ok(None)
+    if isinstance(keywords, Err):
+        return keywords
     environ = run_environment([*loaded.folders, project.root], os.environ)
     return Ok(
         RunRequest(
@@ -107,6 +111,7 @@ def make_request(
                 tests=options.tests,
                 tags=options.tags,
                 models=options.models,
+                keywords=keywords.value,
                 repeat=options.repeat,
                 only=only.value,
                 unnamed=loaded.unnamed,
@@ -222,6 +227,7 @@ def no_selection(options: TestOptions) -> KindlmError | None:
         "--test": options.tests,
         "--tags": options.tags,
         "--model": options.models,
+        "-k": options.keywords,
         "--failed": options.failed,
         "--repeat": options.repeat,
         "--gate": options.gate,

@@ -34,6 +34,7 @@ class RunOptions:
     tests: Sequence[str] = ()
     tags: Sequence[str] = ()
     models: Sequence[str] = ()
+    keywords: str | None = None
     repeat: int | None = None
     gate: str | None = None
     concurrency: int | None = None

@@ -18,9 +18,11 @@ from kindlm.cli.options import (
     DatabaseOption,
     GateOption,
     JudgeCostOption,
+    KeywordsOption,
     NewRunLabelOption,
     NoProgressOption,
     QuietOption,
+    RepeatOption,
     ReporterOption,
     ReportFileOption,
     RunVerboseOption,
@@ -81,10 +83,8 @@ class ReplayOptions:
     tests: TestsOption = ()
     tags: TagsOption = ()
     models: TargetsOption = ()
-    repeat: Annotated[
-        int | None,
-        typer.Option("--repeat", metavar="N", min=1, help="Number of repeats of each test."),
-    ] = None
+    keywords: KeywordsOption = None
+    repeat: RepeatOption = None
     gate: GateOption = None
     compat: CompatOption = None
     concurrency: ConcurrencyOption = None
@@ -146,8 +146,8 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
     if request.suites and len(plan) == 0:
         refuse(
             "Nothing was tested: no test fits the selection.",
-            "Loosen --suite, --test, --tags or --model; or name files to replay, since without one"
-            " it is the tests that the run selected.",
+            "Loosen -k, --suite, --test, --tags or --model. Or name a file: without one, kindlm"
+            " replays only the tests that the run selected.",
         )
     if options.warnings:
         called = "judges are asked what is new to them" if asks_judges else "no provider is called"

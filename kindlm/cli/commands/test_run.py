@@ -137,8 +137,8 @@ def _refuse_nothing(request: RunRequest, shard: str | None) -> NoReturn:
     fewer = "" if shard is None else "take fewer shards than there are tests; "
     refuse(
         f"Nothing was tested: {fits}.",
-        f"Loosen --suite, --test, --tags, --model or --failed; {fewer}"
-        "kindlm validate counts the tests.",
+        f"Loosen -k, --suite, --test, --tags, --model or --failed; {fewer}"
+        "kindlm list shows the tests.",
     )
 
 

@@ -1,0 +1,132 @@
+"""`kindlm list`: what `kindlm test` would run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.cells import cell_len
+
+from kindlm.cli.console import make_console, or_fail
+from kindlm.cli.history import project_here
+from kindlm.cli.options import (
+    ConfigOption,
+    DatabaseOption,
+    FailedOption,
+    KeywordsOption,
+    ListFormat,
+    PathsArgument,
+    RepeatOption,
+    ShardOption,
+    StrictOption,
+    SuiteTextOption,
+    TagsOption,
+    TargetsOption,
+    TestOptions,
+    TestsOption,
+    VerboseOption,
+    with_options,
+)
+from kindlm.cli.run_options import make_request
+from kindlm.cli.run_recording import tell_loaded
+from kindlm.plan import Plan, PlannedCase, PlannedSuite, make_plan
+from kindlm.recording.loading import default_paths, load_paths
+from kindlm.reports.untrusted import one_line, printed_json
+from kindlm.wording import count
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """The options of `kindlm list`, as typed."""
+
+    paths: PathsArgument = ()
+    config: ConfigOption = None
+    suite: SuiteTextOption = None
+    tests: TestsOption = ()
+    keywords: KeywordsOption = None
+    tags: TagsOption = ()
+    models: TargetsOption = ()
+    failed: FailedOption = False
+    repeat: RepeatOption = None
+    shard: ShardOption = None
+    strict: StrictOption = False
+    form: Annotated[ListFormat, typer.Option("--format", help="json is for programs.")] = (
+        ListFormat.TERMINAL
+    )
+    database: DatabaseOption = None
+    verbose: VerboseOption = False
+
+
+@with_options
+def list_command(options: ListOptions) -> int:
+    """List what `kindlm test` would run: suites, tests, targets, tags and repeats.
+
+    Takes the same options to select tests. Exits with 1 if there is nothing to run.
+    """
+    console = make_console()
+    asked = TestOptions.of(options)
+    project = project_here(asked.database)
+    asked = replace(asked, paths=asked.paths or or_fail(default_paths(Path())))
+    loaded = or_fail(load_paths(asked.paths, project.root, strict=asked.strict))
+    tell_loaded(loaded, asked, console)
+    request = or_fail(make_request(loaded, project, asked, console))
+    plan = make_plan(request.suites, request.selection)
+    if options.form is ListFormat.JSON:
+        suites = [_suite_json(suite) for suite in plan.suites if suite.executions]
+        report = {"schemaVersion": 1, "executions": len(plan), "suites": suites}
+        sys.stdout.write(printed_json(report, indent=2) + "\n")
+    else:
+        write_list(plan, sys.stdout)
+    return 0 if len(plan) and not request.skipped else 1
+
+
+def write_list(plan: Plan, out: TextIO) -> None:
+    """Write a plan for people: a line for each suite, and one for each test."""
+    tests = 0
+    for suite in (suite for suite in plan.suites if suite.executions):
+        cases = _selected(suite)
+        tests += len(cases)
+        out.write(f"{one_line(suite.suite.name)}  {one_line(suite.suite.path)}\n")
+        width = max(cell_len(one_line(case.case.name)) for case in cases)
+        for case in cases:
+            name = one_line(case.case.name)
+            name += " " * (width - cell_len(name))
+            parts = "  ".join(one_line(part) for part in _parts(suite, case))
+            out.write(f"  {name}  {parts}\n")
+    out.write(f"{count(tests, 'test')}, {count(len(plan), 'execution')}\n")
+
+
+def _parts(suite: PlannedSuite, case: PlannedCase) -> Iterator[str]:
+    yield ", ".join(case.targets)
+    yield "skipped" if case.case.skip else f"× {case.repeat}"
+    if tags := _tags(suite, case):
+        yield f"tags: {', '.join(tags)}"
+
+
+def _selected(suite: PlannedSuite) -> list[PlannedCase]:
+    return [case for case in suite.cases if case.selected]
+
+
+def _tags(suite: PlannedSuite, case: PlannedCase) -> list[str]:
+    return list(dict.fromkeys((*suite.suite.tags, *case.case.tags)))
+
+
+def _suite_json(suite: PlannedSuite) -> dict[str, Any]:
+    return {
+        "name": suite.suite.name,
+        "path": suite.suite.path,
+        "tests": [
+            {
+                "name": case.case.name,
+                "targets": list(case.targets),
+                "tags": _tags(suite, case),
+                "repeat": case.repeat,
+                "skip": bool(case.case.skip),
+            }
+            for case in _selected(suite)
+        ],
+    }
