@@ -352,4 +352,9 @@ def in_our_names(arguments: Sequence[str]) -> list[str]:
 
 
 def _has_value(arguments: Sequence[str], position: int) -> bool:
-    return position + 1 < len(arguments) and not arguments[position + 1].startswith("-")
+    """Return whether a value follows an option; after `--resume`, a file or folder is none."""
+    following = arguments[position + 1 : position + 2]
+    if not following or following[0].startswith("-"):
+        return False
+    is_path = following[0].startswith("pack:") or os.path.exists(following[0])  # noqa: PTH110 - no error
+    return not (arguments[position] == "--resume" and is_path)

@@ -273,7 +273,7 @@ def open_view(database: Path | None, wanted: str) -> Iterator[RunView]:
     from kindlm.history.run_view import RunView
 
     with open_history(database) as connection:
-        yield RunView(connection, or_fail(find_run_or_group(connection, wanted)))
+        yield RunView(connection, or_fail(find_run_or_group(connection, wanted, commit_named)))
 
 
 def exit_code(view: RunView) -> int:
@@ -372,8 +372,23 @@ def db_option(named: Path | None) -> str:
     return "" if named is None else f" --db {shlex.quote(shown_path(named))}"
 
 
-def named_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> Result[str]:
-    """Return the run that a user names, also by a file with its JSON report.
+def commit_named(revision: str) -> str | None:
+    """Return the commit that a git revision names here; None if there is none."""
+    # It knows the events of runs, which take longer to import than most commands that read.
+    from kindlm.recording.git import commit_of
+
+    return commit_of(Path.cwd(), revision)
+
+
+def named_run(db: sqlite3.Connection, wanted: str) -> str:
+    """Return the run that a user names; end the command if there is none."""
+    from kindlm.history.run_names import find_run
+
+    return or_fail(find_run(db, wanted, commit_named))
+
+
+def finished_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> Result[str]:
+    """Return the finished run that a user names, also by a file with its JSON report.
 
     Without a name, or as `latest`, it is the newest one that finished, of those that hold the
     suite: a run that was stopped is neither a baseline nor one to compare with it.
@@ -382,7 +397,7 @@ def named_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> 
 
     if wanted is None or wanted == "latest":
         return latest_finished(db, suite)
-    found = find_run(db, wanted)
+    found = find_run(db, wanted, commit_named)
     path = Path(wanted)
     if isinstance(found, Ok) or not path.is_file():
         return found

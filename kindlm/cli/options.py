@@ -390,6 +390,22 @@ class TestOptions:
         return self.compat == "evalview"
 
 
+@dataclass(frozen=True, slots=True)
+class DerivedOptions:
+    """The options of all commands that make a run from a recorded one."""
+
+    compat: CompatOption = None
+    concurrency: ConcurrencyOption = None
+    max_cost_usd: JudgeCostOption = None
+    reporters: ReporterOption = ()
+    output: ReportFileOption = None
+    label: NewRunLabelOption = None
+    database: DatabaseOption = None
+    verbose: RunVerboseOption = False
+    quiet: QuietOption = False
+    no_progress: NoProgressOption = False
+
+
 def with_options(work: Callable[..., int]) -> Callable[..., None]:
     """Return the command of a function that takes its options as a dataclass.
 
@@ -400,7 +416,9 @@ def with_options(work: Callable[..., int]) -> Callable[..., None]:
     hints = get_type_hints(work)
     declared = get_type_hints(hints["options"], include_extras=True)
     parameters = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-    for field in fields(hints["options"]):
+    inherited = {field.name for base in hints["options"].__mro__[1:-1] for field in fields(base)}
+    # Help shows first what only this command has.
+    for field in sorted(fields(hints["options"]), key=lambda field: field.name in inherited):
         hint, default = declared[field.name], field.default
         if not hasattr(hint, "__metadata__"):
             continue  # no option

@@ -147,14 +147,16 @@ def _recorded(options: TestOptions, root: Path) -> RunOptions:
     """Return what is recorded of the options, so that the run can be repeated or resumed."""
     asked = {name: getattr(options, name) for name in RECORDED_OPTIONS}
     asked["compat"] = "evalview" if options.by_evalview else None
-    asked["paths"] = [_from(root, path) for path in options.paths]
+    asked["paths"] = paths_from(root, options.paths)
     return RunOptions(**asked)
 
 
-def _from(root: Path, path: Path) -> str:
-    """Return a path as it is written from the project's root, so that it holds anywhere."""
-    path = path.resolve()
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+def paths_from(root: Path, paths: Iterable[Path]) -> list[str]:
+    """Return paths as they are written from the project's root, so that they hold anywhere."""
+    return [
+        path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+        for path in (path.resolve() for path in paths)
+    ]
 
 
 def _with_pass_rate(suite: Suite, rate: float) -> Suite:

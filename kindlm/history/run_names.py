@@ -1,8 +1,9 @@
 """The runs that a user names: by an id, the beginning of one, a label, a group, or a word.
 
-The words of a comparison are `latest`, `latest~n`, `previous`, `baseline` and `git:REV`. They count
-runs that were carried out and finished, of the suites of the other side: what was stopped, rescored
-or imported has to be named by its id or label.
+The words are `latest`, `latest~n`, `previous`, `baseline` and `git:REV`. They count runs that were
+carried out and finished: what was stopped, rescored or imported has to be named by its id or label.
+In a comparison, they mean runs of the suites of the other side. Only where one run is shown or
+followed does `latest` mean the newest run of any kind.
 
 Where groups of shards can be named, the shards of a group count as the one run that they are, if
 several of them are in the history: a user who says `latest` does not mean one worker of many. As
@@ -18,7 +19,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.groups import Group, GroupName, find_group, shards_of
@@ -34,7 +35,7 @@ _LONGEST_LABEL = 200
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 """Categories of Unicode: control characters, and what ends lines and paragraphs."""
 
-_Side: TypeAlias = str | Group
+Side: TypeAlias = str | Group
 
 _WORD = re.compile(
     r"previous|baseline|latest(?:~(?P<skip>\d{1,6}))?|git:(?P<revision>.*)", re.ASCII | re.DOTALL
@@ -72,8 +73,16 @@ SELECT s.name, b.run
 """
 
 
-def find_run(db: sqlite3.Connection, wanted: str) -> Result[str]:
-    """Return the id of the run that a user names: `latest`, an id or its beginning, or a label."""
+def no_revision(_revision: str) -> None:
+    """Know no git revision, but for commits of recorded runs."""
+
+
+def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revision) -> Result[str]:
+    """Return the id of the run that a user names: a word, an id or its beginning, or a label."""
+    if wanted != "latest" and _WORD.fullmatch(wanted):
+        found_by_word = _Words(db, revision, joins=False).one(wanted)
+        assert isinstance(found_by_word, Err) or isinstance(found_by_word.value, str)
+        return cast("Result[str]", found_by_word)
     if wanted == "latest":
         newest = next(runs(db, RunFilter(limit=1)), None)
         if newest is None:
@@ -114,13 +123,17 @@ def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[
     return _error(f"No run{of_suite} has finished yet.", "List the recorded runs: kindlm runs")
 
 
-def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[_Side]:
+def find_run_or_group(
+    db: sqlite3.Connection, wanted: str, revision: Revision = no_revision
+) -> Result[Side]:
     """Return what a user names: a run by its id, a group by its name, else as `find_run` does.
 
     Shards of different plans are no group but an error, and so are those of several projects. A
     label that several shards of a group have means the group, and so does `latest` if the latest
     run is one of several; there it is the run alone that shards of different plans leave.
     """
+    if wanted != "latest" and _WORD.fullmatch(wanted):
+        return _Words(db, revision, joins=True).one(wanted)
     is_run = next(runs(db, RunFilter(ids=[wanted])), None) is not None
     if not is_run and wanted != "latest" and (shards := shards_of(db, wanted)):
         return find_group(db, wanted, shards)
@@ -145,9 +158,11 @@ def find_run_or_group(db: sqlite3.Connection, wanted: str) -> Result[_Side]:
 def find_pair(
     db: sqlite3.Connection, before: str | None, after: str | None, revision: Revision
 ) -> Result[tuple[str, str]]:
-    """Return the runs to compare, by their ids: `previous` → `latest` where a side is not named.
+    """Return the runs to compare, by their ids.
 
-    A word is about the suites of the other side, so that what is named outright is found first.
+    Without a name, the later one is `latest`. The earlier one is then the baseline that the suites
+    of the later one have, else `previous`. A word is about the suites of the other side, so that
+    what is named outright is found first.
     """
     found = _Words(db, revision, joins=False).both(before, after)
     if isinstance(found, Err):
@@ -160,13 +175,33 @@ def find_pair(
 
 def find_sides(
     db: sqlite3.Connection, before: str | None, after: str | None, revision: Revision
-) -> Result[tuple[_Side, _Side]]:
+) -> Result[tuple[Side, Side]]:
     """Return both sides as `find_pair` does, each a run or a group of shards.
 
     A group is found by its name, and by a word that means a shard of it, if the history has more
     of its shards. Beside a shard that is named outright, words mean the same part of other groups.
     """
     return _Words(db, revision, joins=True).both(before, after)
+
+
+def compared_by_default(db: sqlite3.Connection, run: str) -> str | None:
+    """Return the run that `kindlm diff` compares a run with; None if there is none.
+
+    That is the baseline of its suites if they have one, and else the run before it.
+    """
+    return baseline_of(db, run) or run_before(db, run)
+
+
+def baseline_of(db: sqlite3.Connection, run: str) -> str | None:
+    """Return the recorded run that is the baseline of all suites of a run that have one.
+
+    None if there is none, if they have different ones, or if it is the run itself.
+    """
+    chosen = {row[1] for row in db.execute(_BASELINES, (run,)) if row[1] is not None}
+    if len(chosen) != 1 or run in chosen:
+        return None
+    (baseline,) = chosen
+    return baseline if next(runs(db, RunFilter(ids=[baseline])), None) else None
 
 
 def run_before(db: sqlite3.Connection, run: str) -> str | None:
@@ -193,12 +228,12 @@ class _Words:
     revision: Revision
     joins: bool
 
-    def both(self, before: str | None, after: str | None) -> Result[tuple[_Side, _Side]]:
+    def both(self, before: str | None, after: str | None) -> Result[tuple[Side, Side]]:
         """Return both sides; what is named outright is found first."""
-        names = (before or "previous", after or "latest")
-        is_word = [_WORD.fullmatch(name) is not None for name in names]
-        found: dict[int, _Side] = {}
-        other: _Side | None = None
+        names = (before, after or "latest")
+        is_word = [name is None or _WORD.fullmatch(name) is not None for name in names]
+        found: dict[int, Side] = {}
+        other: Side | None = None
         for at in (0, 1) if is_word == [False, True] else (1, 0):
             side = self._find(names[at], other)
             if isinstance(side, Err):
@@ -206,8 +241,15 @@ class _Words:
             found[at] = other = side.value
         return Ok((found[0], found[1]))
 
-    def _find(self, name: str, other: _Side | None) -> Result[_Side]:
+    def one(self, word: str) -> Result[Side]:
+        """Return what a word means alone."""
+        return self._find(word, None)
+
+    def _find(self, name: str | None, other: Side | None) -> Result[Side]:
         """Return what a name means beside the other side, if that one is known."""
+        if name is None:
+            baseline = None if other is None else baseline_of(self.db, str(_run_of(other)))
+            return self._find("previous", other) if baseline is None else Ok(baseline)
         word = _WORD.fullmatch(name)
         if word is None:
             return find_run_or_group(self.db, name) if self.joins else find_run(self.db, name)
@@ -219,7 +261,7 @@ class _Words:
             return self._at_revision(word["revision"], other)
         return self._latest(name, int(word["skip"] or 0), other)
 
-    def _latest(self, name: str, skip: int, other: _Side | None) -> Result[_Side]:
+    def _latest(self, name: str, skip: int, other: Side | None) -> Result[Side]:
         """Return the newest run, or the one so many before it of the same suites."""
         of = _run_of(other)
         if of is None and skip:
@@ -237,7 +279,7 @@ class _Words:
             message = f"There is no run {name!r}: only 1 run{suites} has finished."
         return _error(message, "Record another one: kindlm test. All runs: kindlm runs")
 
-    def _earlier(self, other: _Side) -> Result[_Side]:
+    def _earlier(self, other: Side) -> Result[Side]:
         """Return the newest before a side; beside a shard, the same part of another group."""
         own = other.runs if isinstance(other, Group) else (other,)
         if isinstance(other, str) and (not self.joins or self._part_of(other)):
@@ -258,7 +300,7 @@ class _Words:
             "Run the tests again after a change: kindlm test. All runs: kindlm runs",
         )
 
-    def _baseline(self, other: _Side | None) -> Result[_Side]:
+    def _baseline(self, other: Side | None) -> Result[Side]:
         if other is None:
             newest = self._latest("latest", 0, None)
             if isinstance(newest, Err):
@@ -281,7 +323,7 @@ class _Words:
         hint = "Choose one: kindlm baseline set RUN"
         return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
 
-    def _at_revision(self, name: str, other: _Side | None) -> Result[_Side]:
+    def _at_revision(self, name: str, other: Side | None) -> Result[Side]:
         of = _run_of(other)
         completed = runs(self.db, RunFilter(completed=True, tested_like=of))
         recorded = list(dict.fromkeys(run.git_commit for run in completed if run.git_commit))
@@ -326,11 +368,11 @@ class _Words:
                 seen.add(group)
                 yield run, group
 
-    def _as_side(self, counted: tuple[Run, GroupName | None]) -> Result[_Side]:
+    def _as_side(self, counted: tuple[Run, GroupName | None]) -> Result[Side]:
         run, group = counted
         return Ok(run.id) if group is None else _group_named(self.db, group)
 
-    def _part_of(self, side: _Side | None) -> str | None:
+    def _part_of(self, side: Side | None) -> str | None:
         """Return which part a side is, if that is to be compared with the same part of others."""
         return _read(self.db, side).shard if self.joins and isinstance(side, str) else None
 
@@ -349,7 +391,7 @@ def _read(db: sqlite3.Connection, run: str) -> Run:
     return next(runs(db, RunFilter(ids=[run])))
 
 
-def _run_of(side: _Side | None) -> str | None:
+def _run_of(side: Side | None) -> str | None:
     """Return a run that has the suites of a side: all shards of a group have them."""
     return side.runs[0] if isinstance(side, Group) else side
 
@@ -364,12 +406,12 @@ def _groups_here(db: sqlite3.Connection) -> dict[GroupName, bool]:
     return {GroupName(row[0], row[1]): bool(row[2]) for row in db.execute(_GROUPS)}
 
 
-def _group_named(db: sqlite3.Connection, name: GroupName) -> Result[_Side]:
+def _group_named(db: sqlite3.Connection, name: GroupName) -> Result[Side]:
     shards = [run for run in shards_of(db, name.name) if run.project == name.project]
     return find_group(db, name.name, shards)
 
 
-def _named(side: _Side) -> str:
+def _named(side: Side) -> str:
     return f"group {side.name!r}" if isinstance(side, Group) else f"run {side}"
 
 

@@ -38,7 +38,7 @@ from kindlm.history.rows import (
     scores_of,
     test_of,
 )
-from kindlm.history.run_names import run_before
+from kindlm.history.run_names import compared_by_default
 from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.verdict import (
     StatusCounts,
@@ -210,8 +210,8 @@ class RunView:
 
     @property
     def run_before(self) -> str | None:
-        """The run to compare this one with: the newest before it of its suites that finished."""
-        return run_before(self.db, self.id) if self.group is None else None
+        """The run that `kindlm diff` compares this one with: the baseline, else the one before."""
+        return compared_by_default(self.db, self.id) if self.group is None else None
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped that were to run: suite, reason, how many."""

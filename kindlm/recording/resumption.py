@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -23,9 +24,10 @@ from kindlm.events import (
     load_event,
 )
 from kindlm.history.run_names import find_run
-from kindlm.history.runs import runner_of
+from kindlm.history.runs import options_of, runner_of
 from kindlm.plan import Earlier, Places, make_plan
 from kindlm.providers.provider_registry import check_settings
+from kindlm.recording.git import commit_of
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.run_events import planned_tests
 from kindlm.recording.serving import Served
@@ -114,14 +116,17 @@ class Unfinished:
         )
 
 
-def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> Result[str]:
+def find_unfinished(
+    db: sqlite3.Connection, wanted: str, mode: str = "live", paths: Sequence[str] = ()
+) -> Result[str]:
     """Return the id of the run of a mode to resume.
 
-    `latest` is the latest that is unfinished and that no process works on, if there is one.
+    `latest` is the latest that is unfinished and that no process works on, if there is one. Of
+    several, it is the latest that was started with the same `paths`, as they are recorded.
     """
     if wanted == "latest":
-        return _latest_unfinished(db, mode)
-    run = find_run(db, wanted)
+        return _latest_unfinished(db, mode, paths)
+    run = find_run(db, wanted, partial(commit_of, Path.cwd()))
     if isinstance(run, Err):
         return run
     ended, is_a = db.execute("SELECT ended, mode FROM runs WHERE id = ?", (run.value,)).fetchone()
@@ -139,11 +144,15 @@ def find_unfinished(db: sqlite3.Connection, wanted: str, mode: str = "live") -> 
     return run if runner is None else _run_by(run.value, runner)
 
 
-def _latest_unfinished(db: sqlite3.Connection, mode: str) -> Result[str]:
+def _latest_unfinished(db: sqlite3.Connection, mode: str, paths: Sequence[str]) -> Result[str]:
     file = db.execute("PRAGMA database_list").fetchone()[2]
     by_others = None
     found: list[str] = []
-    for (run,) in db.execute(_UNFINISHED, (mode,)).fetchall():
+    unfinished = [run for (run,) in db.execute(_UNFINISHED, (mode,))]
+    if paths:
+        options = options_of(db, *unfinished)
+        unfinished.sort(key=lambda run: options.get(run, {}).get("paths") != [*paths])
+    for run in unfinished:
         if (runner := runner_of(db, run)) is not None:
             by_others = by_others or _run_by(run, runner)
         elif is_held(file, f"run/{run}"):

@@ -13,7 +13,7 @@ import typer
 
 from kindlm.cli.commands.runs import aligned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.history import named_run, open_history, project_here
+from kindlm.cli.history import finished_run, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -184,7 +184,7 @@ def _chosen_run(
     """Return the run that a user names, also by a file in which another program recorded one."""
     from kindlm.cli.foreign_import import import_results, read_results
 
-    found = named_run(db, wanted, suite)
+    found = finished_run(db, wanted, suite)
     if isinstance(found, Ok) or wanted is None or not Path(wanted).is_file():
         return found
     file = Path(wanted)

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from kindlm.cli.commands.baseline import suites_of
 from kindlm.cli.console import fail, note, or_fail, show, wants_color, warn
-from kindlm.cli.history import existing_history, named_run, open_history
+from kindlm.cli.history import existing_history, finished_run, open_history
 from kindlm.cli.options import ListFormat
 from kindlm.errors import KindlmError
 from kindlm.history.baselines import (
@@ -126,7 +126,7 @@ def compare_with_baseline(
 ) -> bool:
     """Write how the tests of a run did against the baseline; return whether none got worse."""
     with open_history(database) as db:
-        run = or_fail(named_run(db, wanted, suite))
+        run = or_fail(finished_run(db, wanted, suite))
         view = RunView(db, run)
         whole = view.is_whole(suite)
         if not whole:

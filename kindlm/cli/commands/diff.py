@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
 
-from kindlm.cli.console import or_fail, refuse
+from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.history import (
+    commit_named,
     existing_history,
     open_history,
     report_options,
@@ -25,7 +26,7 @@ from kindlm.garbage import put_off
 from kindlm.history.diff.evidence_values import FailOn
 from kindlm.history.diff.power import power_of_pairs
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
-from kindlm.history.run_names import find_sides
+from kindlm.history.run_names import Side, baseline_of, find_sides
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.figures import power_text
 from kindlm.reports.report_registry import ReportOptions
@@ -93,7 +94,9 @@ def diff_command(
     options = DiffOptions(FailOn(fail_on.value), test, regression_threshold=threshold)
     shown = report_options(db, verbose=verbose)
     with open_history(db) as reader:
-        found = or_fail(find_sides(reader, *sides, partial(_commit, history.root)))
+        found = or_fail(find_sides(reader, *sides, commit_named))
+        if sides[0] is None:
+            _tell_baseline(reader, *found)
         diff = compare_runs(reader, *found, options)
         if test is not None and not diff.tests:
             refuse(
@@ -111,18 +114,18 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
     module.write_diff(diff, out, options)
 
 
+def _tell_baseline(db: sqlite3.Connection, before: Side, after: Side) -> None:
+    """Report on standard error that BEFORE is the baseline, which nobody named."""
+    run = after if isinstance(after, str) else after.runs[0]
+    if before == baseline_of(db, run):
+        note(f"Compared with the baseline, run {before}. With the run before: kindlm diff previous")
+
+
 def _say_what_it_can_show(diff: RunDiff) -> None:
     """Report on standard error, whatever the form, which drops these repeats can confirm at all."""
     shown = power_of_pairs(diff.pairs)
     if shown is not None:
         typer.echo(power_text(shown), err=True)
-
-
-def _commit(root: Path, revision: str) -> str | None:
-    # It knows the events of runs, which take longer to import than most comparisons to make.
-    from kindlm.recording.git import commit_of
-
-    return commit_of(root, revision)
 
 
 def _write_to(diff: RunDiff, form: DiffFormat, output: Path | None, shown: ReportOptions) -> None:

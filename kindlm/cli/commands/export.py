@@ -15,13 +15,12 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, warn
+from kindlm.cli.console import fail, note, warn
 from kindlm.cli.export_file import write_export
-from kindlm.cli.history import existing_history, fail_to_open, open_tables
+from kindlm.cli.history import existing_history, fail_to_open, named_run, open_tables
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
 from kindlm.errors import KindlmError, misuse
-from kindlm.history.run_names import find_run
 from kindlm.wording import count
 from kindlm_store import OpenError
 from kindlm_store.database import snapshot, translated
@@ -74,7 +73,7 @@ def export_command(
     replaced = False
     try:
         with closing(open_tables(path)) as reader, snapshot(reader, path):
-            named = or_fail(find_run(reader, run))
+            named = named_run(reader, run)
             runs, missing = _sources(reader, named)
             runs[-1:-1] = _added(reader, runs)
             streams = _streams(reader, runs)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.history import misused
+from kindlm.cli.history import misused, named_run
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
 from kindlm.errors import ErrorCode
@@ -34,7 +34,7 @@ def label_command(
     if name is not None and (problem := label_problem(name)) is not None:
         fail([problem])
     with open_journal(db) as (log, reader):
-        run = or_fail(find_run(reader, run))
+        run = named_run(reader, run)
         if name and reader.execute("SELECT 1 FROM runs WHERE id = ?", (name,)).fetchone():
             refuse(f"{name!r} cannot be a label: it is the id of a run.", "Choose another name.")
         before = RunView(reader, run).info.label

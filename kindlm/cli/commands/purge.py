@@ -19,13 +19,12 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from kindlm.cli.commands.backup import remove_abandoned
-from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.history import disk_full, fail_to_open, forget_erased
+from kindlm.cli.console import fail, note, refuse, warn
+from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, VerboseOption, parse_since
 from kindlm.errors import Err, ErrorCode, KindlmError, misuse
 from kindlm.events import ContentsPurged, new_event
-from kindlm.history.run_names import find_run
 from kindlm.patterns import PatternError, searches
 from kindlm.recording.history_file import new_journal
 from kindlm.wording import count, listed
@@ -214,7 +213,7 @@ def _runs(
 ) -> list[str] | None:
     """Return the runs whose texts are meant; None for those of any."""
     if named:
-        chosen = dict.fromkeys(or_fail(find_run(db, wanted)) for wanted in named)
+        chosen = dict.fromkeys(named_run(db, wanted) for wanted in named)
         if going_on := [run for run in chosen if is_held(log.path, f"run/{run}")]:
             fail([_going_on(f"run {going_on[0]} is being recorded")])
         return list(chosen)

@@ -12,20 +12,12 @@ import typer
 from kindlm.cli.console import make_console, note, or_fail, refuse
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
-    CompatOption,
-    ConcurrencyOption,
+    RUN_NAMES,
     ConfigOption,
-    DatabaseOption,
+    DerivedOptions,
     GateOption,
-    JudgeCostOption,
     KeywordsOption,
-    NewRunLabelOption,
-    NoProgressOption,
-    QuietOption,
     RepeatOption,
-    ReporterOption,
-    ReportFileOption,
-    RunVerboseOption,
     SuiteTextOption,
     TagsOption,
     TargetsOption,
@@ -49,23 +41,25 @@ class Judges(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayOptions:
+class ReplayOptions(DerivedOptions):
     """The options of `kindlm replay`, as typed."""
 
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help=f"{RUN_NAMES} Default: the newest finished run.",
+            show_default=False,
+        ),
+    ] = None
     paths: Annotated[
         tuple[Path, ...],
         typer.Argument(
-            metavar="PATH",
-            help="Files, folders or pack:NAME. Default: the files of the run.",
+            metavar="PATH", help="Files, folders or pack:NAME. Default: the files of the run."
         ),
     ] = ()
-    run: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="RUN",
-            help="The run whose answers are given. Default: the newest live one that finished.",
-        ),
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="RUN", help="Same as RUN.", hidden=True)
     ] = None
     config: ConfigOption = None
     judge: Annotated[
@@ -86,16 +80,6 @@ class ReplayOptions:
     keywords: KeywordsOption = None
     repeat: RepeatOption = None
     gate: GateOption = None
-    compat: CompatOption = None
-    concurrency: ConcurrencyOption = None
-    max_cost_usd: JudgeCostOption = None
-    reporters: ReporterOption = ()
-    output: ReportFileOption = None
-    label: NewRunLabelOption = None
-    database: DatabaseOption = None
-    verbose: RunVerboseOption = False
-    quiet: QuietOption = False
-    no_progress: NoProgressOption = False
 
 
 @with_options
@@ -103,14 +87,22 @@ def replay_command(options: ReplayOptions) -> int:
     """Run tests with recorded model answers: no key, no cost."""
     # Without a file, it is the files and tests that the run selected, and new tests in them.
     asks_judges = options.judge is Judges.LIVE
-    return _replay(options.run, TestOptions.of(options), asks_judges, options.masks_times)
+    asked, run = TestOptions.of(options), options.run
+    if run is not None and (options.source is not None or _is_path(run)):
+        asked, run = replace(asked, paths=(Path(run), *asked.paths)), None
+    return _replay(options.source or run, asked, asks_judges, options.masks_times)
+
+
+def _is_path(text: str) -> bool:
+    """Return whether the first argument is a PATH, and no RUN: a JSON report names its run."""
+    return text.startswith("pack:") or (Path(text).exists() and not text.endswith(".json"))
 
 
 def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_times: bool) -> int:
     """Run suites with the answers of a recorded run; report the new run, return the exit code."""
     with ending_at_once(), put_off():
         from kindlm.cli.commands.rescoring import as_judged, load_again
-        from kindlm.cli.history import named_run, open_history, project_here
+        from kindlm.cli.history import finished_run, open_history, project_here
         from kindlm.cli.reporters import parse_reporters, spare
         from kindlm.cli.run_options import make_request
         from kindlm.cli.run_recording import record_and_report, tell_loaded
@@ -125,7 +117,7 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     project = project_here(options.database)
     with open_history(options.database) as db:
-        run = or_fail(named_run(db, None if wanted == "latest" else wanted, None))
+        run = or_fail(finished_run(db, wanted, None))
         source = or_fail(read_source(db, run))
         behind_gateway = targets_behind_gateway(db, run)
     options = as_judged(options, source)

@@ -12,16 +12,7 @@ from kindlm.cli.console import refuse
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
     RUN_NAMES,
-    CompatOption,
-    ConcurrencyOption,
-    DatabaseOption,
-    JudgeCostOption,
-    NewRunLabelOption,
-    NoProgressOption,
-    QuietOption,
-    ReporterOption,
-    ReportFileOption,
-    RunVerboseOption,
+    DerivedOptions,
     TestOptions,
     with_options,
 )
@@ -29,7 +20,7 @@ from kindlm.garbage import put_off
 
 
 @dataclass(frozen=True, slots=True)
-class RescoreOptions:
+class RescoreOptions(DerivedOptions):
     """The options of `kindlm rescore`, as typed; `paths` are the suites to check by."""
 
     run: Annotated[
@@ -67,16 +58,6 @@ class RescoreOptions:
             help="Finish an interrupted rescoring. Default: the latest one.",
         ),
     ] = None
-    compat: CompatOption = None
-    concurrency: ConcurrencyOption = None
-    max_cost_usd: JudgeCostOption = None
-    reporters: ReporterOption = ()
-    output: ReportFileOption = None
-    label: NewRunLabelOption = None
-    database: DatabaseOption = None
-    verbose: RunVerboseOption = False
-    quiet: QuietOption = False
-    no_progress: NoProgressOption = False
 
 
 @with_options

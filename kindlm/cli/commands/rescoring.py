@@ -13,7 +13,7 @@ from typing import TypeAlias
 from rich.console import Console
 
 from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
-from kindlm.cli.history import fail_to_open, named_run, open_history, project_here
+from kindlm.cli.history import fail_to_open, finished_run, open_history, project_here
 from kindlm.cli.options import Compat, TestOptions, parse_since
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request
@@ -49,7 +49,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     project = project_here(options.database)
     with open_history(options.database) as db:
-        run = or_fail(named_run(db, None if wanted == "latest" else wanted, options.suite))
+        run = or_fail(finished_run(db, wanted, options.suite))
         source = or_fail(read_source(db, run, options.suite))
     if not options.paths and source.mode == "imported":
         fail([_no_files(source)], console)

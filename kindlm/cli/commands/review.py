@@ -11,14 +11,13 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.console import fail, note, or_fail
-from kindlm.cli.history import misused, no_execution, open_history, report_options
+from kindlm.cli.history import misused, named_run, no_execution, open_history, report_options
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption, parse_since
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse
 from kindlm.events import ReviewRecorded
 from kindlm.history.reviews import compare_reviews, reviewed_executions
 from kindlm.history.rows import ExecutionView, ReviewView
-from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
@@ -84,7 +83,7 @@ def record_review(
 ) -> None:
     """Record what the user says of an execution; tell what kindlm and the user had said."""
     with open_journal(database) as (log, db):
-        view = RunView(db, or_fail(find_run(db, wanted)))
+        view = RunView(db, named_run(db, wanted))
         execution, before = or_fail(reviewed(log, view, number, passed, text))
     _tell(execution, author(), passed)
     if before is not None and before.passed is not passed:
@@ -125,7 +124,7 @@ def report_agreement(
     """Write whether judges and people agree, of all that was reviewed or of a part of it."""
     start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
     with open_history(database) as db:
-        run = None if wanted is None else or_fail(find_run(db, wanted))
+        run = None if wanted is None else named_run(db, wanted)
         found = reviewed_executions(db, run=run, suite=suite, since=start)
     if form is ListFormat.JSON:
         sys.stdout.write(agreement_json(compare_reviews(found)))

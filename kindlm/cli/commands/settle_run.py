@@ -6,7 +6,6 @@ import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +14,7 @@ from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import AT_A_TIME, RepeatsOfBefore, Rounds, wanted_suspects
 from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
 from kindlm.cli.history import (
+    commit_named,
     open_history,
     open_recorded,
     project_here,
@@ -35,7 +35,6 @@ from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
 from kindlm.providers.provider_registry import check_settings
-from kindlm.recording.git import commit_of
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project, regression_threshold
@@ -62,8 +61,7 @@ def settle_runs(options: SettleOptions) -> int:
     project = project_here(options.database)
     threshold = or_fail(regression_threshold(project.root))
     with open_history(options.database) as db:
-        revision = partial(commit_of, project.root)
-        before, after = or_fail(find_pair(db, options.before, options.after, revision))
+        before, after = or_fail(find_pair(db, options.before, options.after, commit_named))
         _require_live(RunView(db, after))
         if options.grows_both:
             _require_live(RunView(db, before))

@@ -11,12 +11,11 @@ from typing import Any
 
 import typer
 
-from kindlm.cli.console import note, or_fail
-from kindlm.cli.history import open_history, report_options
+from kindlm.cli.console import note
+from kindlm.cli.history import named_run, open_history, report_options
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
 from kindlm.history.masking import mask_of
 from kindlm.history.rows import AttemptView, ExecutionView
-from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.facts import verdict_of
@@ -46,7 +45,7 @@ def tail_command(
     options = report_options(db, verbose=False)
     waiting = threading.Event()
     with open_history(db) as reader:
-        tail = _Tail(reader, or_fail(find_run(reader, run)), Page(sys.stdout, options))
+        tail = _Tail(reader, named_run(reader, run), Page(sys.stdout, options))
         while True:
             # Asked before looking: what a process wrote before it ended is seen then.
             alive = tail.view.status == "running"

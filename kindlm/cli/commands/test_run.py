@@ -31,7 +31,7 @@ from kindlm.cli.reporters import (
     parse_reporters,
     spare,
 )
-from kindlm.cli.run_options import as_recorded, make_request, no_selection
+from kindlm.cli.run_options import as_recorded, make_request, no_selection, paths_from
 from kindlm.cli.run_recording import (
     has_documents,
     record_and_report,
@@ -72,7 +72,7 @@ def run_tests(options: TestOptions) -> int:
     if not (options.reporters or options.output or options.dry_run):
         # What is asked for with options is all that is wanted.
         reporters = [*reporters, *or_fail(configured_reporters(project.root))]
-    unfinished = _unfinished(options) if options.resume is not None else None
+    unfinished = _unfinished(options, project) if options.resume is not None else None
     if unfinished is not None:
         options = or_fail(as_recorded(options, unfinished, project.root))
     if not options.paths:
@@ -158,7 +158,7 @@ def _check_files(
     return check_pdf(options.pdf, reporters, project.database, loaded.files, loaded.referenced)
 
 
-def _unfinished(options: TestOptions) -> Unfinished:
+def _unfinished(options: TestOptions, project: Project) -> Unfinished:
     """Return the run that is to be resumed; end the command if that is not possible."""
     assert options.resume is not None
     wrong = no_selection(options)
@@ -166,7 +166,8 @@ def _unfinished(options: TestOptions) -> Unfinished:
         fail([wrong])
     with open_history(options.database) as reader:
         database = existing_history(options.database).database
-        found = find_unfinished(reader, options.resume)
+        paths = paths_from(project.root, options.paths)
+        found = find_unfinished(reader, options.resume, paths=paths)
         if lost := lost_writes(database):
             if isinstance(found, Err):
                 fail([found.error, writes_lost(lost, database)])

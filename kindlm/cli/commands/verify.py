@@ -11,13 +11,12 @@ from typing import Annotated, TextIO
 
 import typer
 
-from kindlm.cli.console import or_fail, refuse, wants_color
-from kindlm.cli.history import existing_history, fail_to_open, repair_hint, salvage_hint
+from kindlm.cli.console import refuse, wants_color
+from kindlm.cli.history import existing_history, fail_to_open, named_run, repair_hint, salvage_hint
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.read_models import changed_tables
-from kindlm.history.run_names import find_run
 from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
@@ -93,7 +92,7 @@ def _stream(connection: sqlite3.Connection, wanted: str) -> str:
     exact = f"run/{wanted}"
     if connection.execute("SELECT 1 FROM streams WHERE name = ?", (exact,)).fetchone():
         return exact
-    return f"run/{or_fail(find_run(connection, wanted))}"
+    return f"run/{named_run(connection, wanted)}"
 
 
 def _heads(connection: sqlite3.Connection, stream: str | None) -> list[tuple[str, int, str]]:

@@ -1,0 +1,131 @@
+"""What `kindlm test` selects, what `kindlm list` shows of it, and how that goes on in later runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindlm.errors import Err, Ok
+from kindlm.keywords import parse_keywords
+
+SUITE = """
+kindlm: 1
+project: shop
+suite: { name: support, tags: [nightly] }
+providers: { fake: { type: scripted, replies: [{ text: hello }] } }
+models:
+  - { id: gpt, provider: fake, model: m }
+  - { id: claude, provider: fake, model: m }
+prompts: { ask: { user: hi } }
+defaults: { repeat: 2 }
+tests:
+  - { name: refund, prompt: ask, tags: [money], expect: { output: { contains: [hello] } } }
+  - { name: refund-double, prompt: ask, expect: { output: { contains: [hello] } } }
+  - { name: "it's late", prompt: ask, expect: { output: { contains: [bye] } } }
+"""
+
+
+@pytest.fixture(autouse=True)
+def suite(here: Path) -> None:
+    (here / "kindlm.yaml").write_text(SUITE, "utf-8")
+
+
+def selected(kindlm: Any, *arguments: str) -> set[tuple[str, str]]:
+    """The tests that a selection lists, by name and target."""
+    listed = json.loads(kindlm("list", "--format", "json", *arguments).out)
+    return {
+        (test["name"], target)
+        for suite in listed["suites"]
+        for test in suite["tests"]
+        for target in test["targets"]
+    }
+
+
+def names(kindlm: Any, *arguments: str) -> set[str]:
+    return {name for name, _ in selected(kindlm, *arguments)}
+
+
+def test_a_whole_name_selects_that_test_alone_and_a_part_every_test_with_it(kindlm: Any) -> None:
+    assert names(kindlm, "-t", "Refund") == {"refund"}
+    assert names(kindlm, "-t", "refun") == {"refund", "refund-double"}
+    assert names(kindlm, "-t", "refund", "-t", "late") == {"refund", "it's late"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("double", {("refund-double", "gpt"), ("refund-double", "claude")}),
+        ("MONEY and not gpt", {("refund", "claude")}),
+        ("gpt and (late or double)", {("it's late", "gpt"), ("refund-double", "gpt")}),
+        ("not refund and claude", {("it's late", "claude")}),
+        ('"it\'s late" and gpt or money and claude', {("it's late", "gpt"), ("refund", "claude")}),
+        ("nightly and 'and'", set()),
+    ],
+)
+def test_an_expression_selects_by_names_of_suite_test_target_and_tags(
+    kindlm: Any, expression: str, expected: set[tuple[str, str]]
+) -> None:
+    assert selected(kindlm, "-k", expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("", "a name is missing at the end"),
+        ("a and", "a name is missing at the end"),
+        ("a or and b", "a name is missing before 'and'"),
+        ("a b", "no operator before 'b'"),
+        ("(a or b", "a parenthesis is not closed"),
+        ("(a b)", "a parenthesis is not closed before 'b'"),
+        ("a)", "')' closes nothing"),
+        ("(" * 1000, "more than 200 words"),
+    ],
+)
+def test_a_faulty_expression_says_where(expression: str, reason: str) -> None:
+    found = parse_keywords(expression)
+    assert isinstance(found, Err)
+    assert reason in found.error.message
+
+
+def test_an_expression_may_nest_as_deep_as_it_may_be_long() -> None:
+    assert isinstance(parse_keywords("not " * 199 + "a"), Ok)
+
+
+def test_the_list_shows_targets_repeats_and_tags_and_runs_nothing(kindlm: Any, here: Path) -> None:
+    outcome = kindlm("list", "--tags", "money", "--repeat", "3")
+    assert outcome.out == (
+        "support  kindlm.yaml\n"
+        "  refund  gpt, claude  × 3  tags: nightly, money\n"
+        "1 test, 6 executions\n"
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    assert not (here / ".kindlm").exists()
+    assert kindlm("list", "-k", "nothing").code == 1
+
+
+def test_x_stops_at_the_failure_and_lf_runs_only_that_test(kindlm: Any) -> None:
+    stopped = kindlm("test", "-q", "-x", "-j", "1", "-k", "gpt", "--reporter", "json")
+    assert json.loads(stopped.out)["run"]["status"] == "interrupted"
+    again = json.loads(kindlm("test", "-q", "--lf", "--reporter", "json").out)
+    assert [(test["name"], test["target"]) for test in again["tests"] if test["executions"]] == [
+        ("it's late", "gpt")
+    ]
+
+
+def test_a_run_goes_on_with_its_expression_and_takes_no_other(kindlm: Any, here: Path) -> None:
+    begun = kindlm("test", "-q", "-x", "-j", "1", "-k", "gpt", "--reporter", "json")
+    refused = kindlm("test", "-q", "--resume", "kindlm.yaml", "-k", "claude")
+    assert "--resume goes on with what the run began with; it does not take -k" in refused.err
+    # Another run that was stopped later: the one of the named file goes on.
+    other = here / "other"
+    other.mkdir()
+    (other / "kindlm.yaml").write_text(SUITE.replace("support", "others"), "utf-8")
+    kindlm("test", "-q", "-x", "-j", "1", "other")
+    resumed = kindlm("test", "-q", "--resume", "kindlm.yaml", "--reporter", "json")
+    report = json.loads(resumed.out)
+    assert report["run"]["id"] == json.loads(begun.out)["run"]["id"]
+    assert report["run"]["status"] == "failed"
+    assert report["summary"]["executions"]["total"] == 6
