@@ -550,7 +550,7 @@ class Guard:
         if notes.code is not None:
             if notes.code == 0 and code != 0:
                 self._give_up(f"kindlm's process was ended after the command: {_ended(code)}.")
-            self._exit(1 if notes.code or lost.any else 0)
+            self._exit(notes.code or int(lost.any))
         if self._signals and (self._blocked_s is None or lost.interrupted is not None):
             self._exit(1)
         lost.run, lost.how, lost.blocked_s = notes.run, how, self._blocked_s

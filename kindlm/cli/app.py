@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -25,7 +26,7 @@ from kindlm.cli.console import (
     set_verbose,
     show,
 )
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.ending import INTERRUPTED, NOTHING_RUN, USAGE, ending_at_once
 from kindlm.cli.github import inert_output
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.garbage import put_off
@@ -199,11 +200,29 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; return 0 if it did what was asked and all is well, else 1."""
+    """Run a command line; return 0 if it did what was asked and all is well, else 1.
+
+    With the exit codes of pytest, it is 2, 4 or 5 where those say more than 1.
+    """
     prepare_streams()
     set_verbose("--verbose" in arguments)
     with inert_output():
-        return _ended(arguments)
+        code = _ended(arguments)
+    if code in (INTERRUPTED, USAGE, NOTHING_RUN) and _as_pytest(arguments):
+        return code
+    return min(code, 1)
+
+
+def _as_pytest(arguments: Sequence[str]) -> bool:
+    """Return whether exit codes are those of pytest: wrong usage shows before options are read."""
+    given = [*zip(arguments, [*arguments[1:], ""], strict=True)]
+    named = [value for option, value in given if option == "--exit-codes"]
+    named += [word.partition("=")[2] for word in arguments if word.startswith("--exit-codes=")]
+    if named:
+        return named[-1] == "pytest"
+    from kindlm.recording.project import exit_codes
+
+    return exit_codes(Path.cwd(), os.environ) == "pytest"
 
 
 def _ended(arguments: Sequence[str]) -> int:
@@ -216,7 +235,7 @@ def _ended(arguments: Sequence[str]) -> int:
         discard_output()
         return 1
     except KeyboardInterrupt:
-        return 1
+        return INTERRUPTED
     except OSError as error:
         if error.errno == errno.ENOSPC:
             discard_output()
@@ -231,7 +250,7 @@ def _ended(arguments: Sequence[str]) -> int:
         return 1
     finally:
         finish_errors()
-    return 0 if code == 0 else 1
+    return abs(code)
 
 
 def _logging() -> AbstractContextManager[None]:
@@ -247,7 +266,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         # Bytes that are not UTF-8 arrive as halves of surrogate pairs, which nothing can store.
         if any("\ud800" <= char <= "\udfff" for char in argument):
             show([_not_utf8(argument)])
-            return 1
+            return USAGE
     named = in_our_names(arguments)
     words = [argument for argument in named if argument != "--"]
     names = (" ".join(words[:2]), *words[:1])
@@ -259,9 +278,9 @@ def _invoke(arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         code = stop.code
     except typer.Abort:
-        code = 1
+        code = INTERRUPTED
     except _USAGE_ERROR as error:
-        code = 1
+        code = USAGE
         show([_usage_error(error)])
     return code if isinstance(code, int) else int(code is not None)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO, TypeVar
 
 import typer
 
+from kindlm.cli.ending import USAGE
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
 
 if TYPE_CHECKING:
@@ -152,9 +153,12 @@ def make_console() -> Console:
 
 
 def fail(problems: Iterable[KindlmError | Diagnostic], console: Console | None = None) -> NoReturn:
-    """Show errors and end the command with exit code 1."""
-    show(problems, console)
-    raise typer.Exit(1)
+    """Show errors and end the command; what the user can put right is wrong usage."""
+    found = list(problems)
+    show(found, console)
+    errors = (each if isinstance(each, KindlmError) else each.error for each in found)
+    is_usage = all(error.code is not ErrorCode.UNKNOWN_ERROR for error in errors)
+    raise typer.Exit(USAGE if is_usage else 1)
 
 
 def refuse(

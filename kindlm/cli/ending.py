@@ -15,6 +15,10 @@ from typing import NoReturn
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+INTERRUPTED, USAGE, NOTHING_RUN = 2, 4, 5
+"""How pytest ends on Ctrl-C, on wrong usage, and where no test was selected. All are exit code 1
+unless `--exit-codes pytest` asks for them."""
+
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:

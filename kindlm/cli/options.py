@@ -36,6 +36,13 @@ class DiffFormat(StrEnum):
     HTML = "html"
 
 
+class ExitCodes(StrEnum):
+    """Which exit codes a command has, as it is typed."""
+
+    KINDLM = "kindlm"
+    PYTEST = "pytest"
+
+
 class FailOnOption(StrEnum):
     """What makes a comparison of two runs end with 1, as it is typed."""
 
@@ -355,6 +362,15 @@ class TestOptions:
     pdf: Annotated[
         Path | None,
         typer.Option("--pdf", metavar="FILE", help="Also write the compliance report as PDF."),
+    ] = None
+    exit_codes: Annotated[
+        ExitCodes | None,
+        typer.Option(
+            "--exit-codes",
+            help="pytest: exit with 1 for failures, 2 for Ctrl-C, 4 for wrong usage, 5 if no test"
+            " was selected.",
+            show_default=False,
+        ),
     ] = None
     database: DatabaseOption = None
     verbose: RunVerboseOption = False

@@ -20,6 +20,7 @@ from typing import Self
 from rich.console import Console
 
 from kindlm.cli.console import fail, note, show, wants_color, warn
+from kindlm.cli.ending import INTERRUPTED
 from kindlm.cli.github import tell_github
 from kindlm.cli.history import fail_to_open, open_recorded
 from kindlm.cli.logs import name_run
@@ -57,6 +58,9 @@ _log = FieldLog(__name__)
 _FAIL_FAST = "stopped at the first failure (--fail-fast)"
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_SIGNAL_NAMES = ("Ctrl-C", "SIGTERM", "SIGHUP")
+"""Reasons of runs that a signal has interrupted."""
 
 
 def record_and_report(
@@ -208,6 +212,8 @@ def report_run(
             errors += write_wanted(
                 request, view, look, console, of_all=of_all, pdf=options.pdf, noted=noted
             )
+        if view.info.reason in _SIGNAL_NAMES:
+            return INTERRUPTED
         return 0 if view.passed and not errors else 1
 
 

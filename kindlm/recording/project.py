@@ -35,7 +35,7 @@ def find_project(
     configuration, else `.kindlm/kindlm.db`.
     """
     start = start.resolve()
-    root = next((folder for folder in (start, *start.parents) if _is_root(folder)), start)
+    root = _root_of(start)
     if database is not None:
         return Ok(Project(root, database.resolve()))
     if named := environ.get("KINDLM_DB"):
@@ -113,6 +113,11 @@ def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
     return Ok([(name, into / f"report.{_ENDINGS.get(name, name)}") for name in formats])
 
 
+def exit_codes(start: Path, environ: Mapping[str, str]) -> str | None:
+    """Return `KINDLM_EXIT_CODES`, else `exit_codes` of the configuration of a folder's project."""
+    return environ.get("KINDLM_EXIT_CODES") or _text(_root_of(start), "exit_codes")
+
+
 def project_name(root: Path) -> str:
     """Return what the project is called where its tests do not say so.
 
@@ -143,6 +148,11 @@ def configuration_file(root: Path) -> Path:
     """Return where the project's configuration is, or would be."""
     file = root / "kindlm.toml"
     return file if file.is_file() or not _is_in_pyproject(root) else root / "pyproject.toml"
+
+
+def _root_of(start: Path) -> Path:
+    start = start.resolve()
+    return next((folder for folder in (start, *start.parents) if _is_root(folder)), start)
 
 
 def _is_root(folder: Path) -> bool:

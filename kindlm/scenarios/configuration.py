@@ -114,6 +114,8 @@ class ProjectConfiguration(Table):
     """What the project is called."""
     tests: Text = "tests"
     """The folder with the tests."""
+    exit_codes: Literal["kindlm", "pytest"] = "kindlm"
+    """How commands end: with 0 and 1, or also with 2, 4 and 5 as pytest does."""
     agent: dict[str, Any] | None = None
     """The agent under test, with the keys of an agent in kindlm.yaml, in snake case."""
     llm: LlmTable | None = None

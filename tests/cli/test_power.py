@@ -57,10 +57,10 @@ def test_each_command_says_once_what_a_comparison_can_show(
     suite("a bad day")
     kindlm("test", "--quiet", "--runs", str(repeats))
 
-    compared = kindlm("diff")
+    compared = kindlm("diff", "previous")
     assert said(compared.err) == sentence
     assert "kindlm confirms" not in compared.out
-    data = kindlm("diff", "--format", "json")
+    data = kindlm("diff", "previous", "--format", "json")
     assert said(data.err) == sentence
     assert json.loads(data.out)["verdict"]["fails"]
 
@@ -69,7 +69,7 @@ def test_that_one_repeat_decides_nothing_is_said_once(kindlm: Any, suite: Any) -
     for answer in ("a good day", "a bad day"):
         suite(answer)
         kindlm("test", "--quiet")
-    compared = kindlm("diff")
+    compared = kindlm("diff", "previous")
     assert compared.code == 1
     assert said(compared.err) == ONE
     assert "would settle" not in compared.out

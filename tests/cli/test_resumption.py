@@ -25,6 +25,7 @@ ASKED_FOR = RunOptions(
     tests=["refund", "order"],
     tags=["slow", "paid"],
     models=["gpt"],
+    keywords="refund and not slow",
     repeat=7,
     gate="95",
     concurrency=5,

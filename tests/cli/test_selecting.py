@@ -129,3 +129,32 @@ def test_a_run_goes_on_with_its_expression_and_takes_no_other(kindlm: Any, here:
     assert report["run"]["id"] == json.loads(begun.out)["run"]["id"]
     assert report["run"]["status"] == "failed"
     assert report["summary"]["executions"]["total"] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "as_pytest"),
+    [
+        (("-k", "gpt and refund"), 0),
+        (("-k", "late"), 1),
+        (("-k", "nothing"), 5),
+        (("--lf",), 4),
+        (("-k", "("), 4),
+        (("--no-such-option",), 4),
+        (("nowhere.yaml",), 4),
+    ],
+)
+def test_exit_codes_are_0_and_1_unless_those_of_pytest_are_wanted(
+    kindlm: Any,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    as_pytest: int,
+) -> None:
+    assert kindlm("test", *arguments).code == min(as_pytest, 1)
+    assert kindlm("test", *arguments, "--exit-codes", "pytest").code == as_pytest
+    monkeypatch.setenv("KINDLM_EXIT_CODES", "pytest")
+    assert kindlm("test", *arguments).code == as_pytest
+    assert kindlm("test", *arguments, "--exit-codes=kindlm").code == min(as_pytest, 1)
+    monkeypatch.delenv("KINDLM_EXIT_CODES")
+    (here / "kindlm.toml").write_text('exit_codes = "pytest"\n', "utf-8")
+    assert kindlm("test", *arguments).code == as_pytest

@@ -63,9 +63,9 @@ class ListOptions:
 
 @with_options
 def list_command(options: ListOptions) -> int:
-    """List what `kindlm test` would run: suites, tests, targets, tags and repeats.
+    """List what `kindlm test` would run.
 
-    Takes the same options to select tests. Exits with 1 if there is nothing to run.
+    Shows suites, tests, targets, repeats and tags. Exits with 1 if there is nothing to run.
     """
     console = make_console()
     asked = TestOptions.of(options)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+import typer
 from rich.console import Console
 
 from kindlm.cli.console import (
@@ -16,8 +17,10 @@ from kindlm.cli.console import (
     note,
     or_fail,
     refuse,
+    show,
     warn,
 )
+from kindlm.cli.ending import NOTHING_RUN
 from kindlm.cli.history import (
     existing_history,
     open_history,
@@ -40,7 +43,7 @@ from kindlm.cli.run_recording import (
     run_elsewhere,
     tell_loaded,
 )
-from kindlm.errors import Err, Result
+from kindlm.errors import Err, Result, misuse
 from kindlm.guard import guard
 from kindlm.history.read_models import lost_writes
 from kindlm.plan import make_plan
@@ -127,19 +130,18 @@ def _require_sense(options: TestOptions) -> None:
 
 def _refuse_nothing(request: RunRequest, shard: str | None) -> NoReturn:
     """End the command because no test is in the suites, the selection or the shard."""
-    if not any(suite.cases for suite in request.suites):
-        paths = ", ".join(suite.path for suite in request.suites)
-        refuse(
-            f"Nothing was tested: there are no tests in {paths}.",
-            "Write one: a function test_… under @scenario. What skips itself has none.",
-        )
-    fits = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
+    why = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
     fewer = "" if shard is None else "take fewer shards than there are tests; "
-    refuse(
-        f"Nothing was tested: {fits}.",
-        f"Loosen -k, --suite, --test, --tags, --model or --failed; {fewer}"
-        "kindlm list shows the tests.",
-    )
+    hint = f"Loosen -k, --suite, --test, --tags, --model or --failed; {fewer}kindlm list shows the"
+    hint += " tests."
+    if not any(suite.cases for suite in request.suites):
+        why = f"there are no tests in {', '.join(suite.path for suite in request.suites)}"
+        hint = "Write one: a function test_… under @scenario. What skips itself has none."
+    elif request.selection.only == frozenset():
+        why = "no test is known to have failed when it last ran"
+        hint = "Run all of them: kindlm test"
+    show([misuse(f"Nothing was tested: {why}.", hint)])
+    raise typer.Exit(NOTHING_RUN)
 
 
 def _check_files(
