@@ -31,7 +31,8 @@ def record(kindlm: Any, here: Path, reply: str, *arguments: str) -> str:
 def runs(kindlm: Any, here: Path) -> list[str]:
     """Three runs, the first with a label, and made the baseline."""
     subprocess.run(
-        "git init -q -b main . && git -c user.name=a -c user.email=a@b.c commit -q --allow-empty -m a",
+        "git init -q -b main . && git -c user.name=a -c user.email=a@b.c"
+        " commit -q --allow-empty -m a",
         shell=True,
         cwd=here,
         check=True,

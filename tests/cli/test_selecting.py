@@ -1,4 +1,4 @@
-"""What `kindlm test` selects, what `kindlm list` shows of it, and how that goes on in later runs."""
+"""What `kindlm test` selects, what `kindlm list` shows of it, and what later runs make of it."""
 
 from __future__ import annotations
 
