@@ -340,7 +340,7 @@ def _more(assertion: AssertionView) -> Iterator[Row]:
 
 def _wanted(expected: Any) -> tuple[Row, ...]:
     """Return a call as the suite has it, if it demands more of it than its name."""
-    if not isinstance(expected, dict):
+    if not isinstance(expected, dict) or "tool" not in expected:
         return ()
     parts = {key: part for key, part in expected.items() if key not in ("tool", "shouldNotCall")}
     if not parts:

@@ -209,10 +209,10 @@ def _write_outcome(call: Called, who: str, page: Page) -> None:
     if view.status == "failed":
         status = f", HTTP {view.http_status}" if view.http_status else ""
         wait = view.retry_in_ms
-        then = "" if wait is None else f" Tried again after {duration(wait)}."
+        then = "" if wait is None else f". Tried again after {duration(wait)}."
         message = visible(bounded(call.error or "", _VALUE, lines=20))
         failed = (f"{view.error_code}{status}", "magenta")
-        page.line(failed, f": {message}{then}", indent=4, hang=2)
+        page.line(failed, f": {message.rstrip('.')}{then or '.'}", indent=4, hang=2)
 
 
 def _write_said(role: str, text: str | None, page: Page) -> None:

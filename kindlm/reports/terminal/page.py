@@ -40,7 +40,7 @@ class Page:
 
     def __init__(self, out: TextIO, options: ReportOptions) -> None:
         self.width = max(options.width, _NARROWEST)
-        self.has_blocks = False
+        self.has_blocks = self._begun = False
         self._console = Console(
             file=out,
             width=self.width,
@@ -54,9 +54,10 @@ class Page:
         )
 
     def blank(self) -> None:
-        """Write an empty line."""
+        """Write an empty line, unless it would be the first."""
         self.has_blocks = True
-        self._console.print()
+        if self._begun:
+            self._console.print()
 
     def heading(self, text: str) -> None:
         """Write a heading with an empty line before it."""
@@ -128,5 +129,6 @@ class Page:
             self.row(name, text, indent, width)
 
     def _put(self, text: Text, indent: int) -> None:
+        self._begun = True
         margin = Text(" " * indent if text.plain else "")
         self._console.print(margin + text, soft_wrap=True)

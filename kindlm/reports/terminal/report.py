@@ -6,7 +6,7 @@ import heapq
 import shlex
 from collections import Counter
 from itertools import islice
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len, set_cell_size
 
@@ -53,19 +53,22 @@ class _TerminalReport:
     def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
         """Write the report."""
         page = Page(out, options)
-        if options.quiet:
-            _write_failures(view, page, verbose=False)
-            _write_verdict(view, page, in_one_line=view.passed)
-            return
-        _write_head(view, page, verbose=options.verbose)
-        for suite in view.suites:
-            # A file of whose tests none was selected has nothing to show.
-            if suite.tests.total or suite.error_code is not None:
-                _write_suite(view, suite, page, verbose=options.verbose)
-        _write_skipped(view, page)
-        _write_warnings(view, page)
-        _write_failures(view, page, verbose=options.verbose)
-        _write_two_verdicts(view, page, verbose=options.verbose)
+        # A file of whose tests none was selected has nothing to show.
+        suites = [s for s in view.suites if s.tests.total or s.error_code is not None]
+        scopes = {suite.id: _scope(view, suite) for suite in suites}
+        if not options.quiet:
+            _write_head(view, page, verbose=options.verbose)
+            for suite in suites:
+                _write_suite(view, suite, scopes[suite.id].shown, page, verbose=options.verbose)
+            _write_skipped(view, page)
+            _write_warnings(view, page)
+        if any(scope.has_causes for scope in scopes.values()):
+            # What a run that passed does not need is not imported for it.
+            from kindlm.reports.terminal.failures import write_failures
+
+            write_failures(view, page, verbose=options.verbose)
+        if not options.quiet:
+            _write_two_verdicts(view, page, verbose=options.verbose)
         if options.durations:
             _write_slowest(view, page, options.durations)
         if options.verbose:
@@ -76,8 +79,9 @@ class _TerminalReport:
             page.fields(list(totals_of(view)), indent=2)
         if page.has_blocks:
             page.blank()
-        _write_verdict(view, page)
-        _write_next(view, page, options)
+        _write_verdict(view, page, in_one_line=options.quiet and view.passed)
+        if not options.quiet:
+            _write_next(view, page, options)
 
 
 REPORT = _TerminalReport()
@@ -97,7 +101,7 @@ def _write_head(view: RunView, page: Page, *, verbose: bool) -> None:
             page.line(line, hang=4)
 
 
-def _write_suite(view: RunView, suite: SuiteView, page: Page, *, verbose: bool) -> None:
+def _write_suite(view: RunView, suite: SuiteView, scope: str, page: Page, *, verbose: bool) -> None:
     """Write a suite in one line, its tests with `verbose`, and the gates that it wrote."""
     if suite.error_code is not None:
         place = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
@@ -114,7 +118,7 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, *, verbose: bool) 
     if status is Status.PASSED and view.missing_of(suite):
         status = Status.SKIPPED
     page.ends(
-        (mark(status), " ", (one_line(suite.name), "bold"), f"  {_scope(view, suite)}"),
+        (mark(status), " ", (one_line(suite.name), "bold"), f"  {scope}"),
         f"{counts.passed:,}/{counts.tested:,}" if counts.tested else "not run",
     )
     if verbose:
@@ -125,22 +129,31 @@ def _write_suite(view: RunView, suite: SuiteView, page: Page, *, verbose: bool) 
     _write_gates(suite, page)
 
 
-def _scope(view: RunView, suite: SuiteView) -> str:
+class _Scope(NamedTuple):
+    """What was run of a suite, in words, and whether any of its tests is to be explained."""
+
+    shown: str
+    has_causes: bool
+
+
+def _scope(view: RunView, suite: SuiteView) -> _Scope:
     """Return what was run: `8 tests on gpt-4o, claude-sonnet × 3 repeats`."""
-    tests, targets, repeats = set[str](), dict[str, None](), set[int]()
+    tests, targets, repeats, has_causes = set[str](), dict[str, None](), set[int](), False
     for test in view.tests(suite.id):
         tests.add(test.name)
         targets[test.target] = None
-        repeats.add(test.counts.total)
+        has_causes = has_causes or test.flaky or is_wrong(test)
+        if test.counts.tested:
+            repeats.add(test.counts.total)
     if len(targets) > _NAMED_TARGETS:
         where = f"{len(targets)} targets"
     else:
         where = ", ".join(one_line(target, 40) for target in targets)
     # Of a run that was stopped, the repeats are those that began.
-    several = max(repeats, default=1) > 1 and not view.missing
-    often = f" × {max(repeats)} repeats" if several else ""
+    alike = len(repeats) == 1 and not view.missing
+    often = f" × {max(repeats)} repeats" if alike and repeats != {1} else ""
     skipped = f", {suite.tests.skipped:,} skipped" if suite.tests.skipped else ""
-    return f"{count(len(tests), 'test')} on {where}{often}{skipped}"
+    return _Scope(f"{count(len(tests), 'test')} on {where}{often}{skipped}", has_causes)
 
 
 def _write_test(test: TestView, page: Page, target_width: int, file: str) -> None:
@@ -206,15 +219,6 @@ def _write_warnings(view: RunView, page: Page) -> None:
         page.line(("!", "yellow"), text, indent=2, hang=2)
     if len(warnings) > _WARNINGS:
         page.line(f"… and {len(warnings) - _WARNINGS:,} more warnings", indent=2)
-
-
-def _write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
-    """Write why tests did not pass, and which are flaky."""
-    if any(test.flaky or is_wrong(test) for test in view.tests()):
-        # What a run that passed does not need is not imported for it.
-        from kindlm.reports.terminal.failures import write_failures
-
-        write_failures(view, page, verbose=verbose)
 
 
 def _write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
