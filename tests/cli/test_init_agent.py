@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from scenario_project import serving_agent
 from terminal_typing import Terminal
 
 from kindlm.cli.commands.init_agent import KINDS
@@ -24,7 +25,19 @@ def test_a_service_has_a_suite_that_is_valid(kindlm: Any, here: Path, kind: str)
     assert outcome.code == 0
     assert outcome.err.endswith("Next: kindlm test\n")
     assert kindlm("validate").code == 0
-    assert suite_in(here)["agents"][0]["gateway"] is True
+    assert suite_in(here)["agent"]["gateway"] is True
+
+
+def test_an_agent_at_a_url_has_a_suite_of_a_few_lines(kindlm: Any, here: Path) -> None:
+    with serving_agent() as agent:  # it repeats the message
+        outcome = kindlm("init", "--agent", agent.url)
+        assert outcome.code == 0
+        assert outcome.err.endswith("Next: kindlm test\n")
+        assert len((here / "kindlm.yaml").read_text("utf-8").splitlines()) <= 15
+        assert kindlm("test", "--quiet").code == 0
+    secret = kindlm("init", "--force", "--agent", "http://user:secret-word@127.0.0.1/")
+    assert secret.code == 1
+    assert "secret-word" not in secret.err
 
 
 @pytest.mark.parametrize("kind", ["langgraph", "google-adk", "python"])
@@ -56,10 +69,10 @@ def test_the_kind_and_what_it_needs_are_asked_for(here: Path, terminal: Terminal
     [service] = suite["serve"]
     assert service["command"] == 'node "my server.mjs"'
     assert service["ready"] == {"line": "ready now"}
-    assert suite["agents"][0]["endpoint"] == "http://127.0.0.1:{{serve.agent.port}}/api/chat"
+    assert suite["agent"]["url"] == "http://127.0.0.1:{{serve.agent.port}}/api/chat"
     [test] = suite["tests"]
-    assert test["vars"] == {"message": 'Refund "A1"!'}
-    assert test["expect"] == {"toolCalls": [{"tool": "issue_refund"}]}
+    assert test["input"] == 'Refund "A1"!'
+    assert test["expect"] == {"toolCalls": "issue_refund"}
 
 
 def test_the_place_of_an_object_is_asked_for(here: Path, terminal: Terminal) -> None:

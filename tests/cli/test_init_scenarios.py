@@ -112,7 +112,8 @@ def test_the_offer_can_be_left(here: Path, terminal: Terminal, agent: LoopbackAg
 def test_what_can_be_typed_next_is_typed_from_here(
     here: Path, terminal: Terminal, agent: LoopbackAgent
 ) -> None:
-    assert terminal.init("shop", "--agent", agent.url, typed="\n\n\nn\n") == 0
+    options = ("--template", "scenario", "--agent", agent.url)
+    assert terminal.init("shop", *options, typed="\n\n\nn\n") == 0
     assert "cd shop && kindlm gen --description" in terminal.shown
 
 

@@ -81,13 +81,14 @@ def init_command(
 ) -> None:
     """Create a first suite, or a test of your own agent."""
     del verbose
-    is_url = agent is not None and "://" in agent
-    if template is Template.SCENARIO or (is_url and template is None):
+    if template is Template.SCENARIO:
         _init_scenarios(folder, agent, force=force)
     elif agent is None:
         name = (template or Template.BASIC).value
         _tell(folder, or_fail(create_project(folder, name, overwrite=force)))
     elif template is None:
+        if "://" in agent:
+            or_fail(agent_at(agent))
         command = write_first_test(folder, agent, force=force)
         note(f"Next: {_there(folder, command)}")
     else:

@@ -57,7 +57,8 @@ class _FirstTest:
 def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
     """Write the first test of an agent, and return the command that runs it.
 
-    `kind` is one of `KINDS`, `ASK`, or the place of an object, such as `shop.agent:graph`. What is
+    `kind` is one of `KINDS`, `ASK`, the URL of an agent that is running, or the place of an object,
+    such as `shop.agent:graph`. What is
     not known is asked on a terminal.
     """
     if kind == ASK:
@@ -70,6 +71,8 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
         test = _of_program()
     elif kind in _OBJECTS:
         test = _of_object(_asked("Where is it, as module:name", _OBJECTS[kind], _place))
+    elif "://" in kind:
+        test = _at_url(kind)
     elif _PLACE.fullmatch(kind):
         test = _of_object(kind)
     else:
@@ -102,6 +105,17 @@ def _of_service(command: str, line: str) -> _FirstTest:
         **_expected(),
     }
     return _FirstTest("agent-service", values, "kindlm test")
+
+
+def _at_url(url: str) -> _FirstTest:
+    message = _asked("A message for it", _MESSAGE, str.strip)
+    word = _asked("A word that its answer must contain", "order", str.strip)
+    values = {
+        '"__URL__"': quoted(url),
+        '"__MESSAGE__"': quoted(message),
+        '"__WORD__"': quoted(word),
+    }
+    return _FirstTest("agent-url", values, "kindlm test")
 
 
 def _of_program() -> _FirstTest:
