@@ -3,7 +3,7 @@
 A page is a function from the history and what was asked to a `Document`, or None if there is no
 such thing. `kindlm.reports` makes the documents. A page runs in a thread of Datasette's, on a
 connection that only reads. An error is a page, too, which says why. The search page brings the
-search index up to date in a thread.
+search index up to date in a thread. Reviews are recorded by what `kindlm browse` hands in.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def test_tools_and_costs_of_an_opaque_program_are_seen(run, workspace, provider,
     with closing(sqlite3.connect(workspace.database)) as db:
         db.row_factory = sqlite3.Row
         page = execution_page(db, execution["id"])
-        assert "2 calls of its models" in render_part(page, Links())
+        assert "2 model calls by the agent" in render_part(page, Links())
     assert key.encode() not in (workspace.root / ".kindlm/kindlm.db").read_bytes()
 
 

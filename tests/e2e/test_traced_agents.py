@@ -101,7 +101,7 @@ def test_of_32_executions_at_once_each_has_its_own_spans(workspace, run, key):
         db.row_factory = sqlite3.Row
         page = execution_page(db, execution)
         assert page is not None
-        assert "2 spans of its trace" in text_of(render_part(page, Links()))
+        assert "2 trace spans" in text_of(render_part(page, Links()))
 
     again = workspace.run("rescore", "--reporter", "json")
     assert (again.returncode, json.loads(again.stdout)["tests"][0]["status"]) == (0, "passed")

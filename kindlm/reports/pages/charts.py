@@ -118,14 +118,13 @@ def _dates(points: Sequence[Point], places: Sequence[tuple[float, float]]) -> Ma
     for number in range(_DATES):
         place = round(number * last / (_DATES - 1))
         at = points[place].at
-        label = f"{at[:10]} {at[11:16]}" if same_day and not place else at[11:16]
-        labels.setdefault(label if same_day else at[:10], place)
+        labels.setdefault(at[11:16] if same_day else at[:10], place)
     return Markup("").join(
         Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(
             places[place][0],
             _HEIGHT - 8,
             "start" if place == 0 else "end" if place == last else "middle",
-            label,
+            f"{points[0].at[:10]} {label}" if same_day and not place else label,
         )
         for label, place in labels.items()
     )
@@ -141,7 +140,7 @@ def _mark(point: Point, x: float, y: float, half: float, value: str) -> Markup:
         '<rect class="reach" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>'
         '<line class="guide" y1="{}" y2="{}"/><g transform="translate(0 {:.1f})">'
         '<path class="mark {}" d="{}"/></g>'
-        '<text class="value" y="{}" text-anchor="{}">{}</text></g></a>'
+        '</g></a><text class="value" x="{:.1f}" y="{}" text-anchor="{}">{}</text>'
     ).format(
         point.link,
         f"{point.name}, {when}: {point.status}, {value}",
@@ -155,6 +154,7 @@ def _mark(point: Point, x: float, y: float, half: float, value: str) -> Markup:
         y,
         point.mood,
         _SHAPES[point.mood],
+        x,
         _TOP - 10,
         anchor,
         f"{value} · {point.status} · {when} · {point.name}",

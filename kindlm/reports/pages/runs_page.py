@@ -101,7 +101,7 @@ def _charts(
             Point(
                 value(figures[run.id]),
                 MOODS[statuses[run.id]],
-                one_line(f"{run.id} {run.label}" if run.label else run.id),
+                one_line(f"{run.id} {run.label}" if run.label else run.id, 40),
                 statuses[run.id],
                 run.started_at,
                 links.run(run.id) or "",
