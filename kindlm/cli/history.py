@@ -51,7 +51,15 @@ _FOR_WANT_OF_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_
 
 def project_here(database: Path | None) -> Project:
     """Return the project of the working directory, whether it has a history or not."""
-    return or_fail(find_project(Path.cwd(), database=database, environ=os.environ))
+    project = or_fail(find_project(Path.cwd(), database=database, environ=os.environ))
+    try:
+        project.database.exists()
+    except OSError as error:
+        refuse(
+            f"The history cannot be opened: {error.strerror}.",
+            "Name another file with --db, KINDLM_DB or kindlm.toml.",
+        )
+    return project
 
 
 def existing_history(database: Path | None) -> Project:

@@ -40,6 +40,13 @@ def test_a_variable_that_is_not_set_names_no_run(
     assert "A run is named by an empty text" in outcome.err
 
 
+def test_a_name_that_is_too_long_for_a_file_is_an_error(kindlm: Any) -> None:
+    for words in (("runs",), ("test",), ("verify",)):
+        outcome = kindlm(*words, "--db", "x" * 300)
+        assert outcome.code == 1
+        assert "The history cannot be opened: File name too long." in outcome.err
+
+
 def test_the_latest_run_is_shown(kindlm: Any, history: Any, make: Any) -> None:
     record(history, make, "k3f9x2ab")
     record(history, make, "m2aaaaaa")

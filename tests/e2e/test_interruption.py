@@ -164,14 +164,14 @@ def test_connections_are_closed_when_calls_are_cut_off(workspace: Workspace) -> 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         write_orders(workspace, Silent(url), 2)
-        process = workspace.start("test", "-j", "1")
+        process = workspace.start("test", "-j", "1", "--exit-codes", "pytest")
         connection, _ = listening.accept()
         with connection:
             assert b"<k0>" in received(connection)
             interrupt(process, signal.SIGINT, twice=True)
             connection.settimeout(10)
             assert connection.recv(1) == b""
-    assert process.returncode == 1
+    assert process.returncode == 2
 
 
 def received(connection: Any) -> bytes:
