@@ -108,10 +108,12 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-TEXT_KEYS = ("message", "text", "content", "response", "output", "result", "answer")
+TEXT_KEYS = ("message", "text", "content", "response", "output", "result", "answer", "reply")
 """Where the text of a reply is looked for, in this order."""
 
-QUERY_TEXT_KEYS = ("response", "output", "result", "answer", "message", "text", "content")
+QUERY_TEXT_KEYS = (
+    *("response", "output", "result", "answer", "message", "text", "content", "reply"),
+)
 """The same for agents that are asked by `query`."""
 
 _INPUT_TOKENS = ("input_tokens", "prompt_tokens", "input", "inputTokens", "promptTokens")

@@ -19,6 +19,7 @@ from kindlm.transcript import ToolCall, ToolUse, Usage
         ('"bare string"', "bare string"),
         ({"text": "b", "content": "c", "response": "d"}, "b"),
         ({"answer": "g", "result": "f", "output": "e"}, "e"),
+        ({"reply": "r", "id": "7"}, "r"),
         ({"message": {"no": "text"}, "text": "b"}, "b"),
         ({"message": "", "tool_calls": []}, ""),
         ({"choices": [{"message": {"content": "oai"}}]}, "oai"),
@@ -36,7 +37,7 @@ UNKNOWN = [
     {"foo": {"bar": "Tuesday"}},
     {"data": {"answer": "42"}},
     {"answer": 42},
-    {"tool_calls": [{"name": "refund"}], "reply": "Tuesday"},
+    {"tool_calls": [{"name": "refund"}], "utterance": "Tuesday"},
     [{"message": "ok", "tool_calls": [{"name": "refund"}]}],
     ["a", 1],
     {},
@@ -56,8 +57,8 @@ def test_an_answer_in_which_no_text_is_known_is_an_error(talk, http, failure, bo
 
 
 def test_the_only_text_of_an_unknown_answer_is_named(talk, http, failure):
-    (result,), _ = talk(http({"reply": "Tuesday", "id": "7", "turns": 1}))
-    assert "`responsePath: reply`" in failure(result).hint
+    (result,), _ = talk(http({"utterance": "Tuesday", "id": "7", "turns": 1}))
+    assert "`responsePath: utterance`" in failure(result).hint
 
 
 def test_the_error_of_an_unknown_answer_shows_how_it_begins(talk, http, failure):
