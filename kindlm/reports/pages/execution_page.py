@@ -195,8 +195,10 @@ def _timeline(attempt: Attempt, tools: Sequence[ToolCallView]) -> Markup | None:
             kind = "failed" if failed else view.purpose
             yield bar(name, kind, began, view.latency_ms or 0.0, place, view.retry_in_ms or 0.0)
             for depth, span in call.spans:
-                name = f"{_INDENT * min(depth + 1, _DEEPEST)}{one_line(span.name or '')}"
                 kind = "failed" if span.failed else span.kind
+                words = dict.fromkeys((kind, span.kind, one_line(span.name or "")))
+                what = " ".join(word for word in words if word != "other")
+                name = f"{_INDENT * min(depth + 1, _DEEPEST)}{what}"
                 yield bar(name, kind, began + span.start_ms, span.duration_ms, place, 0.0)
             for tool in of_attempt:
                 if tool.call != view.call:
