@@ -63,10 +63,10 @@ class Cause:
     """One way in which `executions` did not pass, from most to least telling the first of them.
 
     `how` is errored where no check was asked. `kind` and `label` are those of the check, `code` is
-    its failure code or that of the error, `number` that of the error. `place` is where the suite
-    demands it. `rows` say what was expected, and what else is known. `called` and `said` are the
-    tool calls and the final text of the first execution, where these explain it; `trace` is its
-    traceback.
+    its failure code or that of the error, `number` that of the error. `file` and `line` are where
+    the suite demands it. `rows` say what was expected, and what else is known. `called` and `said`
+    are the tool calls and the final text of the first execution, where these explain it; `trace` is
+    its traceback.
     """
 
     how: Status
@@ -75,7 +75,8 @@ class Cause:
     kind: str = ""
     label: str = ""
     number: int | None = None
-    place: str = ""
+    file: str = ""
+    line: int | None = None
     rows: tuple[Row, ...] = ()
     called: str | None = None
     said: str | None = None
@@ -90,6 +91,11 @@ class Cause:
         expected = [row for row in self.rows if row[0] == "expected"]
         others = [row for row in self.rows if row[0] != "expected"]
         return [*expected, *((name, text) for name, text in known if text is not None), *others]
+
+    @property
+    def place(self) -> str:
+        """Where the suite demands it, such as `kindlm.yaml:41`; empty if that is not known."""
+        return one_line(self.file if self.line is None else f"{self.file}:{self.line}")
 
     @property
     def whom(self) -> str:
@@ -118,7 +124,10 @@ def causes_of(view: RunView, tests: Iterable[TestView]) -> list[Cause]:
         name, tested = (test.name.removeprefix(f"{test.file}::"), test.target), test.counts.tested
         for limit in test.broken_limits:
             # Every repeat may have passed: the scores of all of them break it.
-            found = causes.setdefault(("limit", limit), Cause(Status.FAILED, None, f"{limit}."))
+            found = causes.setdefault(
+                ("limit", limit),
+                Cause(Status.FAILED, None, f"{limit}.", file=test.file, line=test.line),
+            )
             found.tests[name] = tested
             found.executions += [each.id for each in view.executions(test)]
         for execution in view.executions(test):
@@ -177,7 +186,8 @@ def _errored(
         execution.error_code,
         visible(bounded(message, 1_000, lines=10)) or "It errored without a message.",
         number=execution.error_number,
-        place=_place(test.file, test.line),
+        file=test.file,
+        line=test.line,
         rows=tuple(rows),
         trace=mask.text(execution.trace),
     )
@@ -226,7 +236,8 @@ def _failed(
         demand.sentence,
         assertion.kind,
         assertion.label,
-        place=_place(test.file, assertion.line),
+        file=test.file,
+        line=assertion.line,
         rows=tuple(rows),
         called=_called(assertion, attempt.tool_calls, mask) if about_tools else None,
         said=None if code in _OF_NUMBERS else _said(assertion, demand, attempt.execution, mask),
@@ -381,7 +392,3 @@ def _named(test: str) -> str:
 def _first(texts: Iterable[str], total: int) -> str:
     shown = [one_line(text, 100) for _, text in zip(range(_NAMED_TESTS), texts, strict=False)]
     return ", ".join(shown) + (f", … {total - len(shown):,} more" if total > len(shown) else "")
-
-
-def _place(file: str, line: int | None) -> str:
-    return one_line(file if line is None else f"{file}:{line}")

@@ -13,7 +13,8 @@ from itertools import islice
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.facts import assertion_name, findings_of, unsettled
+from kindlm.reports.causes import Cause, causes_of
+from kindlm.reports.facts import show_command, unsettled
 from kindlm.reports.figures import comparison
 from kindlm.reports.untrusted import bounded, one_line, visible
 
@@ -41,7 +42,9 @@ class Annotation:
 
 
 def annotations_of(view: RunView, folder: str = "") -> list[Annotation]:
-    """Return what made a run fail, one annotation for each line, as many as GitHub shows.
+    """Return what made a run fail, one annotation for each cause, as many as GitHub shows.
+
+    Causes that have the same place have one annotation.
 
     Args:
         view: A recorded run.
@@ -93,8 +96,8 @@ def _all(view: RunView) -> Iterator[Annotation]:
         if suite.error_code is not None:
             title = f"{suite.name} could not be run"
             yield Annotation(suite.path, suite.line, title, bounded(suite.error or "", _TEXT))
-    for test in islice(_failed(view), _LOOKED_AT):
-        yield from _of_test(view, test)
+    for cause in causes_of(view, islice(_failed(view), _LOOKED_AT)):
+        yield _of_cause(cause)
     for suite in view.suites:
         for gate in suite.gates:
             if not gate.passed:
@@ -112,21 +115,14 @@ def _failed(view: RunView) -> Iterator[TestView]:
                     yield test
 
 
-def _of_test(view: RunView, test: TestView) -> Iterator[Annotation]:
-    findings = findings_of(view, test)
-    title = f"{test.name} · {test.target}"
-    passed = f"{test.counts.passed} of {test.counts.tested} passed"
-    for sentence in test.broken_limits:
-        yield Annotation(test.file, test.line, title, f"{sentence}.")
-    for error in findings.errors:
-        message = f"{error.first.error_code}, {passed}: {bounded(error.message, _TEXT)}"
-        yield Annotation(test.file, test.line, title, message)
-    for finding in findings.assertions:
-        assertion = finding.assertion
-        line = test.line if assertion.line is None else assertion.line
-        said = bounded(assertion.message or "", _TEXT)
-        message = f"{assertion_name(assertion)}, {passed}: {said}"
-        yield Annotation(test.file, line, title, message)
+def _of_cause(cause: Cause) -> Annotation:
+    rows = [f"{name}: {text}" for name, text in cause.fields()]
+    look = [show_command(cause.executions[0])] if cause.executions else []
+    title = cause.sentence.partition("\n")[0]
+    lines = [cause.whom, *([cause.where] if cause.where else []), *rows, *look]
+    if title != cause.sentence:
+        lines.insert(0, cause.sentence)
+    return Annotation(cause.file, cause.line, title, "\n".join(lines))
 
 
 def _escaped(text: str, escapes: Mapping[str, str]) -> str:

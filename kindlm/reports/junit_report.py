@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TextIO
@@ -23,13 +23,13 @@ from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import GateResult, StatusCounts
 from kindlm.outcome import Outcome, Status
+from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.conversation import status_word
 from kindlm.reports.facts import (
     FailedAssertion,
     FailedExecution,
     Findings,
     assertion_name,
-    findings_of,
     retried_findings_of,
     show_command,
     unsettled,
@@ -237,10 +237,8 @@ def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -
             message = _why_skipped(view, test)
             xml.leaf("skipped", {"message": message} if message else {})
             return
-        if test.status is Status.FAILED:
-            _write_failures(test, findings_of(view, test), xml)
-        elif test.status is Status.ERRORED:
-            _write_errors(test, findings_of(view, test), xml)
+        if test.status in (Status.FAILED, Status.ERRORED):
+            _write_causes(test, causes_of(view, [test]), xml)
         _write_retried(test, retried_findings_of(view, test), xml)
         xml.leaf("system-out", {}, _repeats(view, test))
 
@@ -255,26 +253,25 @@ def _why_skipped(view: RunView, test: TestView) -> str | None:
     return None
 
 
-def _write_failures(test: TestView, findings: Findings, xml: XmlWriter) -> None:
-    failed = [f for f in findings.assertions if f.assertion.outcome is Outcome.FAILED]
-    for finding in failed:
-        xml.leaf("failure", _assertion_attributes(finding), _details(test, finding))
-    for sentence in test.broken_limits:
-        xml.leaf("failure", {"message": sentence, "type": Status.FAILED.value}, _place(test))
-    if not (failed or test.broken_limits):
+def _write_causes(test: TestView, causes: Sequence[Cause], xml: XmlWriter) -> None:
+    """Write why a test failed or errored, one element for each cause."""
+    tag = "failure" if test.status is Status.FAILED else "error"
+    told = [cause for cause in causes if cause.how is test.status]
+    for cause in told:
+        message = _with_times(cause.sentence, cause.executions)
+        attributes = {"message": message, "type": cause.code or cause.kind or test.status.value}
+        xml.leaf(tag, attributes, _cause_text(cause))
+    if not told:
         # Without this element, readers would take the test for one that passed.
         message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
-        xml.leaf("failure", {"message": message, "type": Status.FAILED.value})
+        xml.leaf(tag, {"message": message, "type": test.status.value})
 
 
-def _write_errors(test: TestView, findings: Findings, xml: XmlWriter) -> None:
-    undecided = [f for f in findings.assertions if f.assertion.outcome is Outcome.INCONCLUSIVE]
-    for error in findings.errors:
-        xml.leaf("error", _error_attributes(error), _error_details(error))
-    for finding in undecided:
-        xml.leaf("error", _assertion_attributes(finding), _details(test, finding))
-    if not (findings.errors or undecided):
-        xml.leaf("error", {"message": "no reason was recorded", "type": "UNKNOWN_ERROR"})
+def _cause_text(cause: Cause) -> str:
+    """Return all that is known of a cause: some readers show this alone, without its message."""
+    rows = [f"{name}: {text}" for name, text in cause.fields()]
+    look = show_command(cause.executions[0]) if cause.executions else ""
+    return "\n".join(filter(None, (cause.sentence, *rows, cause.place, look)))[:_TEXT]
 
 
 def _write_retried(test: TestView, findings: Findings, xml: XmlWriter) -> None:
@@ -295,7 +292,7 @@ def _write_retried(test: TestView, findings: Findings, xml: XmlWriter) -> None:
 def _assertion_attributes(finding: FailedAssertion) -> dict[str, str]:
     assertion = finding.assertion
     return {
-        "message": _with_times(assertion_name(assertion), finding.executions),
+        "message": _with_times(assertion.message or assertion_name(assertion), finding.executions),
         "type": assertion.failure_code or assertion.kind,
     }
 

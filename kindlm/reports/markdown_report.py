@@ -1,8 +1,8 @@
 """The Markdown report: a run as a comment on a pull request, or as the summary of a CI job.
 
 The verdict stands first, then what changed since the run before, the gates, and what went wrong,
-test by test and folded. However large the run is, the report fits into a comment, and says what it
-left out.
+cause by cause and folded. However large the run is, the report fits into a comment, and says what
+it left out.
 """
 
 from __future__ import annotations
@@ -17,18 +17,14 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import GateResult
 from kindlm.outcome import Status
+from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table
 from kindlm.reports.diff.text import headline_of, notes_of
 from kindlm.reports.facts import (
-    FailedAssertion,
-    FailedExecution,
-    Findings,
     assertion_name,
     describe_group,
     describe_shard,
-    findings_of,
     next_command,
-    place,
     retried_findings_of,
     run_text,
     show_command,
@@ -36,6 +32,7 @@ from kindlm.reports.facts import (
     then_text,
     times,
     verdict_of,
+    went_wrong,
 )
 from kindlm.reports.figures import comparison, cost, duration, money, percent
 from kindlm.reports.report_registry import ReportOptions
@@ -50,7 +47,7 @@ _BROKEN = 20
 _DETAILED = 50
 _FINDINGS = 8
 _LISTED = 200
-_VALUE = 200
+_LOOKED_AT = 1_000
 
 _STATUS_SIGNS = {
     Status.PASSED: "✅",
@@ -190,77 +187,51 @@ def _gate_table(gates: Sequence[tuple[SuiteView, GateResult]], sign: str) -> Ite
 
 
 def _failing(view: RunView) -> Iterator[str]:
-    """Yield what went wrong, test by test: first in those that failed, then in those that passed.
+    """Yield what went wrong, cause by cause: first in tests that failed, then in those that passed.
 
     A test passes in spite of a failure if its pass rate allows it, or if it did when run again.
     """
-    told = left_out = 0
+    tests = [test for _, test in islice(went_wrong(view), _LOOKED_AT)]
     for passed, title in ((False, "What went wrong"), (True, "Passed, with failures")):
-        begun = False
-        for suite in view.suites:
-            for test in view.tests(suite.id):
-                failures = test.counts.failed or test.counts.errored or test.broken_limits
-                if (
-                    not (failures or test.passed_later)
-                    or (test.status is Status.PASSED) is not passed
-                ):
-                    continue
-                if told == _DETAILED:
-                    left_out += 1
-                    continue
-                told += 1
-                yield ("" if begun else f"\n#### {title}\n") + "".join(_test(view, test))
-                begun = True
-    if left_out:
-        yield f"\n… and in {count(left_out, 'more test')}: {code(show_run(view))}\n"
+        causes = causes_of(view, (t for t in tests if (t.status is Status.PASSED) is passed))
+        if causes:
+            yield f"\n#### {title}\n"
+        for cause in causes[:_DETAILED]:
+            yield "".join(_cause(cause))
+        if len(causes) > _DETAILED:
+            more = count(len(causes) - _DETAILED, "more cause")
+            yield f"\n… and {more}: {code(show_run(view))}\n"
+    for index, test in enumerate(islice((t for t in view.tests() if t.passed_later), _DETAILED)):
+        yield ("" if index else "\n#### Passed when run again\n") + "".join(_retried(view, test))
 
 
-def _test(view: RunView, test: TestView) -> Iterator[str]:
-    counts = test.counts
-    name = f"{html_code(test.name)} · {html_code(test.target)}"
-    flaky = ", flaky" if test.flaky else ""
-    result = f"{test.status}, {counts.passed} of {counts.tested} passed{flaky}"
-    yield f"\n<details><summary>{_STATUS_SIGNS[test.status]} {name}: {result}</summary>\n\n"
-    for sentence in test.broken_limits:
-        yield f"- {plain(sentence)}.\n"
-    findings = findings_of(view, test)
-    yield from _found(test, findings)
-    if test.passed_later:
-        yield f"\nRun again, and passed then ({count(test.passed_later, 'execution')}):\n\n"
-        yield from _found(test, retried_findings_of(view, test))
+def _cause(cause: Cause) -> Iterator[str]:
+    title = f"{_STATUS_SIGNS[cause.how]} {html_code(cause.sentence)} · {html_code(cause.whom)}"
+    yield f"\n<details><summary>{title}</summary>\n\n"
+    for name, text in cause.fields():
+        yield f"- {name}: {code(text)}\n"
+    if cause.where is not None:
+        yield f"- tests: {plain(cause.where)}\n"
+    yield f"- at {code(cause.place)}\n"
+    if cause.executions:
+        yield f"- {code(show_command(cause.executions[0]))}\n"
     yield "\n</details>\n"
 
 
-def _found(test: TestView, findings: Findings) -> Iterator[str]:
-    told = [_error(error) for error in findings.errors]
-    told += [_assertion(test, finding) for finding in findings.assertions]
-    for lines in told[:_FINDINGS]:
-        yield from lines
+def _retried(view: RunView, test: TestView) -> Iterator[str]:
+    name = f"{html_code(test.name)} · {html_code(test.target)}"
+    again = f"passed when run again in {count(test.passed_later, 'execution')}"
+    yield f"\n<details><summary>{_STATUS_SIGNS[test.status]} {name}: {again}</summary>\n\n"
+    findings = retried_findings_of(view, test)
+    told = [(error.message, error.executions) for error in findings.errors]
+    for found in findings.assertions:
+        name = found.assertion.message or assertion_name(found.assertion)
+        told.append((name, found.executions))
+    for sentence, executions in told[:_FINDINGS]:
+        yield f"- {code(sentence)}{times(executions)}: {code(show_command(executions[0]))}\n"
     if len(told) > _FINDINGS:
         yield f"- … and {count(len(told) - _FINDINGS, 'more finding')}\n"
-    for warning in findings.warnings[:_FINDINGS]:
-        yield f"- Warning: {code(warning)}\n"
-
-
-def _error(error: FailedExecution) -> Iterator[str]:
-    first = error.first
-    number = f"{first.error_code} ({first.error_number})"
-    yield f"- {code(number)}{times(error.executions)}: {code(error.message)}\n"
-    if first.hint:
-        yield f"  - {plain(first.hint)}\n"
-    yield f"  - {code(show_command(error.executions[0]))}\n"
-
-
-def _assertion(test: TestView, finding: FailedAssertion) -> Iterator[str]:
-    assertion = finding.assertion
-    failure = f" {code(assertion.failure_code)}" if assertion.failure_code else ""
-    where = code(place(test.file, assertion))
-    yield f"- {code(assertion_name(assertion))}{times(finding.executions)}{failure} at {where}\n"
-    if assertion.message:
-        yield f"  - {code(assertion.message)}\n"
-    for name, text in finding.fields(_VALUE):
-        yield f"  - {name}: {code(text)}\n"
-    yield f"  - {code(show_command(finding.executions[0]))}\n"
+    yield "\n</details>\n"
 
 
 def _list(view: RunView) -> Iterator[str]:
