@@ -127,7 +127,10 @@ def test_the_page_of_an_execution_says_why_it_was_run_again(project: Project) ->
         assert page is not None
         text = text_of(render_part(page, Links()))
     first, second, third = (text.index(f"Conversation of attempt {n}") for n in (1, 2, 3))
-    assert "failed kindlm retried this attempt. failed contains good CONTAINS_FAILED" in text[first:second]
+    assert (
+        "failed kindlm retried this attempt. failed contains good CONTAINS_FAILED"
+        in text[first:second]
+    )
     assert "errored kindlm retried this attempt." in text[second:third]
     assert "passed contains good" in text[third:]
 
