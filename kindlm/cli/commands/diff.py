@@ -7,11 +7,12 @@ import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from kindlm.cli.console import note, or_fail, refuse
+from kindlm.cli.ending import ending_at_once
 from kindlm.cli.history import (
     commit_named,
     existing_history,
@@ -23,13 +24,12 @@ from kindlm.cli.options import RUN_NAMES, DatabaseOption, DiffFormat, FailOnOpti
 from kindlm.cli.reporters import STDOUT, is_history, open_report
 from kindlm.errors import ErrorCode
 from kindlm.garbage import put_off
-from kindlm.history.diff.evidence_values import FailOn
-from kindlm.history.diff.power import power_of_pairs
-from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
-from kindlm.history.run_names import Side, baseline_of, find_sides
 from kindlm.recording.project import regression_threshold
-from kindlm.reports.figures import power_text
-from kindlm.reports.report_registry import ReportOptions
+
+if TYPE_CHECKING:
+    from kindlm.history.diff.run_diff import RunDiff
+    from kindlm.history.run_names import Side
+    from kindlm.reports.report_registry import ReportOptions
 
 _NAMES = f"{RUN_NAMES} Or a group of shards."
 
@@ -84,6 +84,11 @@ def diff_command(
 
     Exits with 1 if a regression is confirmed or a test was removed.
     """
+    with ending_at_once():
+        from kindlm.history.diff.evidence_values import FailOn
+        from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+        from kindlm.history.run_names import find_sides
+
     sides = (before if old is None else old, after if new is None else new)
     require_names(*sides)
     history = existing_history(db)
@@ -116,6 +121,8 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
 
 def _tell_baseline(db: sqlite3.Connection, before: Side, after: Side) -> None:
     """Report on standard error that BEFORE is the baseline, which nobody named."""
+    from kindlm.history.run_names import baseline_of
+
     run = after if isinstance(after, str) else after.runs[0]
     if before == baseline_of(db, run):
         note(f"Compared with the baseline, run {before}. With the run before: kindlm diff previous")
@@ -123,6 +130,9 @@ def _tell_baseline(db: sqlite3.Connection, before: Side, after: Side) -> None:
 
 def _say_what_it_can_show(diff: RunDiff) -> None:
     """Report on standard error, whatever the form, which drops these repeats can confirm at all."""
+    from kindlm.history.diff.power import power_of_pairs
+    from kindlm.reports.figures import power_text
+
     shown = power_of_pairs(diff.pairs)
     if shown is not None:
         typer.echo(power_text(shown), err=True)

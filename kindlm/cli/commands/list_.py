@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.cells import cell_len
 
 from kindlm.cli.console import make_console, or_fail
+from kindlm.cli.ending import ending_at_once
 from kindlm.cli.history import project_here
 from kindlm.cli.options import (
     ConfigOption,
@@ -31,12 +32,12 @@ from kindlm.cli.options import (
     VerboseOption,
     with_options,
 )
-from kindlm.cli.run_options import make_request
-from kindlm.cli.run_recording import tell_loaded
-from kindlm.plan import Plan, PlannedCase, PlannedSuite, make_plan
-from kindlm.recording.loading import default_paths, load_paths
+from kindlm.garbage import put_off
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.wording import count
+
+if TYPE_CHECKING:
+    from kindlm.plan import Plan, PlannedCase, PlannedSuite
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,12 @@ def list_command(options: ListOptions) -> int:
 
     Shows suites, tests, targets, repeats and tags. Exits with 1 if there is nothing to run.
     """
+    with ending_at_once(), put_off():
+        from kindlm.cli.run_options import make_request
+        from kindlm.cli.run_recording import tell_loaded
+        from kindlm.plan import make_plan
+        from kindlm.recording.loading import default_paths, load_paths
+
     console = make_console()
     asked = TestOptions.of(options)
     project = project_here(asked.database)

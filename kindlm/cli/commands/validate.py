@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kindlm.cli.console import note, or_fail, show
+from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import ListFormat, StrictOption, VerboseOption
-from kindlm.config import Diagnostic
-from kindlm.recording.loading import default_paths, load_paths
+from kindlm.garbage import put_off
 from kindlm.recording.project import find_project
 from kindlm.recording.secrets import redactor
 from kindlm.reports.untrusted import printed_json
 from kindlm.wording import count
+
+if TYPE_CHECKING:
+    from kindlm.config import Diagnostic
 
 
 def validate_command(
@@ -34,6 +37,9 @@ def validate_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Check test files without running them."""
+    with ending_at_once(), put_off():
+        from kindlm.recording.loading import default_paths, load_paths
+
     del verbose
     root = or_fail(find_project(Path.cwd(), database=None, environ=os.environ)).root
     held = paths or or_fail(default_paths(Path()))
