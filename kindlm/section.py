@@ -85,6 +85,11 @@ class Described(BaseModel):
     mapping."""
 
     @classmethod
+    def main_key(cls, value: Any) -> str | None:  # noqa: ARG003
+        """Return the key that a value stands for where it is written in place of the mapping."""
+        return cls.main
+
+    @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: Any, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from kindlm.checks.base import AskingCheck, CheckSection, Key, Place, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
@@ -24,10 +24,12 @@ from kindlm.checks.judging import (
     data_is,
     prompt,
 )
+from kindlm.checks.ready_criteria import READY
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
-from kindlm.section import EXTENSION, WHOLE, Maybe, Score, Text
+from kindlm.section import EXTENSION, WHOLE, Maybe, Score, Solid, Text
 from kindlm.transcript import Transcript
+from kindlm.values import refuse
 from kindlm.wording import bounded, sentence, shown
 
 CODES = {
@@ -50,15 +52,24 @@ _SCALED_RUBRIC = """\
 in between; scores need not be whole. What the transcript does not show did not happen."""
 
 
+_TOLD = """\
+- "instructions": the system text that the agent was given, or null if it is not known.
+- "context": what else is known to be true, or null.
+"""
+
+
 @cache
-def judgement(scale: float | None = None) -> Prompt:
-    """Return what is asked for a score, from 0 to 1 or up to the end of a scale."""
+def judgement(scale: float | None = None, *, is_ready: bool = False) -> Prompt:
+    """Return what is asked for a score, from 0 to 1 or up to the end of a scale.
+
+    A judge of a ready criterion sees what the agent was told, too.
+    """
     asked = prompt(
         "You grade what an AI agent did in a conversation.",
         f"""\
 - "criteria": what you grade. Grade this and nothing else.
 - "rubric": how scores are given.
-{CONVERSATION}.""",
+{_TOLD if is_ready else ""}{CONVERSATION}.""",
         "",
         GRADED,
         "kindlm_judgement" if scale is None else "kindlm_graded",
@@ -88,8 +99,16 @@ class Judge(CheckSection, AskingCheck):
     )
     kind = "judge"
 
-    criteria: Text = Field(examples=["Confirms the refund and is polite"])
-    """What the judge looks at, in plain words."""
+    criteria: Maybe[Text] = Field(default=None, examples=["Confirms the refund and is polite"])
+    """What the judge looks at, in plain words. Required without `name`."""
+    name: Maybe[Literal["faithful", "relevant", "safe", "onTopic"]] = Field(
+        default=None, examples=["faithful"], json_schema_extra=EXTENSION
+    )
+    """A ready criterion in place of `criteria`. `judge: faithful` is short for it."""
+    context: Maybe[Solid] = Field(
+        default=None, examples=["Refunds take 5 days."], json_schema_extra=EXTENSION
+    )
+    """What the judge of a ready criterion has to know besides the conversation."""
     min_score: Score = Field(default=0.7, examples=[0.9])
     """Least score with which it passes."""
     model: Maybe[str] = Field(default=None, examples=["judge"])
@@ -103,9 +122,44 @@ class Judge(CheckSection, AskingCheck):
 
     _scale: float | None = PrivateAttr(None)
 
+    @model_validator(mode="after")
+    def _has_one_criterion(self) -> Self:
+        if self.name is None and self.criteria is None:
+            ready = ", ".join(READY)
+            raise refuse("has no criterion", f"Add `criteria:`, or `name:` with one of {ready}")
+        if self.name is not None and self.criteria is not None:
+            message = "criteria and name exclude each other"
+            raise refuse(message, "Remove one of them", key="name")
+        if self.name is None and self.context is not None:
+            message = "context is used by ready criteria alone"
+            raise refuse(message, "Write it into `criteria`, or add `name:`", key="context")
+        return self
+
+    @classmethod
+    def main_key(cls, value: Any) -> str:
+        # A word is the name of a ready criterion, or a slip of one: criteria are sentences.
+        is_word = isinstance(value, str) and value.isidentifier()
+        return "name" if is_word else "criteria"
+
     @property
     def label(self) -> str:
-        return self.criteria
+        return self.name or self.criteria or ""
+
+    @property
+    def asked(self) -> tuple[str, str]:
+        """What the judge is asked: the criterion and its rubric."""
+        if self.name is not None:
+            ready = READY[self.name]
+            return ready.criteria, self.rubric or ready.rubric
+        scale, rubric = self._scale, self.rubric
+        if rubric is None:
+            rubric = _RUBRIC if scale is None else _SCALED_RUBRIC.format(scale=scale)
+        return self.criteria or "", rubric
+
+    @property
+    def about_tools(self) -> bool:  # type: ignore[override]
+        # Without its sources, a claim cannot be judged.
+        return self.name is not None and self.context is None and READY[self.name].needs_tools
 
     @property
     def judge_model(self) -> str | None:  # type: ignore[override]
@@ -136,13 +190,18 @@ class Judge(CheckSection, AskingCheck):
         that. The other passes decide only as long as they are more than half of all.
         """
         scale, highest, several = self._scale, self._scale or 1, self.passes > 1
-        rubric = self.rubric
-        if rubric is None:
-            rubric = _RUBRIC if scale is None else _SCALED_RUBRIC.format(scale=scale)
+        criteria, rubric = self.asked
+        asked = judgement(scale, is_ready=self.name is not None)
+        if self.name is not None and not transcript.text.strip():
+            message = "The answer is empty: no ready criterion is met by it."
+            code, least = "JUDGE_BELOW_THRESHOLD", self.min_score
+            return failed(code, message, expected=least, actual=0.0, threshold=least)
 
         def data() -> dict[str, Any]:
+            told = {"instructions": transcript.system, "context": self.context}
             talk = conversation(transcript)
-            return {"criteria": self.criteria, "rubric": rubric, "transcript": talk}
+            given = {"criteria": criteria, "rubric": rubric, "transcript": talk}
+            return given if self.name is None else given | told
 
         judging, reader = Judging(context, texts_of(transcript)), answered("score")
         judgements: list[tuple[float, str]] = []
@@ -151,7 +210,7 @@ class Judge(CheckSection, AskingCheck):
         lost: list[str] = []
         for number in range(1, self.passes + 1):
             try:
-                score, why = await judging.ask(judgement(scale), data, reader, self.model)
+                score, why = await judging.ask(asked, data, reader, self.model)
             except JudgeError as error:
                 lost.append(str(error))
                 recorded.append({"score": None, "error": sentence(str(error))})

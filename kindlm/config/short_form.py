@@ -95,7 +95,8 @@ class _Writer:
 
     def _entry(self, parent: Node, key: str | int, path: Path, sections: Sections) -> None:
         node = parent.children[key]
-        main = next((each.main for each in sections if each.main is not None), None)
+        keys = (each.main_key(node.value) for each in sections)
+        main = next((key for key in keys if key is not None), None)
         if main is not None and isinstance(node.value, (str, int, float)):
             parent.put(key, Node.mapping(node, **{main: node}))
             self.moved[*path, main] = path

@@ -220,7 +220,7 @@ def _judging(suite: Suite, expectation: Expectation, transcript: int) -> Iterato
     judge = suite.judge(check.model) if isinstance(check, Judge) else None
     if judge is None:
         return
-    asked = len(check.criteria) + len(check.rubric or "")
+    asked = len(check.asked[0]) + len(check.rubric or "")
     characters = transcript + asked + _JUDGE_INSTRUCTIONS
     for _ in range(check.passes):
         yield _PlannedCall(judge, characters, _JUDGE_ANSWER, judging=True)
