@@ -100,8 +100,8 @@ class Judge(CheckSection, AskingCheck):
     kind = "judge"
 
     criteria: Maybe[Text] = Field(default=None, examples=["Confirms the refund and is polite"])
-    """What the judge looks at, in plain words. Required without `name`."""
-    name: Maybe[Literal["faithful", "relevant", "safe", "onTopic"]] = Field(
+    """What the judge looks at, in plain words. Required without `ready`."""
+    ready: Maybe[Literal["faithful", "relevant", "safe", "onTopic"]] = Field(
         default=None, examples=["faithful"], json_schema_extra=EXTENSION
     )
     """A ready criterion in place of `criteria`. `judge: faithful` is short for it."""
@@ -124,32 +124,32 @@ class Judge(CheckSection, AskingCheck):
 
     @model_validator(mode="after")
     def _has_one_criterion(self) -> Self:
-        if self.name is None and self.criteria is None:
+        if self.ready is None and self.criteria is None:
             ready = ", ".join(READY)
-            raise refuse("has no criterion", f"Add `criteria:`, or `name:` with one of {ready}")
-        if self.name is not None and self.criteria is not None:
-            message = "criteria and name exclude each other"
-            raise refuse(message, "Remove one of them", key="name")
-        if self.name is None and self.context is not None:
+            raise refuse("has no criterion", f"Add `criteria:`, or `ready:` with one of {ready}")
+        if self.ready is not None and self.criteria is not None:
+            message = "criteria and ready exclude each other"
+            raise refuse(message, "Remove one of them", key="ready")
+        if self.ready is None and self.context is not None:
             message = "context is used by ready criteria alone"
-            raise refuse(message, "Write it into `criteria`, or add `name:`", key="context")
+            raise refuse(message, "Write it into `criteria`, or add `ready:`", key="context")
         return self
 
     @classmethod
     def main_key(cls, value: Any) -> str:
         # A word is the name of a ready criterion, or a slip of one: criteria are sentences.
         is_word = isinstance(value, str) and value.isidentifier()
-        return "name" if is_word else "criteria"
+        return "ready" if is_word else "criteria"
 
     @property
     def label(self) -> str:
-        return self.name or self.criteria or ""
+        return self.ready or self.criteria or ""
 
     @property
     def asked(self) -> tuple[str, str]:
         """What the judge is asked: the criterion and its rubric."""
-        if self.name is not None:
-            ready = READY[self.name]
+        if self.ready is not None:
+            ready = READY[self.ready]
             return ready.criteria, self.rubric or ready.rubric
         scale, rubric = self._scale, self.rubric
         if rubric is None:
@@ -159,7 +159,7 @@ class Judge(CheckSection, AskingCheck):
     @property
     def about_tools(self) -> bool:  # type: ignore[override]
         # Without its sources, a claim cannot be judged.
-        return self.name is not None and self.context is None and READY[self.name].needs_tools
+        return self.ready is not None and self.context is None and READY[self.ready].needs_tools
 
     @property
     def judge_model(self) -> str | None:  # type: ignore[override]
@@ -191,8 +191,8 @@ class Judge(CheckSection, AskingCheck):
         """
         scale, highest, several = self._scale, self._scale or 1, self.passes > 1
         criteria, rubric = self.asked
-        asked = judgement(scale, is_ready=self.name is not None)
-        if self.name is not None and not transcript.text.strip():
+        asked = judgement(scale, is_ready=self.ready is not None)
+        if self.ready is not None and not transcript.text.strip():
             message = "The answer is empty: no ready criterion is met by it."
             code, least = "JUDGE_BELOW_THRESHOLD", self.min_score
             return failed(code, message, expected=least, actual=0.0, threshold=least)
@@ -201,7 +201,7 @@ class Judge(CheckSection, AskingCheck):
             told = {"instructions": transcript.system, "context": self.context}
             talk = conversation(transcript)
             given = {"criteria": criteria, "rubric": rubric, "transcript": talk}
-            return given if self.name is None else given | told
+            return given if self.ready is None else given | told
 
         judging, reader = Judging(context, texts_of(transcript)), answered("score")
         judgements: list[tuple[float, str]] = []

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scripted_judge import Judge
 
 from kindlm.checks.judge import judgement
+from kindlm.checks.ready_criteria import READY
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Purpose, Question
@@ -328,3 +329,40 @@ class TestQuestion:
                 "finalText": joined(argument),
             },
         }
+
+
+class TestReadyCriteria:
+    @pytest.mark.parametrize("name", READY)
+    def test_the_judge_sees_the_criterion_and_what_the_agent_knew(
+        self, name: str, used: Used
+    ) -> None:
+        use = used("lookup", {"id": "A1"}, {"status": "lost"})
+        seen = Transcript("Sell shoes.", (Turn("Where is A1?", (Step("", (use,)), Step("Lost."))),))
+        question = ask_about(seen, criteria=None, ready=name, context="Refunds take 5 days.")
+        data = data_of(question)
+
+        assert (data["criteria"], data["rubric"]) == READY[name][:2]
+        assert data["instructions"] == "Sell shoes."
+        assert data["context"] == "Refunds take 5 days."
+        assert '{"status": "lost"}' in json.dumps(data["transcript"])
+        assert all(f'- "{member}"' in question.system for member in data)
+
+    @pytest.mark.parametrize("text", ["", " \n"])
+    def test_an_empty_answer_meets_none(self, evaluate: Evaluate, said: Said, text: str) -> None:
+        for name in READY:
+            result = evaluate("judge", {"ready": name, "minScore": 0.1}, said(text))
+            assert (result.outcome, result.score) == (Outcome.FAILED, 0.0)
+
+    def test_a_claim_is_not_judged_without_its_sources(self, evaluate: Evaluate) -> None:
+        step = Step("It was lost.", reports_tools=False)
+        seen = Transcript(turns=(Turn("Where is A1?", (step,)),))
+
+        unknown = evaluate("judge", {"ready": "faithful"}, seen)
+        given = evaluate("judge", {"ready": "faithful", "context": "A1: lost"}, seen, Judge(GOOD))
+
+        assert unknown.outcome is Outcome.INCONCLUSIVE
+        assert given.outcome is Outcome.PASSED
+        assert evaluate("judge", {"ready": "safe"}, seen, Judge(GOOD)).outcome is Outcome.PASSED
+
+    def test_a_criterion_of_ones_own_is_asked_as_ever(self, said: Said) -> None:
+        assert data_of(ask_about(said("Hi"))).keys() == {"criteria", "rubric", "transcript"}

@@ -35,6 +35,15 @@ def test_the_first_suite_of_the_docs_passes(tmp_path):
     assert len(report["tests"][0]["executions"][0]["assertions"]) == 3
 
 
+def test_the_checks_of_the_docs_pass(tmp_path):
+    page = "docs/how-to/checks.md"
+    (tmp_path / "kindlm.yaml").write_text(block(page, "checks: suite", "yaml"), "utf-8")
+    (tmp_path / "checks.py").write_text(block(page, "checks: function", "python"), "utf-8")
+    command = [sys.executable, "-m", "kindlm", "test"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 OTHER_ROOMS = ("store/", "migrations/")
 
 

@@ -168,6 +168,10 @@ CHANGED_TESTS = [
         refund("expect", "judge", 0, "criteria", to="Speaks Latin"),
         *("judge", "JUDGE_BELOW_THRESHOLD"),
     ),
+    (
+        refund("expect", "judge", 2, to={"criteria": "Deals with the weather"}),
+        *("judge", "JUDGE_BELOW_THRESHOLD"),
+    ),
     (refund("expect", "latency", "maxMs", to=0.001), "latency", "LATENCY_EXCEEDED"),
     (refund("expect", "cost", "maxUsd", to=0.000001), "cost", "BUDGET_EXCEEDED"),
     (

@@ -28,7 +28,7 @@ SELECT test, target FROM planned_tests
  WHERE suite IN $ids AND file IN (SELECT value FROM json_each(:files))
 """
 
-_NAMES = ("name", "id", "tool", "criteria", "function")
+_NAMES = ("name", "id", "tool", "criteria", "ready", "function")
 """Keys that name an item of a list, so that an inserted item does not shift all that follow."""
 
 _MOST_CHANGES = 500
