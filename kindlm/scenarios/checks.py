@@ -28,8 +28,15 @@ from pydantic import BaseModel, ValidationError
 
 from kindlm.checks import base
 from kindlm.checks.base import Check
-from kindlm.checks.limits import Latency, TokenUsage
-from kindlm.checks.output import Contains, Matches, NotContains
+from kindlm.checks.limits import Cost, Latency, TokenUsage
+from kindlm.checks.output import (
+    Contains,
+    ContainsAny,
+    Equals,
+    Matches,
+    NotContains,
+    StartsWith,
+)
 from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.json_schema import SchemaIssue, has_no_rule
@@ -192,6 +199,24 @@ class Checks:
         """Refuse: what they found is recorded, and may not be known yet."""
         raise TypeError("checks are neither true nor false: t.require(reply).contains(…) stops")
 
+    def equals(self, text: str) -> Self:
+        """The answer is a text, apart from spaces around both; of several answers, one is."""
+        return self._check(self._span.of_text(Equals(_solid(text))), _short(text))
+
+    def starts_with(self, text: str) -> Self:
+        """The answer begins with a text, whatever its case; of several answers, one does."""
+        return self._check(self._span.of_text(StartsWith(_solid(text))), _short(text))
+
+    def contains_any(self, texts: Iterable[str]) -> Self:
+        """The answer contains one of some texts, whatever its case; of several answers, one does.
+
+        Raises:
+            TypeError, ValueError: there is no text, or one of them is empty.
+        """
+        if isinstance(texts, str) or not (wanted := tuple(map(_solid, texts))):
+            raise TypeError(f"contains_any takes a list of texts, not {texts!r}")
+        return self._check(self._span.of_text(ContainsAny(wanted)), _short(" | ".join(wanted)))
+
     def contains(self, text: str) -> Self:
         """The answer contains a text, whatever its case; of several answers, one does."""
         return self._check(self._span.of_text(Contains(text)), _short(text))
@@ -237,6 +262,14 @@ class Checks:
         """The answer took at most so many milliseconds; several answers took them together."""
         limit = Latency.model_construct(max_ms=_limit("max_ms", max_ms))
         return self._check(limit, f"{max_ms:g} ms")
+
+    def cost(self, max_usd: float) -> Self:
+        """The answer cost at most so many US dollars; several answers cost them together.
+
+        It is undecided if that is not known.
+        """
+        limit = Cost.model_construct(max_usd=_limit("max_usd", max_usd))
+        return self._check(limit, f"${max_usd:g}")
 
     def token_usage(self, max_tokens: int) -> Self:
         """The answer took at most so many tokens, in and out; several answers took them together.
@@ -365,6 +398,14 @@ def _limit(argument: str, value: float) -> float:
     if not (value >= 0 and math.isfinite(value)):
         raise ValueError(f"{argument} must be a number, at least 0, but is {value}")
     return value
+
+
+def _solid(text: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"a check of the text takes a text, not {text!r}")
+    if not text.strip():
+        raise ValueError("a check of the text needs more than spaces")
+    return text
 
 
 def _short(text: str) -> str:

@@ -22,7 +22,7 @@ from kindlm.scenarios.finding import Scenario
 from kindlm.scenarios.function_script import record_nothing_checked
 from kindlm.scenarios.trial import Checked, Trial
 from kindlm.scenarios.under_test import AgentError, Persona
-from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Text
+from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Solid, Text
 from kindlm.values import check_pattern
 
 Limit = Annotated[float, Field(ge=0)]
@@ -41,6 +41,18 @@ class TextConfig(_Mapping):
     """A check of the text."""
 
     text: Text
+
+
+class SolidConfig(_Mapping):
+    """A check of the text, for which spaces are nothing."""
+
+    text: Solid
+
+
+class TextsConfig(_Mapping):
+    """A check of the text, with some texts."""
+
+    texts: Annotated[list[Solid], Field(min_length=1)]
 
 
 class PatternConfig(_Mapping):
@@ -102,12 +114,22 @@ class FactsConfig(_Mapping):
     context: Maybe[str] = None
 
 
+class CostConfig(_Mapping):
+    """A limit of money."""
+
+    max_usd: Limit
+
+
 CHECKS = {
+    "equals": "text",
+    "starts_with": "text",
+    "contains_any": "texts",
     "contains": "text",
     "not_contains": "text",
     "matches": "pattern",
     "json_schema": None,
     "latency": "max_ms",
+    "cost": "max_usd",
     "token_usage": "max_tokens",
     "tool_called": "tool",
     "tool_not_called": "tool",
@@ -122,10 +144,14 @@ CHECKS = {
 class ConversationConfig(_Mapping):
     """Checks that a whole conversation can have; `weight` is what each of them counts for."""
 
+    equals: Maybe[SolidConfig] = None
+    starts_with: Maybe[SolidConfig] = None
+    contains_any: Maybe[TextsConfig] = None
     contains: Maybe[TextConfig] = None
     not_contains: Maybe[TextConfig] = None
     matches: Maybe[PatternConfig] = None
     latency: Maybe[LatencyConfig] = None
+    cost: Maybe[CostConfig] = None
     token_usage: Maybe[TokensConfig] = None
     tool_called: Maybe[ToolConfig] = None
     tool_not_called: Maybe[ToolConfig] = None
@@ -221,7 +247,7 @@ def _check_at_length(name: Any, value: Any) -> Any:
     short = CHECKS.get(name) if isinstance(name, str) else None
     if short is not None and not isinstance(value, dict) and value is not None:
         value = {short: value}
-    if name in ("guardrail", "judge") and isinstance(value, dict):
+    if name in ("guardrail", "judge", "contains_any") and isinstance(value, dict):
         return {key: [item] if isinstance(item, str) else item for key, item in value.items()}
     return value
 

@@ -16,7 +16,8 @@ A row has:
 - `sql`: statements run on the history before the command.
 - `run`: the command, `test` by default.
 - `status`: of the executions that the command recorded; `not run` if it recorded none.
-- `says`: what the command prints, in any order and case; line breaks count as spaces.
+- `says`: what the command prints, in any order and case; line breaks count as spaces. Or the code
+  that an assertion failed with.
 - `exit`: 1 by default.
 - `ends`: true where code of a user ends its process: that is one of its own then.
 - `holds_up`: true where it holds its process up: it is then noticed ten times as fast.
@@ -118,7 +119,8 @@ def _take(folder: Path, base: Mapping[str, Any], steps: Sequence[Mapping[str, An
                 )
             else:
                 done = run_inside(arguments, cwd=folder, env=workspace.env)
-        printed = " ".join((done.stdout + done.stderr).split())
+        codes = _failure_codes(workspace.database, before)
+        printed = " ".join((done.stdout + done.stderr).split() + codes)
         shown = f"step {number}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == step.get("exit", int(number == len(steps))), shown
         lacking = [text for text in _listed(step.get("says", [])) if not _has(printed, text)]
@@ -233,6 +235,18 @@ def _runs(database: Path) -> set[str]:
         return set()
     with closing(sqlite3.connect(database)) as history:
         return {run for (run,) in history.execute("SELECT id FROM runs")}
+
+
+def _failure_codes(database: Path, before: set[str]) -> list[str]:
+    """Return the codes of the assertions that runs since `before` recorded."""
+    if not _is_history(database):
+        return []
+    with closing(sqlite3.connect(database)) as history:
+        found = history.execute(
+            "SELECT DISTINCT e.run, a.failure_code FROM assertions a"
+            " JOIN executions e ON e.id = a.execution WHERE a.failure_code IS NOT NULL"
+        )
+        return [code for run, code in found if run not in before]
 
 
 def _statuses(database: Path, before: set[str]) -> str:

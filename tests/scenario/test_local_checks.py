@@ -17,6 +17,7 @@ USED = {
         {"name": "refund", "arguments": {}},
     ],
     "usage": {"input_tokens": 10, "output_tokens": 21},
+    "cost": 0.02,
 }
 
 HEAD = """
@@ -80,6 +81,10 @@ async def test_{number}(t: Trial) -> None:
 PASSING = (
     '.contains("order a-")',
     '.contains("")',
+    '.contains_any(["refund", "order a-"])',
+    '.starts_with("```JSON")',
+    f".equals({USED['message']!r})",
+    ".cost(0.02)",
     '.not_contains("sorry")',
     r'.matches(r"[A-Z]-\d{4}")',
     '.matches(re.compile("order", re.IGNORECASE))',
@@ -105,6 +110,10 @@ def test_passes(project: Project) -> None:
 
 FAILING = (
     '.contains("refund")',
+    '.contains_any(["refund", "money"])',
+    '.starts_with("refund")',
+    '.equals("order")',
+    ".cost(0.01)",
     '.not_contains("")',
     '.matches("order")',
     '.json_schema({"type": "array"})',
@@ -195,13 +204,16 @@ NONSENSE = {
     '.json_schema({"typ": "array"})': "no keyword of JSON Schema",
     ".contains(None)": "takes a text",
     ".not_contains(1)": "takes a text",
+    ".equals(' ')": "more than spaces",
+    ".contains_any('refund')": "list of texts",
+    ".contains_any([])": "list of texts",
     ".matches(None)": "matches takes a pattern",
     '.latency("5")': "max_ms must be a number",
     '.latency(float("inf"))': "max_ms must be a number",
     ".latency(-1)": "max_ms must be a number",
     '.token_usage(float("nan"))': "max_tokens must be a number",
     ".token_usage(True)": "max_tokens must be a number",
-    '.tool_called("")': "tool says nothing",
+    '.tool_called("")': "tool is empty",
     ".tool_not_called(None)": "tool must be a text",
     ".contains('hi') or 1": "neither true nor false",
 }

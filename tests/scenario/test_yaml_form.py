@@ -63,9 +63,14 @@ def test_every_check_can_be_written_short_and_at_length(project: Project) -> Non
         "message": '{"id": 1}',
         "tool_calls": [{"name": "look", "arguments": {"id": 1}}],
         "usage": {"input_tokens": 1, "output_tokens": 1},
+        "cost": 0.02,
     }
     short: list[dict[str, Any]] = [
         {"contains": "id"},
+        {"contains_any": ["no", "id"]},
+        {"equals": '{"id": 1}'},
+        {"starts_with": "{"},
+        {"cost": 0.02},
         {"not_contains": "no"},
         {"matches": "id"},
         {"json_schema": {"type": "object"}},
