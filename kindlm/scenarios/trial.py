@@ -181,7 +181,7 @@ class _Checking:
             Judge.model_construct(criteria=asked_for("criteria", each), min_score=least)
             for each in listed
         ]
-        asked = [self._ask(span, each.on_scale(scale), each.criteria, weight) for each in judges]
+        asked = [self._ask(span, each.on_scale(scale), each.label, weight) for each in judges]
         if isinstance(criteria, str):
             return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
         return Pending(asked, _verdicts, self._wait)
