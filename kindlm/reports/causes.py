@@ -8,6 +8,7 @@ bounded and safe to print.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -265,10 +266,11 @@ def _said(
 ) -> str | None:
     """Return the final text, or what of it stands around the place that the check points at.
 
-    It is None where the sentence has it already.
+    It is None where the sentence quotes it already.
     """
     text = mask.text(execution.output)
-    if not text or is_told(text[:_TOLD], demand.sentence):
+    quoted = json.dumps(text[:_TOLD], ensure_ascii=False)
+    if not text or (quoted if len(text) <= _TOLD else quoted[:-1]) in demand.sentence:
         return None
     place = next((each for each in assertion.evidence if each["source"] == "output"), None)
     start = max(0 if place is None else int(place["start"]) - _BEFORE, 0)

@@ -1,0 +1,110 @@
+"""How failures are grouped by cause: by what was demanded, never by what a model wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindlm.history.run_view import RunView
+from kindlm.reports.causes import Cause, causes_of, own_frame
+
+
+@pytest.fixture
+def causes(history: Any, make: Any) -> Any:
+    """Return the causes of a run, of which each test has one execution with these assertions."""
+
+    def found(*tests: dict[str, Any]) -> list[Cause]:
+        run = history.run()
+        run.suite(tests=[make.planned(f"test {index}") for index, _ in enumerate(tests)])
+        for index, fields in enumerate(tests):
+            run.execution(f"test {index}", **fields)
+        view: RunView = run.finish()
+        return causes_of(view, view.tests())
+
+    return found
+
+
+def wrong_amount(make: Any, amount: float, **arguments: Any) -> Any:
+    return make.failed(
+        "tool_called",
+        "refund",
+        "TOOL_CALL_ARGS_MISMATCH",
+        f"No call to refund is as expected; call 0: amount: expected 5, got {amount}.",
+        expected={"tool": "refund", "argsMatch": {"id": 7, "amount": 5}},
+        actual={"index": 0, "tool": "refund", "arguments": {"id": 7, "amount": amount} | arguments},
+    )
+
+
+def test_other_values_in_the_same_arguments_are_one_cause(causes: Any, make: Any) -> None:
+    (cause, other) = causes(
+        {"assertions": (wrong_amount(make, 60),), "output": "Done."},
+        {"assertions": (wrong_amount(make, 61),), "output": "It is done now."},
+        {"assertions": (wrong_amount(make, 62, id=8),)},
+    )
+    assert cause.sentence == "Wrong arguments in the call to refund: amount"
+    assert cause.fields() == [
+        ("expected", 'refund {"id": 7, "amount": 5}'),
+        ("called", 'refund {"id": 7, "amount": 60}'),
+        ("said", '"Done."'),
+    ]
+    assert (cause.whom, cause.where) == ("2 tests, 2 of 2 repeats", "test 0, test 1   on gpt")
+    assert other.sentence.endswith(": id, amount")
+    assert other.whom == "test 2 · gpt"
+
+
+def test_personal_data_is_named_by_its_patterns_and_masked(causes: Any, make: Any) -> None:
+    def leak(text: str, start: int) -> dict[str, Any]:
+        end = start + len("jo@example.com")
+        found = {"source": "output", "start": start, "end": end, "name": "email"}
+        shown = {"name": "email", "redacted": "jo**********om", "source": "output"}
+        leaked = make.failed(
+            "pii",
+            "pii",
+            "PII_DETECTED",
+            "Expected no personal data.",
+            actual=[shown],
+            evidence=[{**found, "excerpt": "jo**********om"}],
+        )
+        return {"output": text, "assertions": (leaked,)}
+
+    text = "Write. " * 40 + "To jo@example.com"
+    (cause,) = causes(leak("jo@example.com", 0), leak(text, text.index("jo@")))
+    assert cause.sentence == "Personal data in the answer: email jo**********om"
+    assert cause.said == '"jo**********om"'
+    assert "jo@" not in f"{cause}"
+
+
+def test_errors_share_a_cause_but_for_numbers_and_ids(causes: Any) -> None:
+    def error(request: str) -> dict[str, Any]:
+        message = f"OpenAI answered 500 after 3{len(request)} ms (request {request})"
+        return {"output": None, "error": ("PROVIDER_API_ERROR", 204, message, "Try later.")}
+
+    (cause,) = causes(error("0123456789abcdef"), error("fedcba98765"))
+    assert len(cause.executions) == 2
+    assert cause.fields() == [("error", "PROVIDER_API_ERROR (204)"), ("fix", "Try later.")]
+
+
+def test_the_sentence_is_not_said_again(causes: Any, make: Any) -> None:
+    custom = make.failed(
+        "custom", "is short", "CUSTOM_CHECK_FAILED", 'Not short: "Hi there."', expected="short"
+    )
+    (cause,) = causes({"output": "Hi there.", "assertions": (custom,)})
+    assert (cause.sentence, cause.fields()) == ('Not short: "Hi there."', [])
+
+
+TRACE = """Traceback
+  File "/shop/agent.py", line 41, in answer
+    sdk.ask()
+  File "/v/site-packages/sdk/a.py", line 7, in ask
+KeyError: 'total'
+"""
+OF_PYTHON = '  File "/usr/lib/python3.12/json/decoder.py", line 5, in f\nValueError: no'
+
+
+@pytest.mark.parametrize(
+    ("trace", "frame"),
+    [(None, None), (OF_PYTHON, None), (TRACE, "/shop/agent.py:41 KeyError: 'total'")],
+)
+def test_of_a_traceback_the_users_own_frame_counts(trace: str | None, frame: str | None) -> None:
+    assert own_frame(trace) == frame
