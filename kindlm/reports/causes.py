@@ -269,8 +269,10 @@ def _said(
     It is None where the sentence quotes it already.
     """
     text = mask.text(execution.output)
+    if not text:
+        return None
     quoted = json.dumps(text[:_TOLD], ensure_ascii=False)
-    if not text or (quoted if len(text) <= _TOLD else quoted[:-1]) in demand.sentence:
+    if (quoted if len(text) <= _TOLD else quoted[:-1]) in demand.sentence:
         return None
     place = next((each for each in assertion.evidence if each["source"] == "output"), None)
     start = max(0 if place is None else int(place["start"]) - _BEFORE, 0)
