@@ -62,14 +62,17 @@ def suggest(name: str, candidates: Iterable[str]) -> str | None:
     return best
 
 
-def meant_by(name: str, known: Iterable[str]) -> str | None:
-    """Return the key that is probably meant: a near word, or the one of another tool."""
-    keys = list(known)
-    squashed = _squashed(name)
-    same = next((key for key in keys if _squashed(key) == squashed), None)
-    foreign = words_for(name)
-    here = next((key for key in foreign if key in keys), None)
-    return same or here or (None if foreign else suggest(name, keys) or _same_words(name, keys))
+def meant_by(name: str, known: Iterable[str], *, is_elsewhere: bool = False) -> str | None:
+    """Return the key that is probably meant: a near word, or the one of another tool.
+
+    A word of another tool whose key `is_elsewhere` is no slip of a near one.
+    """
+    keys, foreign = list(known), words_for(name)
+    same = next((key for key in keys if _squashed(key) == _squashed(name)), None)
+    here = same or next((key for key in foreign if key in keys), None)
+    if here is not None or (foreign and is_elsewhere):
+        return here
+    return suggest(name, keys) or _same_words(name, keys)
 
 
 def words_for(name: str) -> list[str]:

@@ -92,7 +92,8 @@ class Reporter:
         stand, `example` what one that can stand here looks like.
         """
         place, name, known = self.place(path[:-1]), str(path[-1]), list(known)
-        meant = None if tolerant else meant_by(name, known)
+        is_elsewhere = elsewhere is not None
+        meant = None if tolerant else meant_by(name, known, is_elsewhere=is_elsewhere)
         if meant is not None:
             self._meant.add((*path[:-1], meant))
         message = f'Unknown key "{name}"' + (f" in {place}" if place else "")

@@ -174,7 +174,7 @@ def _report_unknown_key(
         shown = _example(model, (*place[:-1], key))
         return f" For example: `{shown}`" if key in words_for(str(path[-1])) and shown else ""
 
-    elsewhere = None if tolerant else _elsewhere(model, place)
+    elsewhere = _elsewhere(model, place) if model is KindlmConfig else None
     reporter.unknown_key(path, known, tolerant=tolerant, elsewhere=elsewhere, example=example)
 
 
