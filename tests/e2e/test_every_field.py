@@ -41,6 +41,13 @@ NOT_SHOWN = {
     # Written as a number alone.
     ("LatencyMsConfig", "maxMs"),
     ("CostUsdConfig", "maxUsd"),
+    # Short forms: in other examples, and in docs/reference/configuration.md.
+    ("", "agent"),
+    ("", "model"),
+    ("TestConfig", "input"),
+    ("TestConfig", "prompts"),
+    ("MessageConfig", "role"),
+    ("MessageConfig", "content"),
     # In examples/mcp-server, which needs a package of its own.
     ("TestConfig", "call"),
     ("TurnConfig", "call"),
