@@ -299,7 +299,7 @@ def _warnings(
         if not may_embed(suite, environ):
             error = KindlmError(
                 ErrorCode.PROVIDER_NOT_FOUND,
-                "Texts are compared by embeddings, and no provider of the suite can embed them",
+                "A check compares embeddings, and no provider of the suite supports embeddings",
                 "Add `openai` or `ollama` to `providers`, name a local model in "
                 "KINDLM_EMBEDDING_MODEL, or use `method: judge`",
                 where=comparing.where,

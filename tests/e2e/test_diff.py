@@ -178,5 +178,5 @@ def test_nothing_recorded_and_nothing_to_compare_with(workspace: Any) -> None:
     record(workspace, GOOD)
     alone = workspace.run("diff")
     assert alone.returncode == 1
-    assert "no run of 'orders' finished before it" in alone.stderr
+    assert "No run of 'orders' finished before run" in alone.stderr
     assert workspace.run("diff", "latest", "--test", "nothing").returncode == 1

@@ -133,7 +133,7 @@ class TestUnusable:
         found = lookup(recorded).run("shop", "support")
 
         assert code_of(found) is ErrorCode.BASELINE_CORRUPT
-        assert "not as it was recorded" in found.error.message
+        assert "the run was changed after it was recorded" in found.error.message
 
     def test_a_run_that_is_not_the_one_that_was_sealed(self, recorded: Any, make: Any) -> None:
         sealed = {"run": "run1", "head": HeadOf("run/other")}

@@ -87,7 +87,7 @@ def test_the_baseline_is_that_of_the_other_side(runs: History) -> None:
     ("before", "message", "hint"),
     [
         ("nothing", "There is no run 'nothing'", "r5stoppd, r4rescor, r3dirty0"),
-        ("r", "'r' is the beginning of several runs", "more characters"),
+        ("r", "'r' matches several runs", "more characters"),
         ("latest~9", "only 3 runs of 'support' have finished", "kindlm test"),
         ("git:gone", "'gone' is not a git revision that is known here", "a1a1a1a1, b2b2b2b2"),
         ("git:", "'' is not a git revision", "kindlm runs"),
@@ -104,7 +104,7 @@ def test_nothing_to_compare_with(history: History) -> None:
     assert "No run has finished yet" in find(history).message
     record(history, "only0000")
     error = find(history)
-    assert "no run of 'support' finished before it" in error.message
+    assert "No run of 'support' finished before run" in error.message
     assert isinstance(find_pair(history.reader(), None, None, lambda _: None), Err)
 
 
