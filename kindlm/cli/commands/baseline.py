@@ -163,9 +163,9 @@ def remove_command(
         )
         log.append(new_journal(), [_event(db, payload)])
         now = find_baseline(db, found.project, found.suite)
-    note(f"{found.suite}: run {_named(found)} is no baseline any more.")
+    note(f"{found.suite}: run {_named(found)} is no longer the baseline.")
     if now is None:
-        note("There is none now: drift is not checked. Set one: kindlm baseline set")
+        note("No baseline is left, so drift is not checked. Set one: kindlm baseline set")
     else:
         note(f"The baseline is run {_named(now)} now.")
 
@@ -266,8 +266,8 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
         bad = sum(test.status in (Status.FAILED, Status.ERRORED) for test in tests)
         if bad:
             warn(
-                f"{suite.name}: {bad} of its tests did not pass in it. What they said is what"
-                " drift is measured from all the same."
+                f"{suite.name}: {count(bad, 'test')} did not pass in this run. Drift is measured"
+                " from their answers all the same."
             )
 
 

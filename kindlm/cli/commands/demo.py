@@ -44,14 +44,14 @@ def demo_command(
     out = _stdout()
     _lay_out(folder)
     _keep_edits(folder, out)
-    out.print(Text(f"A support agent and its tests are in {folder}/ now.\n", style="dim"))
+    out.print(Text(f"Created a support agent and its tests in {folder}/.\n", style="dim"))
 
     out.print(Text("1  The agent as it is", style="bold"))
     _choose_agent(folder, _GOOD_AGENT)
     before = _record(folder, "before")
     if not _has_finished(folder, before):
         _cut_short(out)
-    out.print(Text("\n2  Somebody makes it quicker, and changes nothing else", style="bold"))
+    out.print(Text("\n2  The same agent, after a change for speed", style="bold"))
     _choose_agent(folder, _CHANGED_AGENT)
     after = _record(folder, "after")
     if not _has_finished(folder, after):

@@ -110,8 +110,8 @@ def _order(
     if target is None and not options.description and prompt.value is None:
         return Err(
             misuse(
-                "Nothing is known of the agent.",
-                "Say where it is, --agent URL; or what it is for, --description TEXT.",
+                "kindlm gen does not know the agent.",
+                "Give its address (--agent URL) or say what it does (--description TEXT).",
             )
         )
     return Ok(

@@ -160,9 +160,9 @@ def _flakiness(trend: Trend) -> Iterator[tuple[str, str]]:
     found = trend.flakiness
     parts = []
     if found.within is not None:
-        parts.append(f"{percent(found.within)} of pairs of repeats came out differently")
+        parts.append(f"repeats disagreed in {percent(found.within)} of pairs")
     if found.between is not None:
-        parts.append(f"{percent(found.between)} of runs did not come out like the run before")
+        parts.append(f"the result changed in {percent(found.between)} of runs")
     if later := trend.passed_later.passed:
         of = count(trend.passed_later.n, "execution")
         parts.append(f"{later:,} of {of} passed only when run again")

@@ -112,9 +112,9 @@ def show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> No
     elif listed:
         sys.stdout.write(_as_table(listed, color=wants_color(sys.stdout)))
         if len(listed) > 1:
-            note("What changed between two of them: kindlm diff BEFORE AFTER")
+            note("Compare two runs: kindlm diff BEFORE AFTER")
     else:
-        note("No run is like that. All runs: kindlm runs")
+        note("No run matches. All runs: kindlm runs")
 
 
 def _verdicts_now(

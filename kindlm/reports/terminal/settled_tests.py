@@ -137,7 +137,7 @@ def _explained(found: Suspect) -> Iterator[str]:
 
 def _added_text(settled: Settled) -> str:
     if settled.run is None:
-        return "nothing was run"
+        return "no repeats added"
     cost = "" if settled.cost_usd is None else f", {money(settled.cost_usd)}"
     added = f"{count(settled.repeats, 'repeat')} added by run {settled.run}"
     if settled.repeats_before:
