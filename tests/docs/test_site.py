@@ -62,5 +62,5 @@ def test_only_pages_and_pictures_are_published(site: Path) -> None:
 
 def _files(nav: list[Any]) -> Iterator[str]:
     for entry in nav:
-        for inside in entry.values():
+        for inside in entry.values() if isinstance(entry, dict) else [entry]:
             yield from _files(inside) if isinstance(inside, list) else [inside]
