@@ -95,7 +95,7 @@ def test_the_version(vector: Vector, project: Project, capsys: Capsys) -> None:
     write(project, scenario("a", True))
     code = vector_run(vector)
     out = capsys.readouterr().out
-    named = re.search(r"^Run \w{8}  (\w+) ", out, re.MULTILINE)
+    named = re.search(r"run \w{8} (\w+)$", out, re.MULTILINE)
     assert {
         "prints": f"the report of the run {named[1]}" if named else out,
         "exit_code": code,
@@ -364,9 +364,9 @@ def test_the_terminal(
     project.agent.answer = lambda request: 400 if "long" in request["message"] else {"text": "hi"}
     long = f"long_{'x' * (54 - len('test_long_'))}"
     write(project, scenario("hi", True), scenario("no", False, False), scenario(long))
-    assert run(["test", "tests", "-x"]) == 1
+    assert run(["test", "tests", "--verbose", "--no-progress"]) == 1
     out = capsys.readouterr().out
-    rows = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()[3:6]]
+    rows = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()[2:5]]
     (errored,) = (row for row in rows if row[0].startswith("!"))
     answered = [row for row in rows if row is not errored]
     cells = [cell for row in rows for cell in row]
