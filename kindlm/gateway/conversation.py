@@ -349,7 +349,7 @@ class Conversation:
         if not self._has_answer:
             return (
                 f"No model answered the agent {self.agent} through the gateway for this "
-                "message, so its tool calls are unknown. {self._hint} Or let the agent report its"
+                f"message, so its tool calls are unknown. {self._hint} Or let the agent report its"
                 " tool calls."
             )
         if not self._offers_tools:
