@@ -1,4 +1,4 @@
-"""How long a user waits for commands that call nobody."""
+"""How long a user waits for commands without model calls."""
 
 from __future__ import annotations
 

@@ -653,7 +653,7 @@ class Stage(Protocol):
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
         """Check what was said until now, and record what comes of it.
 
-        What asks nobody and takes no time is done when this returns, with `now` also what takes
+        What makes no call and takes no time is done when this returns, with `now` also what takes
         time. The rest goes on beside the script, and is awaited before the trial ends.
         """
         ...

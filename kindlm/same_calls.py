@@ -27,7 +27,7 @@ def told_before(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> list[in
 
     They are the same if id and name are, and the arguments as far as both have some; else if name
     and arguments are; else if the name is and one of them has no arguments, unless both have ids.
-    Each known call is told again once, but for calls that add nothing: without arguments, and with
+    Each known call is repeated once, but for calls that add nothing: without arguments, and with
     an id and a name that are known.
     """
     found: list[int | None] = [None] * len(later)
@@ -80,7 +80,7 @@ def uses_together(
 def seen_together(told: Sequence[ToolUse], seen: Sequence[ToolUse]) -> list[ToolUse]:
     """Return the calls that an agent told, completed by those that were seen, and all others.
 
-    A call with an id and a name that were seen is that call, with whatever arguments it was told.
+    A call with an id and a name that were seen is that call, with any arguments.
     Any other id is the agent's own.
     """
     ids = {_identity(use.call) for use in seen}

@@ -106,7 +106,7 @@ _MAX_DEPTH = 200
 
 
 def read_json(text: str | None) -> Any:
-    """Return the JSON value of a text; the text itself if it is not JSON; None if there is no text.
+    """Return the JSON value of a text; the text itself if it is not JSON; None without a text.
 
     What Python takes and JSON, or other parsers, do not, is not JSON here: NaN, numbers without a
     finite value, halves of surrogate pairs, hundreds of levels.

@@ -21,7 +21,7 @@ OTHERWISE = {
     "name": "ASCII letters, digits, spaces, `_`, `-` and `.` only",
     "adapter": "`jsonl` is refused in a case; seven others are served that are not here",
     "checks": "On by default where there is a judge, but for `pii`",
-    "gate": "`strict` lets its monitor tell of the first failure",
+    "gate": "`strict` lets its monitor report the first failure",
     "suite_type": "A word in a table",
     "difficulty": "`run --difficulty`",
     "mocks": "Read by `simulate` alone",

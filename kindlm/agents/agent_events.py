@@ -60,7 +60,7 @@ _OF_THIS_FORMAT = (
     *("token", "final_message", "message_complete", "usage"),
     *("tool_call", "tool_result", "step_start", "step_complete", "step_narration"),
 )
-"""Events that show that the agent speaks this format, in which it tells of tool calls, too."""
+"""Events that show that the agent speaks this format, in which it reports tool calls, too."""
 _TEXTS = ("text", "message", "content", "data", "delta")
 _IDS = ("id", "tool_call_id", "call_id", "toolCallId")
 _NAMES = ("name", "tool", "tool_name", "toolName")

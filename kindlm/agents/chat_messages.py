@@ -38,7 +38,7 @@ class Speaker(StrEnum):
     AGENT = "agent"
     TOOL = "tool"
     USER = "user"
-    NOBODY = "nobody"
+    NOBODY = "no one"
 
 
 _SPEAKERS = {
@@ -130,7 +130,7 @@ def holds_message(value: Any, sent: str) -> bool:
 
 
 class Merging:
-    """Puts messages together that are told again and again, as streams do.
+    """Puts messages together that streams repeat.
 
     Messages are the same by their ids, else by all they say and their place among the like of
     them. The later words count, and the usage that either told.
@@ -169,7 +169,7 @@ def last_text(messages: Sequence[ChatMessage]) -> str | None:
 
 
 def spoken(messages: Iterable[ChatMessage]) -> Spoken:
-    """Return what messages say: calls with their answers, and all usage that is told added up."""
+    """Return what messages say: calls with their answers, and all reported usage added up."""
     calls, ids, lost = Calls(), list[str](), 0
     tokens = [list[int](), list[int]()]
     models: dict[str, None] = {}

@@ -54,7 +54,7 @@ REPORTS_HINT = f"What a program may print: {DOCS}/reference/configuration/#agent
 class CommandOutput:
     """The text that was printed, the tools that were called, and the JSON answer if there is one.
 
-    `output_json` is `ABSENT` without a report of one: null is an answer. `warnings` tell of lines
+    `output_json` is `ABSENT` without a report of one: null is an answer. `warnings` name lines
     that are nearly reports, `has_unreadable` that one of them may be a tool call.
     """
 

@@ -230,7 +230,7 @@ class DaytonaProgram:
 
 
 def _command_line(words: Sequence[str], given: bytes | None, folder: str) -> str:
-    """Return what the shell of a sandbox is told: it looks at no word of the program."""
+    """Return the command line for the shell of a sandbox, with the program quoted."""
     program = shlex.join(words)
     if given:
         program = f"printf %s {shlex.quote(given.decode('utf-8', 'replace'))} | {program}"

@@ -193,7 +193,7 @@ class _Draft:
             self._add_whole(entry)
 
     def _add_whole(self, entry: Mapping[str, Any]) -> None:
-        """Take a call that is told whole; some streams tell it again with each event, by its id."""
+        """Take a complete call; some streams repeat it with each event, by its id."""
         call = read_tool_use(entry).call
         place = self.wholes.get(call.id)
         if place is not None and tells_again(read_tool_use(self.calls[place]).call, call):

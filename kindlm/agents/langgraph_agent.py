@@ -163,7 +163,7 @@ class Threads:
 def run_input(request: AgentRequest, key: str | None, *, is_new: bool) -> dict[str, Any]:
     """Return the input of a run: the message, and beside it the values of its context.
 
-    A thread knows what was said in it; one that is new is told.
+    A thread knows what was said in it; a new one gets the conversation so far.
     """
     beside = context_with_history(request)
     earlier = beside.pop(_HISTORY, [])

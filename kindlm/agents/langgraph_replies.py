@@ -66,7 +66,7 @@ _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")
 _NODE_TEXTS = ("running_summary", *_TEXTS)
 _STEPS = ("steps", "intermediate_steps")
-"""Where a state tells of tool calls beside its messages."""
+"""Where a state reports tool calls beside its messages."""
 _TOOLS = ("tool", "tool_name", "name")
 _ARGUMENTS = ("parameters", "params", "arguments", "args", "tool_input", "input", "inputs")
 _RESULTS = ("output", "result", "response", "observation", "content")
@@ -176,7 +176,7 @@ class GraphReply:
         return messages
 
     def _hear(self, message: str | None, text: str | None) -> None:
-        """Keep what was told last."""
+        """Keep the last report."""
         self.last_message = self.last_message if message is None else message
         self.text = self.text if text is None else text
 

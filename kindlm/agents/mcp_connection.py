@@ -1,6 +1,6 @@
 """A connection to an MCP server, held by a task of its own.
 
-So whoever calls may be cut off at any moment. The package `mcp` (the extra `kindlm[mcp]`) speaks
+So a caller may be cut off at any moment. The package `mcp` (the extra `kindlm[mcp]`) speaks
 the protocol. Whatever a server does, an exchange ends in time: with what it answered, or with an
 error that says what it did instead.
 """

@@ -210,7 +210,7 @@ async def _input_pipe(stack: contextlib.AsyncExitStack) -> _InputPipe:
 
 
 def _abandon(transport: asyncio.WriteTransport) -> None:
-    """Close a pipe, whoever may still hold its other end: what is not read yet never will be."""
+    """Close a pipe, even if its other end is still held: what is not read yet never will be."""
     if transport.get_write_buffer_size():
         transport.abort()
     else:

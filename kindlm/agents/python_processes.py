@@ -336,7 +336,7 @@ class ProcessAgent:
         self._lent: Result[WorkerProcess] | None = None
 
     async def __aenter__(self) -> Self:
-        """Import the agent in a process; what goes wrong is told with the first message."""
+        """Import the agent in a process; errors are reported with the first message."""
         self._lent = await self._processes.lend(self._target, self._variables)
         return self
 

@@ -131,7 +131,7 @@ _BESIDE_CALLS = frozenset(
         *("finish_reason", "stop_reason", "error"),
     }
 )
-"""What says nothing of the text: an answer of tool calls with these alone has none."""
+"""What says nothing of the text: an answer with tool calls and these alone has none."""
 
 _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_choice", "tools"})
 """What a response of OpenAI repeats of its request."""
@@ -158,7 +158,7 @@ class Reading:
 class Told:
     """What a reply says.
 
-    `numbers` are what else it tells of itself, by name; `notes` what may be in it and was not read.
+    `numbers` are other numbers it reports, by name; `notes` what may be in it and was not read.
     `reports_tools` is that of `AgentReply`.
     """
 
@@ -176,8 +176,8 @@ def read_reply(value: Any, reading: Reading) -> Told:
     """Read a JSON value.
 
     Raises:
-        AgentFailed: it tells of an error, and holds neither a text nor a tool call. A text under
-            `message` tells of the error then, unless a path says that it is the answer.
+        AgentFailed: it reports an error, and holds neither a text nor a tool call. A text under
+            `message` reports the error then, unless a path says that it is the answer.
         NoTextKnown: no text is known in it, and it is not made of tool calls alone.
         UnreadableReply: nothing is where the text should be, or its tool calls cannot be read.
     """
@@ -334,7 +334,7 @@ def _has_calls_alone(value: Any, reading: Reading) -> bool:
 
 
 def failure_of(value: Any) -> str | None:
-    """Return what a reply says of an error, None if it tells of none."""
+    """Return what a reply says of an error, None if it reports none."""
     error = value.get("error") if isinstance(value, dict) else None
     return error_text(value) if error else None
 

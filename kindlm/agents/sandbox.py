@@ -53,7 +53,7 @@ class OutputLines:
         self._begun = bytearray()
         self._waiting = 0
         self.arrived = asyncio.Event()
-        """Set when something arrives; whoever waits for it clears it."""
+        """Set when something arrives; the waiting task clears it."""
 
     @property
     def is_empty(self) -> bool:

@@ -256,7 +256,7 @@ def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], byt
 
 
 def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
-    """Return what the program is not told of a conversation."""
+    """Return what the program does not get of a conversation."""
     told = set(placeholders(list(words)))
     roles = [message.role for message in request.messages if not message.prefill]
     warnings = []

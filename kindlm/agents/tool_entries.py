@@ -338,7 +338,7 @@ def has_place_for_calls(value: Any, path: str | None) -> bool:
 def _shows_calls(part: Mapping[str, Any]) -> bool:
     """Tell whether one of the usual lists is there, and is empty or can be read.
 
-    Null is not a list: whoever writes down all fields of a message has it where nothing is known.
+    Null is not a list: a message with all fields written out has null where nothing is known.
     """
     return (
         any(part.get(key) is not None for key in _LISTS)
@@ -357,7 +357,7 @@ def may_list_calls(steps: Any) -> bool:
 
 
 def together(*lists: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the calls of several lists, each of them once, in the order in which they are told.
+    """Return the calls of several lists, each of them once, in the reported order.
 
     One that several tell has what any of them says of it.
     """

@@ -110,7 +110,7 @@ _WAIT_S = 0.3
 """So long a page waits for the index: what a run added meanwhile takes less."""
 
 _PAUSE_S = 0.05
-"""Between two steps, for others that wait for their turn, such as whoever erases texts."""
+"""Between two steps, for others that wait for their turn, such as an erasure."""
 
 
 class _Worker:
@@ -299,7 +299,7 @@ def _response(answer: Answer, links: Links, *, part: bool = False) -> Response:
 
 
 async def _review(request: Request, datasette: Datasette) -> Response:
-    """Record a review and lead to the next execution of the run that nobody reviewed.
+    """Record a review and lead to the next unreviewed execution of the run.
 
     Browsers say themselves where a form was sent from: no other site can record anything.
     """

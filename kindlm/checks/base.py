@@ -276,7 +276,7 @@ class CheckSection(ExpectSection, Check):
 
     @property
     def label(self) -> str:
-        """The label: results of one kind are told apart by it."""
+        """The label: results of one kind are distinguished by it."""
         return self.kind
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:

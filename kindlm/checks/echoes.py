@@ -1,6 +1,6 @@
 """Tells a judge's own answer from one that it found in what it was to judge.
 
-Whoever writes a transcript can write a judgement into it, and hope that the judge repeats it. A
+The author of a transcript can write a judgement into it, and hope that the judge repeats it. A
 judgement that says what one in the data says is therefore no judgement. Spelling does not hide it:
 escapes, white space, case, the order of the members, the form of a number, characters that look
 alike to a compatibility decomposition, and characters that are not seen at all.
@@ -31,7 +31,7 @@ _UNSEEN = re.compile(rf"[\s\\{INVISIBLE}]+")
 # Copies of ASCII that no font shows.
 _TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
 _MOST_MARKS = 30
-"""More marks than this on one character are no text of any language (Unicode's UAX #15, 13.1)."""
+"""No language has more marks on one character (Unicode's UAX #15, 13.1)."""
 
 
 def is_copy(members: Mapping[str, Any], given: Iterable[str]) -> bool:

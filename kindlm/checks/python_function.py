@@ -44,7 +44,7 @@ from kindlm.wording import excerpt
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """A tool call: its `name`, its `arguments` (text if they are no JSON object), its `result`."""
+    """A tool call: its `name`, its `arguments` (text unless a JSON object), its `result`."""
 
     name: str
     arguments: Any

@@ -36,7 +36,7 @@ def check_pdf(
 ) -> Result[None]:
     """Return an error if a PDF cannot be made, or would take the place of something else.
 
-    That is told before tests are run and before other reports are written.
+    This is reported before tests run and before other reports are written.
     """
     if file == STDOUT:
         return Err(misuse("A PDF is not written to standard output.", "Name a file: --pdf FILE"))
@@ -60,7 +60,7 @@ def write_wanted(
     """Write the documents of the suites that have them, or `of_all`; show what could not be.
 
     That is returned, too. With `pdf`, they are written as that file as well; where it is to be
-    `noted`, the user is told of each document.
+    `noted`, each document is reported.
     """
     enabled = {suite.path for suite in request.suites if suite.has_document}
     wanted = [suite for suite in view.suites if of_all or suite.path in enabled]

@@ -221,7 +221,7 @@ def _stored_hash(shown: str) -> bytes:
 def require_known_form(recorded: RecordedEvent) -> None:
     """Raise `ValueError` for an event that readers of the log could not read.
 
-    Events of unknown types are kept as they are; nobody folds them.
+    Events of unknown types are kept as they are and not folded.
     """
     if not _STREAM.fullmatch(recorded.stream):
         message = f"{recorded.stream!r} is neither a run nor a journal"

@@ -116,7 +116,7 @@ def open_tables(path: Path) -> sqlite3.Connection:
 def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
     """Fold tables of an older version anew; end the command if the file can't be written.
 
-    Whoever comes second waits for the lock that the first one folds under, and finds them updated.
+    A second process waits for the lock that the first one folds under, and finds them updated.
     """
     from kindlm.history.read_models import lost_writes, read_model_problem
     from kindlm.projections import PROJECTIONS

@@ -74,7 +74,7 @@ class Expect(Open):
 
 
 def _field(section: type[ExpectSection]) -> tuple[str, Any]:
-    """Return the field of a section: its name and what pydantic is told of it."""
+    """Return the field of a section: its name and its definition for pydantic."""
     key = section.key
     field: Any = Field(
         default=[] if key.many and key.in_format else None,
@@ -151,7 +151,7 @@ def compile_expectations(
 
     What the test itself expects looks at the whole conversation; what a message of the
     conversation expects, at the turns up to the answer to it: the first message is turn 1.
-    Labels are unique for a kind: results are told apart by them.
+    Labels are unique for a kind: results are distinguished by them.
     """
 
     def schema(file: str) -> Any:

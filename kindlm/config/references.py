@@ -25,7 +25,7 @@ from kindlm.suggestions import hint_for
 
 
 def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report everything that refers to nothing, and every name that is there twice."""
+    """Report everything that refers to nothing, and every duplicate name."""
     _check_models(raw, reporter)
     check_unique(items(raw, "tests"), "name", "test", reporter)
     check_unique(items(raw, "serve"), "name", "service", reporter)
@@ -149,7 +149,7 @@ def _check_test_models(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> N
         elif model in seen:
             reporter.error(
                 place,
-                f'The model "{model}" is there twice',
+                f'The model "{model}" occurs twice',
                 "Use `repeat` to run a test several times",
                 reason="duplicate_target",
                 value=model,

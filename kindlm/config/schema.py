@@ -228,7 +228,7 @@ class TestConfig(Section):
     lines `{"kindlm": "tool_call", "name", "arguments"?, "response"?, "id"?}` and
     `{"kindlm": "output_json", "value"}`; a line that is nearly one of these stays text, gets a
     warning, and may be a call that a test forbids: such a test is undecided. A call whose
-    `arguments` are no object gets a warning and counts as a call."""
+    `arguments` are not an object gets a warning and counts as a call."""
     reports_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
     """The `command` reports every tool call that it makes, so that one that it did not report was
     not made. A line of its output that is a report shows that, too."""

@@ -83,7 +83,7 @@ class ToolConfig(Section):
     name: Text = Field(examples=["lookup_order"])
     """The tool's name, as the model sees it."""
     description: Maybe[str] = Field(default=None, examples=["Finds an order by its number."])
-    """What the model is told of it."""
+    """Description sent to the model."""
     parameters: Maybe[dict[str, Any]] = Field(
         default=None,
         examples=[{"type": "object", "properties": {"order_id": {"type": "string"}}}],

@@ -201,10 +201,10 @@ def check_deferred(
 
 
 MAX_SHOWN_ROWS = 10
-"""Rows without a variable that are told one by one."""
+"""Rows without a variable that are listed one by one."""
 
 MAX_SHOWN_NAMES = 20
-"""Variables without a value that are told one by one."""
+"""Variables without a value that are listed one by one."""
 
 
 def part_name(test: str, part: str) -> str:

@@ -43,7 +43,7 @@ _NO_CHARACTER = "\ufdd0"
 
 
 class _RefusedError(Exception):
-    """A value at a path is none that JSON could hold."""
+    """A value at a path does not exist in JSON."""
 
     def __init__(self, message: str, hint: str, path: Path, *, limit: bool = False) -> None:
         super().__init__(message)

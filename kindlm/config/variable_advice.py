@@ -104,18 +104,18 @@ class _Interpreter:
         names: what it is called.
         option: what a program to run follows.
         valued: options that have another word as their value.
-        mend: how to give such a program arguments; the interpreter and the variable are put in.
+        fix: how to give such a program arguments; the interpreter and the variable are put in.
     """
 
     names: re.Pattern[str]
     option: re.Pattern[str]
     valued: re.Pattern[str]
-    mend: str
+    fix: str
 
 
 _INTERPRETERS = tuple(
-    _Interpreter(re.compile(names), re.compile(option), re.compile(valued), mend)
-    for names, option, valued, mend in (
+    _Interpreter(re.compile(names), re.compile(option), re.compile(valued), fix)
+    for names, option, valued, fix in (
         (r"(?:ba|da|a|z|k|fi)?sh", r"-\w*c", r"[-+]\w*[oO]", "{0} -c '… \"$1\"' {0} {1}"),
         (r"(?:python|pypy)[\d.]*", r"-\w*c", r"-\w*[WX]", "{0} -c '… sys.argv[1]' {1}"),
         (r"perl|ruby", r"-\w*[eE]", r"-[Ir]", "{0} -e '… ARGV[0]' {1}"),
@@ -131,18 +131,18 @@ def warn_of_commands(config: KindlmConfig, reporter: Reporter) -> None:
         if test.command is None:
             continue
         place: Path = ("tests", index, "command")
-        for position, name, mend in _run_as_program(compile_words(test.command)):
+        for position, name, fix in _run_as_program(compile_words(test.command)):
             reporter.warning(
                 place if isinstance(test.command, str) else (*place, position),
                 f"What is in {{{{{name}}}}} becomes part of a program here and is executed",
-                f"Pass it as a separate argument: {mend}",
+                f"Pass it as a separate argument: {fix}",
                 reason="run_as_program",
                 value=f"{{{{{name}}}}}",
             )
 
 
 def _run_as_program(words: Sequence[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield where a word is a program with a variable in it, the variable, and how to mend it."""
+    """Yield where a word is a program with a variable in it, the variable, and how to fix it."""
     for start, word in enumerate(words):
         program = PurePosixPath(word).name
         for interpreter in _INTERPRETERS:
@@ -152,7 +152,7 @@ def _run_as_program(words: Sequence[str]) -> Iterator[tuple[int, str, str]]:
                 found = names_in(words[position]) if position is not None else ()
                 name = next((name for name in found if not name.startswith("serve.")), None)
                 if position is not None and name is not None:
-                    yield position, name, interpreter.mend.format(program, f"{{{{{name}}}}}")
+                    yield position, name, interpreter.fix.format(program, f"{{{{{name}}}}}")
 
 
 def _program(words: Sequence[str], start: int, interpreter: _Interpreter) -> int | None:

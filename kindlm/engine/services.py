@@ -42,7 +42,8 @@ async def start_services(
 
     Each has the environment that `environ` returns, and what its own `env` adds.
     All that were started are ended when the context is left. `ended` is called for one that ends
-    before: the calls that fail then would look like a matter of the network. Whoever leaves the
+    before: the calls that fail then would look like a matter of the network. A caller that
+    leaves the
     context has heard of every program that had ended until then.
     """
     async with AsyncExitStack() as stack:

@@ -67,7 +67,7 @@ class Unreadable:
 class Discovery:
     """What a path holds; `ignored` are files of a folder that look like tests and are none.
 
-    `unreadable` may hold tests: nobody knows. Other files, of which every project has some, are
+    `unreadable` may hold tests. Other files, of which every project has some, are
     passed over without a word.
     """
 

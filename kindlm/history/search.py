@@ -452,7 +452,8 @@ def _expression(written: str) -> tuple[str, bool] | None:
     """Return what to look for, and whether that is the words of what was no expression.
 
     Words are quoted, so that nothing in them is syntax, and all of them have to be in a text.
-    Whoever writes quotation marks, `*`, parentheses, AND, OR, NOT or NEAR is taken at his word, if
+    A user who writes quotation marks, `*`, parentheses, AND, OR, NOT or NEAR is taken at his
+    word, if
     that is an expression: https://www.sqlite.org/fts5.html#full_text_query_syntax
     """
     text = written.replace("\0", " ")[:_LONGEST_QUESTION]

@@ -302,11 +302,13 @@ def _failed(
 ) -> KindlmError:
     """Return what to say of a history that takes no more events, and what to do about it."""
     reason = getattr(log.failure, "__cause__", None) or log.failure
-    mended = "Free disk space"
+    way_out = "Free disk space"
     if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
-        mended = "Merge what can be read into a new history (kindlm history merge DAMAGED --db NEW)"
+        way_out = (
+            "Merge what can be read into a new history (kindlm history merge DAMAGED --db NEW)"
+        )
     elif isinstance(reason, ForeignSchemaError):
-        mended = "See what is foreign in it and remove that (kindlm history verify)"
+        way_out = "See what is foreign in it and remove that (kindlm history verify)"
     events = [event for append in appends for event in append.events]
     ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
@@ -322,7 +324,7 @@ def _failed(
         ErrorCode.UNKNOWN_ERROR,
         f"The history {shown} could no longer be written: {reason}."
         f" What it does not have, {lacking}, {became}.",
-        f"Nothing new was started. {mended}, {then}",
+        f"Nothing new was started. {way_out}, {then}",
     )
 
 

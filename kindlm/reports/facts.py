@@ -216,7 +216,7 @@ def then_text(view: RunView) -> str | None:
     """Return which verdict users saw when the run ended, None if it is that of today's rules."""
     if not view.told_otherwise:
         return None
-    return f"When the run ended, it was told as {'passed' if view.info.passed else 'failed'}."
+    return f"When the run ended, it was reported as {'passed' if view.info.passed else 'failed'}."
 
 
 def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:

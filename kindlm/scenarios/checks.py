@@ -74,7 +74,7 @@ def holds(found: object) -> bool | None:
     """Return whether a value is true; None if it is a verdict, or some, that decided nothing.
 
     Raises:
-        TypeError: for what is always true, such as a generator, which nobody ran.
+        TypeError: for what is always true, such as a generator that never ran.
     """
     if isinstance(found, _ALWAYS_TRUE):
         if inspect.iscoroutine(found):
@@ -151,7 +151,7 @@ def asked_for(argument: str, text: str) -> str:
 
 _MOST_SHOWN = 60
 _MOST = 50
-"""How many places of an answer are told in which it does not fit."""
+"""How many mismatches of an answer are listed."""
 
 
 class RequirementFailed(Exception):  # noqa: N818 - no error of the test

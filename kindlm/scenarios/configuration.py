@@ -224,7 +224,7 @@ class _AgentTable(AgentConfig):
 
 
 class _Whole(BaseModel):
-    """The table of an agent where it stands in the file, so that its errors are told there."""
+    """The table of an agent where it stands in the file, so that its errors are reported there."""
 
     agent: _AgentTable
 

@@ -22,7 +22,7 @@ Place: TypeAlias = Callable[[], SourceLocation]
 
 
 class AgentError(Exception):
-    """The agent under test gave no answer; the execution is errored, whoever catches this."""
+    """The agent under test gave no answer; the execution is errored even if a test catches this."""
 
 
 @dataclass(frozen=True, slots=True)

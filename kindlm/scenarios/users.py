@@ -227,7 +227,7 @@ class Conversed:
 
 
 class SimulationError(Exception):
-    """The model that plays the user said nothing; the execution is errored, whoever catches this.
+    """The model that plays the user said nothing; the execution is errored in any case.
 
     Attributes:
         error: why, as it is recorded.

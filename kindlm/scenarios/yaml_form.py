@@ -275,7 +275,7 @@ def read_scenarios(file: FilePath, data: bytes) -> ReadScenarios:
         reporter = Reporter(str(file), document)
         scenario = _scenario(document, reporter)
         if scenario is not None and scenario.name in {each.name for each in scenarios}:
-            message = f'The name "{scenario.name}" is there twice'
+            message = f'The name "{scenario.name}" occurs twice'
             reporter.error(("name",), message, "Give one another name", reason="duplicate_test")
         reporter.sort_phase(0)
         diagnostics += reporter.diagnostics

@@ -76,7 +76,7 @@ def in_order(spans: Iterable[Span]) -> list[Span]:
 
 
 Group = list[Span]
-"""Spans that tell of the same call, the innermost last."""
+"""Spans about the same call, the innermost last."""
 
 
 def _grouped(
@@ -85,7 +85,7 @@ def _grouped(
     known: Mapping[str, Span],
     may_be_same: Callable[[Span, Span], bool],
 ) -> list[Group]:
-    """Return the spans of a kind, those together that tell of the same call.
+    """Return the spans of a kind, grouped by the call they are about.
 
     That is so if one is below the other with nothing of an agent or tool in between, or if they
     are of two instrumentations, say the same, and one lies within the time of the other: callbacks
@@ -230,7 +230,7 @@ def _asked(
 
 
 def _others(known: Sequence[AskedCall], told: Sequence[AskedCall]) -> list[AskedCall]:
-    """Return the calls that are not among those that another span tells of."""
+    """Return the calls that are not among those that another span reports."""
     left, others = list(known), list[AskedCall]()
     for call in told:
         same = next((each for each in left if _is_same(each, call)), None)

@@ -35,7 +35,7 @@ class Allowance:
 
 
 PLENTY = Allowance(left=9999, limit=10_000, reset_s=0.006)
-"""What is told where nothing is limited."""
+"""What is reported without limits."""
 
 
 class SlidingWindow:

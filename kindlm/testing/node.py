@@ -28,7 +28,7 @@ class _StrictLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             if key_node.value in seen:
                 raise ScriptError(
-                    f"line {key_node.start_mark.line + 1}: {key_node.value!r} is there twice"
+                    f"line {key_node.start_mark.line + 1}: {key_node.value!r} occurs twice"
                 )
             seen.add(key_node.value)
         return super().construct_mapping(node, deep)

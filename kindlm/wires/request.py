@@ -24,7 +24,7 @@ class WireRequest:
 
     Attributes:
         messages: what was said before, the system text first. In the text of a message, parts that
-            are no text stand as `[image]` and the like.
+            are not text stand as `[image]` and the like.
         tool_results: the results of tool calls, by the ids of the calls: JSON values, or texts that
             are not JSON. Of a tool that failed, an object with `error`.
         tools: the names of the tools on offer.

@@ -1,6 +1,6 @@
 """OpenAI's Responses: an answer is a list of items, of which some are messages and some calls.
 
-A call whose item has a `call_id` is for whoever asked, unless the answer itself holds its output.
+A call whose item has a `call_id` is for the caller, unless the answer itself holds its output.
 All others the provider ran: web searches, MCP servers, code.
 """
 

@@ -85,7 +85,7 @@ def find_erasable(
 
     Args:
         connection: Any connection to the log.
-        streams: None: whoever refers to them.
+        streams: None: any.
         matches: Asked about each text; None matches all, also those that are withheld.
         forgotten: Stream → until when (UTC, as events have it) its own texts were erased before:
             what its events of that time refer to is kept no longer for its sake.

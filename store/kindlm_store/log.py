@@ -66,7 +66,7 @@ class EventLog:
         projections: Sequence[Projection] = (),
         redact: Callable[[str], str] | None = None,
         synchronous: Synchronous = "FULL",
-        mend: bool = False,
+        repair: bool = False,
     ) -> Self:
         """Open an event log for reading and writing; create it if there is none.
 
@@ -78,7 +78,7 @@ class EventLog:
                 a pure function that also finds them in the JSON form of a payload and among
                 other texts.
             synchronous: How far SQLite waits for the disk; FULL survives a power cut.
-            mend: Whether to open it although tables or views of projections were changed: for
+            repair: Whether to open it although tables or views of projections were changed: for
                 `rebuild`, which makes them anew.
 
         Raises:
@@ -90,7 +90,7 @@ class EventLog:
         connection = connect_writer(file, synchronous)
         try:
             with translated(file):
-                guard = SchemaGuard(file, projections, mend=mend)
+                guard = SchemaGuard(file, projections, repair=repair)
                 guard.check(connection)
                 projector = Projector(connection, projections)
                 projector.fold_outdated(file)

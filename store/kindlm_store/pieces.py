@@ -1,7 +1,7 @@
 """Texts that come in pieces, a few characters with each event of a stream.
 
 Such streams are server-sent events or lines of JSON. Pieces belong together that stand under the
-same name: in all events, or in those that agree in what tells apart what is told at the same time,
+same name: in all events, or in those that agree in their distinguishing members,
 their types and indices. Data of events that are not JSON objects are pieces of one text.
 """
 

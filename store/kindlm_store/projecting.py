@@ -169,7 +169,7 @@ def projection_errors(
 def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Projection]) -> list[str]:
     """Projections whose tables say of themselves that they are not of the last event.
 
-    Whoever writes through this code folds in the same transaction: another program has written, or
+    A writer through this code folds in the same transaction: another program has written, or
     the recorded progress of the tables was changed by hand.
     """
     last = last_position(connection)

@@ -57,13 +57,13 @@ class SchemaGuard:
     Args:
         path: The file, for the error.
         projections: The projections of this code.
-        mend: Whether what belongs to projections may be changed: it is made anew.
+        repair: Whether what belongs to projections may be changed: it is made anew.
     """
 
-    def __init__(self, path: Path, projections: Sequence[Projection], *, mend: bool) -> None:
+    def __init__(self, path: Path, projections: Sequence[Projection], *, repair: bool) -> None:
         self._path = path
         self._projections = tuple(projections)
-        self._mend = mend
+        self._repair = repair
         self._seen: int | None = None
 
     def check(self, connection: sqlite3.Connection) -> None:
@@ -81,7 +81,7 @@ class SchemaGuard:
             if problem.state != "missing"
             # A table by itself changes nothing of ours.
             and (problem.kind, problem.state) != ("table", "foreign")
-            and not (self._mend and problem.projection)
+            and not (self._repair and problem.projection)
         ]
         if problems:
             raise ForeignSchemaError(self._path, problems)

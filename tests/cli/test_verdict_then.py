@@ -51,7 +51,7 @@ def test_the_verdict_then_is_shown_beside_that_of_now(
     shown = " ".join(kindlm("show", "run1", "--db", history.path).out.split())
 
     assert "FAILED: 1 test failed, gate passRateMin 0.50 < 0.80" in shown
-    assert "When the run ended, it was told as passed." in shown
+    assert "When the run ended, it was reported as passed." in shown
     assert "Gate passRateMin of support passed then: 1.00 ≥ 0.80." in shown
 
 

@@ -20,7 +20,7 @@ _ASKED_AGAIN: Final = (
 )
 _UNDECIDED: Final = {"outcome": "inconclusive", "judge_calls": 2, "passed": False, "reasoning": ...}
 _NO_CODE: Final = "the model writes no code: files are made of a template, with its texts as data"
-NO_TREES: Final = "no source trees are read: what an agent is for is told, or asked"
+NO_TREES: Final = "no source trees are read: you describe the agent, or kindlm asks it"
 _WORDS: Final = "`latest` and `previous` are about runs, whatever their labels"
 
 
@@ -167,7 +167,7 @@ _REFUSED: Final = {"raises": True, "text": ..., "toolCalls": ..., "tokenUsage": 
 
 AGENTS: Final = (
     Departure(
-        "an answer that nobody understands is an error, not its dump",
+        "an answer that kindlm does not understand is an error, not its dump",
         _is_dump,
         {**_REFUSED, "mentions": ["known to be the text"]},
     ),
@@ -335,7 +335,7 @@ def _by_function(case: Case) -> Case:
 COMPARED: Final = (
     Departure(
         "a test is known by its file, its function and its case, so that two of one title are two "
-        "tests; one that is not there any more is told, and fails the comparison",
+        "tests; one that is gone is listed, and fails the comparison",
         is_twice,
         _by_function,
     ),
@@ -391,7 +391,7 @@ REPORTS: Final = (
         {"raw_script_breakout_in_embedded_json": False, "tool_name_escaped": True},
     ),
     Departure(
-        "the list says how many repeats of each test passed; what is errored is told as that, and "
+        "the list says how many repeats of each test passed; what is errored is shown as that, and "
         "has no score; names are whole",
         lambda case: case["area"] == "report.terminal",
         {

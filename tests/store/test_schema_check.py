@@ -74,9 +74,9 @@ def test_what_is_foreign_is_named_and_nothing_is_written(
 ) -> None:
     change(recorded, statement)
     assert problems(recorded) == [SchemaProblem(kind, name, "foreign", None)]
-    for mend in (False, True):
+    for repair in (False, True):
         with pytest.raises(ForeignSchemaError, match=f"{kind} '{name}'"):
-            EventLog.open(recorded, projections=[SAID], mend=mend)
+            EventLog.open(recorded, projections=[SAID], repair=repair)
     change(recorded, f"DROP {kind} {name}")
     EventLog.open(recorded, projections=[SAID]).close()
 
@@ -105,7 +105,7 @@ def test_what_was_replaced_is_made_anew_by_a_rebuild_only(
     with pytest.raises(ForeignSchemaError, match=f"{name}' that was changed"):
         EventLog.open(recorded, projections=[SAID])
     if "CREATE VIEW said" not in statements[1]:
-        with EventLog.open(recorded, projections=[SAID], mend=True) as log:
+        with EventLog.open(recorded, projections=[SAID], repair=True) as log:
             log.rebuild()
         assert problems(recorded) == []
 

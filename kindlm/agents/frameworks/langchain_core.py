@@ -8,7 +8,7 @@
 | another runnable | the text; `session_id` is the conversation's id | its own session |
 
 It runs by `ainvoke`, with a callback handler that hears of the tools and models that run, also in
-graphs within tools or nodes: messages need not tell of them. A state shows all tool calls that its
+graphs within tools or nodes: messages need not report them. A state shows all tool calls that its
 messages hold after the message that was sent, if a model of LangChain answered. Messages without
 the one that was sent show no other calls than their own: some may have been left out.
 """

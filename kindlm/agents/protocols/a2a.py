@@ -5,7 +5,7 @@
 | a message | its text is the answer |
 | a task, and updates of it | the texts of its artifacts, else of its status, are the answer |
 | a task without these | the last text of the agent is the answer |
-| parts with data | tool calls and results, if they say so; the answer, if there is no text |
+| parts with data | tool calls and results, if they say so; the answer without a text |
 | the state `failed`, `rejected`, `canceled` | the agent failed |
 | the state `input-required` | an answer: the next message continues the task |
 | the state `submitted`, `working` | no answer: it is not there yet |

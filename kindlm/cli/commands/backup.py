@@ -77,7 +77,7 @@ def backup_command(
 def remove_abandoned(folder: Path) -> None:
     """Remove what backups left in a folder that were killed: they hold all texts of a history.
 
-    Whoever still writes one holds it. A file of another program that has such a name stays.
+    Its writer holds it. A file of another program that has such a name stays.
     """
     for part in folder.glob(".*.part"):
         if not _PART.fullmatch(part.name):

@@ -185,7 +185,7 @@ def compared_tests(
     """Yield the tests of a suite, in the order of the run, and then what was removed.
 
     A test that was not tested before either cannot be missed. Of one whose file could not be
-    loaded, nobody knows whether it is still defined: it was not run.
+    loaded, it is unknown whether it is still defined: it was not run.
     """
     tests = [test for test in diff.tests if (test.key.project, test.key.suite) == (project, suite)]
     for test in tests:

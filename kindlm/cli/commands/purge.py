@@ -169,7 +169,7 @@ def _ask(question: str) -> bool:
     """Ask whether to go on; end the command if no person can answer."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         refuse(
-            f"Nothing was erased: there is nobody to ask. {question}",
+            f"Nothing was erased: the command cannot ask for confirmation. {question}",
             "To erase without being asked: --yes",
         )
     note(question)

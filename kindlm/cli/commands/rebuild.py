@@ -33,7 +33,7 @@ def rebuild_command(db: DatabaseOption = None, verbose: VerboseOption = False) -
 
     database = existing_history(db).database
     try:
-        with EventLog.open(database, projections=PROJECTIONS, mend=True) as log, bar:
+        with EventLog.open(database, projections=PROJECTIONS, repair=True) as log, bar:
             task = bar.add_task("rebuild", total=None)
             log.rebuild(progress=advance)
             problems = log.projection_errors()

@@ -64,7 +64,7 @@ class ReplayOptions(DerivedOptions):
     config: ConfigOption = None
     judge: Annotated[
         Judges,
-        typer.Option("--judge", help="live: ask judges new questions. recorded: ask nobody."),
+        typer.Option("--judge", help="live: ask judges new questions. recorded: make no calls."),
     ] = Judges.RECORDED
     masks_times: Annotated[
         bool,

@@ -65,7 +65,7 @@ def wanted_suspects(
 
 
 class Rounds:
-    """Plans one round after the other, by what is recorded of those before, and tells of each.
+    """Plans one round after the other, by what is recorded of those before, and reports each.
 
     Where both sides are repeated, `repeat_before` has another process add so many repeats to BEFORE
     in a round, and returns why that could not be done. `ended` says what ended it although a test

@@ -224,7 +224,7 @@ def _require_live(view: RunView) -> None:
         refuse(f"Run {view.id} holds repeats of another run.", hint)
     if info.mode != "live":
         hint = "Name a run of kindlm test. All runs: kindlm runs"
-        refuse(f"Run {view.id} is {info.mode}: it called nobody.", hint)
+        refuse(f"Run {view.id} is {info.mode}: it made no calls.", hint)
     if info.ended != "finished":
         resumed = f"Finish it first: kindlm test --resume {view.id}"
         hint = resumed if view.runner is None else "Name a run that has finished: kindlm runs"

@@ -339,7 +339,7 @@ class ChecksConfig(EvalviewSection):
 
 
 class ToolDefinitionConfig(EvalviewSection):
-    """A tool as a model is told of it, in the form of Anthropic or OpenAI."""
+    """A tool definition for a model, in the form of Anthropic or OpenAI."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -382,7 +382,7 @@ class MocksConfig(EvalviewSection):
     strict: Boolean | None = None
     """A call that no mock answers fails the test. For tools that are simulated, as `tool_mocks`."""
     tool_mocks: list[ToolMock] | None = None
-    """Answers of tools, for models and for assistants of OpenAI; the first that fits is given."""
+    """Tool results, for models and for assistants of OpenAI; the first that matches is used."""
     response_mocks: list[dict[str, Any]] | None = None
     """Has no effect, and gets a warning."""
     http_mocks: list[dict[str, Any]] | None = None
@@ -413,7 +413,7 @@ class CaseConfig(EvalviewSection):
     checks: Annotated[ChecksConfig | None, BeforeValidator(_checks)] = None
     """Checks that `expected` does not speak of."""
     tools: list[Annotated[ToolDefinitionConfig, BeforeValidator(_definition)]] | None = None
-    """Tools that a model is told of; an agent gets them as `context.tools`."""
+    """Tool definitions sent to the model; an agent gets them as `context.tools`."""
     model: str | None = None
     """The model that is called; for adapters of models. Without one it is that of the project, else
     claude-sonnet-4-5-20250929 for `anthropic` and llama3.2 for `ollama`, with a warning."""

@@ -65,7 +65,7 @@ BUILT_IN: Mapping[str, tuple[str, ...]] = {
 
 
 def tools_of(category: str, own: Mapping[str, Sequence[str]] | None) -> list[str] | None:
-    """Return the tools of a category, None if nobody has defined it."""
+    """Return the tools of a category, None if it is undefined."""
     tools = (own or {}).get(category, BUILT_IN.get(category))
     return None if tools is None else list(tools)
 

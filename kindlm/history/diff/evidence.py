@@ -68,8 +68,8 @@ def judge_pair(
 ) -> RunEvidence[Key]:
     """Judge all tests of two runs together, and the runs as a whole.
 
-    If only some tests are `asked` for, they are what is told and what fails. But they are judged as
-    some of all: whoever looks at one of many has chosen it.
+    If only some tests are `asked` for, only they are reported and can fail. But they are judged as
+    some of all: looking at one of many is a choice.
     """
     threshold = REGRESSION_THRESHOLD if regression_threshold is None else regression_threshold
     family = _Family(tests, threshold)

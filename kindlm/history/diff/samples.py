@@ -146,7 +146,7 @@ class Sample:
     `measured` are its `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as known. `calls`
     are those of the execution's tools, in order; `scores` the means by the criteria of judges, and
     `weighted` those of scores of the execution as a whole. `checks` are those that were not
-    skipped, as `read_checks` reads them. Most executions of a test hold the same text, which nobody
+    skipped, as `read_checks` reads them. Most executions of a test hold the same text, which no one
     has to read then. `earlier` are the digests of the answers before the last turn, by turn.
     `erased` says that its answer or arguments of its calls were erased.
     """
@@ -371,7 +371,7 @@ def independent_samples(
 
 
 def _judgements(samples: Sequence[Sample]) -> list[Any]:
-    """Return what was made of conversations; of one that is there twice, what of the first."""
+    """Return what was made of conversations; of a duplicate, that of the first."""
     found = {
         sample.conversation: (sample.status, sample.failures, sample.scores, sample.weighted)
         for sample in reversed(samples)

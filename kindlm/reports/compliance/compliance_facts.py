@@ -194,7 +194,7 @@ _DERIVED = {
 def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
     """Yield what a reader has to know to take the document for what it is."""
     if view.shard is not None:
-        yield f"{describe_shard(view.shard)}. Only what this shard ran is told here."
+        yield f"{describe_shard(view.shard)}. This report covers only what this shard ran."
     if view.group is not None:
         counted = ", ".join(view.runs)
         yield f"Group {view.id} of runs, told as one run: {counted}."

@@ -110,7 +110,7 @@ def execution_page(
 
 
 def next_unreviewed(db: sqlite3.Connection, execution: str) -> str | None:
-    """Return the execution of the same run that nobody reviewed and that comes next, by its id.
+    """Return the execution of the same run that comes next without a review, by its id.
 
     After the last execution of the run comes the first.
     """

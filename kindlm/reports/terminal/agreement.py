@@ -203,11 +203,11 @@ def _sentence(judge: Agreement) -> str:
     if judge.kappa is None:
         always, other = ("passed", "failed") if judge.both_passed else ("failed", "passed")
         return (
-            f"Nobody can tell yet: all of these {always} for the judge and for people. Review"
+            f"Undecided: all of these {always} for the judge and for people. Review"
             f" executions that {other}."
         )
     if judge.needed is None:
-        return f"Nobody can tell: kappa is about {SUBSTANTIAL:.2f}, the least to be trusted."
+        return f"Undecided: kappa is about {SUBSTANTIAL:.2f}, the least to be trusted."
     more = count(judge.needed, "more review", "more reviews")
     return f"Too few reviews to tell whether it can be trusted. About {more} would tell."
 
