@@ -62,7 +62,7 @@ _TOLD = """\
 def judgement(scale: float | None = None, *, is_ready: bool = False) -> Prompt:
     """Return what is asked for a score, from 0 to 1 or up to the end of a scale.
 
-    A judge of a ready criterion sees what the agent was told, too.
+    A judge of a ready criterion also sees the instructions of the agent.
     """
     asked = prompt(
         "You grade what an AI agent did in a conversation.",
@@ -128,7 +128,7 @@ class Judge(CheckSection, AskingCheck):
             ready = ", ".join(READY)
             raise refuse("has no criterion", f"Add `criteria:`, or `ready:` with one of {ready}")
         if self.ready is not None and self.criteria is not None:
-            message = "criteria and ready exclude each other"
+            message = "criteria and ready cannot be combined"
             raise refuse(message, "Remove one of them", key="ready")
         if self.ready is None and self.context is not None:
             message = "context is used by ready criteria alone"

@@ -211,7 +211,7 @@ class Checks:
         """The answer contains one of some texts, whatever its case; of several answers, one does.
 
         Raises:
-            TypeError, ValueError: there is no text, or one of them is empty.
+            TypeError, ValueError: the text is missing, or one of them is empty.
         """
         if isinstance(texts, str) or not (wanted := tuple(map(_solid, texts))):
             raise TypeError(f"contains_any takes a list of texts, not {texts!r}")

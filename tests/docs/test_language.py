@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 BANNED = {
     r"can not\b": "cannot",
-    r"nobody": "no one; or name who or what does not",
+    r"nobody(?! asked for)": "no one; or name who or what does not",
     r"calls? of (a )?(tools?|models?)\b": "tool call, model call",
     r"answers? of (a )?tools?\b": "tool result",
     r"mend(s|ed|ing)?\b": "fix",

@@ -120,7 +120,7 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
 
 
 def _tell_baseline(db: sqlite3.Connection, before: Side, after: Side) -> None:
-    """Report on standard error that BEFORE is the baseline, which nobody named."""
+    """Report on standard error that BEFORE is the baseline by default."""
     from kindlm.history.run_names import baseline_of
 
     run = after if isinstance(after, str) else after.runs[0]
