@@ -45,7 +45,7 @@ def test_a_check_passes_for_want_of_calls_only_where_calls_would_be_seen(
 
     assert result.outcome is Outcome.INCONCLUSIVE
     assert result.failure_code == "ASSERTION_EVAL_ERROR"
-    for way_out in ("reportsTools: true", "tool_calls", "gateway: true", "see-your-agent.md"):
+    for way_out in ("reportsTools: true", "tool_calls", "gateway: true", "see-your-agent"):
         assert way_out in result.message
 
 
