@@ -30,6 +30,8 @@ def test_it_shows_what_changed_and_can_be_told_again(workspace):
             assert copy in done.stdout
             assert agent.with_name(copy).read_text("utf-8") == mine
         assert len(list(agent.parent.glob("agent.yaml.bak*"))) == times - 2
+    # Its folder is a project like any other.
+    assert workspace.run("replay", "before").returncode == 0
 
 
 def test_it_leaves_a_folder_with_other_things_alone(workspace):

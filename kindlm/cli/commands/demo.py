@@ -125,7 +125,7 @@ def _record(folder: Path, label: str) -> str:
         root=folder,
         database=_database(folder),
         environ=run_environment([folder], os.environ),
-        options=RunOptions(paths=[str(folder)]),
+        options=RunOptions(paths=["kindlm.yaml"]),
         label=label,
     )
     console = make_console()
