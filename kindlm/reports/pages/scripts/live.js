@@ -1,25 +1,18 @@
-// Renews the content of a page while what it shows goes on; what is open stays open.
+// Renews the content of a page while what it shows goes on; the focus stays.
 (() => {
   const EVERY_MS = 2000;
   const main = document.getElementById("content");
   let last = "";
 
-  function open() {
-    return new Set([...main.querySelectorAll("details[open][id]")].map((found) => found.id));
-  }
-
-  // Returns which of its kind a link or a fold is that has the focus: its selector and its place.
+  // Returns which of its kind a link is that has the focus: its selector and its place.
   function placeOf(element) {
     const href = element && element.getAttribute("href");
-    const fold = element && element.localName === "summary" && element.parentElement.id;
-    const selector =
-      (href && `a[href="${CSS.escape(href)}"]`) || (fold && `#${CSS.escape(fold)} > summary`);
-    if (!selector) return null;
+    if (!href) return null;
+    const selector = `a[href="${CSS.escape(href)}"]`;
     return { selector, place: [...main.querySelectorAll(selector)].indexOf(element) };
   }
 
   function show(text) {
-    const kept = open();
     const active = main.contains(document.activeElement) ? document.activeElement : null;
     const focused = placeOf(active);
     const written = [...main.querySelectorAll("input[name], select[name]")];
@@ -32,10 +25,6 @@
       // The element itself stays, with what somebody is writing into it.
       if (found) found.replaceWith(old);
       if (old === active) old.focus({ preventScroll: true });
-    }
-    for (const id of kept) {
-      const found = document.getElementById(id);
-      if (found) found.open = true;
     }
     if (focused) {
       const alike = main.querySelectorAll(focused.selector);
