@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -47,6 +48,9 @@ def test_an_installed_wheel_has_the_plugin(tmp_path: Path) -> None:
     packages = Path(str(site).strip())
     [entry_points] = packages.glob("kindlm-*.dist-info/entry_points.txt")
     assert "[pytest11]\nkindlm = kindlm.pytest_plugin.plugin" in entry_points.read_text()
+    page = entry_points.with_name("METADATA").read_text()  # of the package, far from the checkout
+    assert "](https://github.com/kindlm/kindlm/blob/main/docs/" in page
+    assert not re.findall(r"\]\((?!https?://|#).*?\)", page)
     # What kindlm needs is taken from here; kindlm itself from the wheel, which comes first.
     packages.joinpath("needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     project = tmp_path / "project"
