@@ -486,7 +486,7 @@ def test_stopped_early_a_run_says_so_and_is_not_resumed(
     assert runs(project) == [("interrupted", stopped, 6, None)]
     assert run(["test", "--resume"]) == 1
     told = " ".join(capsys.readouterr().err.split())
-    assert "pytest chose its tests" in told
+    assert "pytest selected and started its tests" in told
     assert "pytest --kindlm --lf" in told
     run(["show"])
     last = capsys.readouterr().out.splitlines()[-1]
