@@ -125,7 +125,7 @@ def test_history_shows_it_and_compares_it_with_nothing(
     assert run(["runs"]) == 0
     assert identity in capsys.readouterr().out
     assert run(["show", identity]) == 0
-    assert "write tests" in capsys.readouterr().out
+    assert "✓ kindlm gen  1 test" in capsys.readouterr().out
     assert run(["show", identity, "1"]) == 0
     assert PROBES[0] in capsys.readouterr().out
     for form in ("json", "junit", "markdown", "html", "terminal"):
@@ -134,7 +134,7 @@ def test_history_shows_it_and_compares_it_with_nothing(
     assert "kindlm show" in capsys.readouterr().err
     for refused in (["rescore", identity], ["baseline", "set", identity]):
         assert run(refused) == 1
-        assert "wrote tests" in capsys.readouterr().err
+        assert "generated tests" in capsys.readouterr().err
     # Runs of tests are compared with one another, never with this one.
     project.write("tests/test_it.py", HELLO)
     for _ in range(2):

@@ -74,7 +74,7 @@ def set_command(
             )
         if view.info.mode == "generation":
             refuse(
-                f"The run {run} wrote tests, and ran none: it cannot be a baseline.",
+                f"Run {run} generated tests and ran none, so it cannot be a baseline.",
                 "Run them first: kindlm test",
             )
         chosen = or_fail(suites_of(db, run, suite))

@@ -50,7 +50,7 @@ def call(project: Path) -> Call:
 
     def called(command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
         report = project / "report.json"
-        code = run([command, *arguments, "-x", "-q", "--reporter", f"json={report}"])
+        code = run([command, *arguments, "--no-progress", "-q", "--reporter", f"json={report}"])
         return code, json.loads(report.read_text("utf-8"))
 
     return called
@@ -122,7 +122,7 @@ def test_only_what_is_wrong_with_the_named_file_is_reported(
     assert run(["validate", "cases/b.yaml"]) == 0
     assert capsys.readouterr().out.endswith("1 file, 1 test: 1 warning\n")
     assert run(["validate", "cases/c.yaml"]) == 1
-    assert run(["test", "-x", "-q", "cases/a.yaml"]) == 0
+    assert run(["test", "--no-progress", "-q", "cases/a.yaml"]) == 0
 
 
 def test_a_run_of_one_file_is_resumed_rescored_and_replayed_as_that(

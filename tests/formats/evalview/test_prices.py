@@ -52,7 +52,7 @@ def test_tokens_have_the_price_of_the_model_that_is_named(
     text = case_text.replace("min_score: 70", "min_score: 70, max_cost: 2.6")
     text = text.replace("http://127.0.0.1:9/ask", url)
     (tmp_path / "tests" / "case.yaml").write_text(text, "utf-8")
-    run(["test", "-x", "-q", "tests", "--reporter", "json=report.json"])
+    run(["test", "--no-progress", "-q", "tests", "--reporter", "json=report.json"])
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     (test,) = report["tests"]
     (cost,) = [item for item in test["executions"][0]["assertions"] if item["kind"] == "cost"]

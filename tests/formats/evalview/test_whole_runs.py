@@ -39,7 +39,7 @@ def call(project: Path) -> Call:
     """Call a command that runs tests; return its exit code and its JSON report."""
 
     def called(command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
-        code = run([command, *arguments, "-x", "-q", "--reporter", "json=report.json"])
+        code = run([command, *arguments, "--no-progress", "-q", "--reporter", "json=report.json"])
         return code, json.loads((project / "report.json").read_text("utf-8"))
 
     return called
@@ -125,7 +125,7 @@ def test_compat_without_a_case_of_evalview_says_that_it_does_nothing(
         "tests": [{"name": "a", "prompt": "ask", "expect": {"output": {"contains": ["hello"]}}}],
     }
     (project / "kindlm.yaml").write_text(json.dumps(suite), "utf-8")
-    assert run(["test", "-x", "kindlm.yaml", "--compat", "evalview"]) == 0
+    assert run(["test", "--no-progress", "kindlm.yaml", "--compat", "evalview"]) == 0
     assert "there are none here" in capsys.readouterr().err
 
 

@@ -73,7 +73,7 @@ def test(
         monkeypatch.delenv(name, raising=False)
 
     def call(*arguments: str) -> tuple[int, dict[str, Any], str]:
-        code = run(["test", "-x", "--reporter", "json=report.json", *arguments])
+        code = run(["test", "--no-progress", "--reporter", "json=report.json", *arguments])
         told = capsys.readouterr().err
         return code, json.loads((tmp_path / "report.json").read_text("utf-8")), told
 
