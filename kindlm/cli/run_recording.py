@@ -232,6 +232,7 @@ def report_options_of(request: RunRequest, options: TestOptions, console: Consol
         durations=options.durations,
         database=shown_path(request.database),
         named=options.database is not None,
+        shows_load_errors=False,
     )
     return of_project(look, request.root)
 

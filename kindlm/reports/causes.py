@@ -151,8 +151,8 @@ def _failures(
     execution = attempt.execution
     if execution.error_code is not None:
         message = mask.text(execution.error or "")
-        # Numbers, and what looks like an id, differ from one try to the next.
-        alike = re.sub(r"[0-9a-f]{8,}|\d+", "#", message[:_VALUE])
+        # Numbers, what looks like an id, and a quoted answer differ from one try to the next.
+        alike = re.sub(r": [\[{\"].*|[0-9a-f]{8,}|\d+", "#", message[:_VALUE], flags=re.DOTALL)
         yield (
             (execution.error_code, alike),
             lambda: _errored(view, test, execution, message, mask),

@@ -75,6 +75,15 @@ def test_personal_data_is_named_by_its_patterns_and_masked(causes: Any, make: An
     assert "jo@" not in f"{cause}"
 
 
+def test_errors_that_quote_different_answers_are_one_cause(causes: Any) -> None:
+    def error(answer: str) -> dict[str, Any]:
+        message = f"The agent sent an answer that cannot be used (no text): {answer}"
+        return {"output": None, "error": ("PROVIDER_API_ERROR", 204, message, None)}
+
+    (cause,) = causes(error('{"said": "It is\\ndone."}'), error('["not yet"]'), error('"no"'))
+    assert cause.sentence.endswith('{"said": "It is\\ndone."}')
+
+
 def test_errors_share_a_cause_but_for_numbers_and_ids(causes: Any) -> None:
     def error(request: str) -> dict[str, Any]:
         message = f"OpenAI answered 500 after 3{len(request)} ms (request {request})"

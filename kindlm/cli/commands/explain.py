@@ -49,7 +49,10 @@ def explain_command(
         typer.echo(f"{name}, a failed check\n\n{said}\n\n{REFERENCE}#codes-of-assertions")
     else:
         close = suggest(name, [*errors, *failures])
+        with_it = [known for known in (*errors, *failures) if name in known]
         guess = f'Did you mean "{close}"? ' if close else ""
+        if not close and with_it:
+            guess = f"Codes with that word: {', '.join(with_it)}. "
         refuse(f'There is no code "{code}".', f"{guess}List all codes: kindlm explain")
 
 

@@ -59,7 +59,7 @@ class _TerminalReport:
         if not options.quiet:
             _write_head(view, page, verbose=options.verbose)
             for suite in suites:
-                _write_suite(view, suite, scopes[suite.id].shown, page, verbose=options.verbose)
+                _write_suite(view, suite, scopes[suite.id].shown, page, options)
             _write_skipped(view, page)
             _write_warnings(view, page)
         if any(scope.has_causes for scope in scopes.values()):
@@ -101,15 +101,18 @@ def _write_head(view: RunView, page: Page, *, verbose: bool) -> None:
             page.line(line, hang=4)
 
 
-def _write_suite(view: RunView, suite: SuiteView, scope: str, page: Page, *, verbose: bool) -> None:
+def _write_suite(
+    view: RunView, suite: SuiteView, scope: str, page: Page, options: ReportOptions
+) -> None:
     """Write a suite in one line, its tests with `verbose`, and the gates that it wrote."""
     if suite.error_code is not None:
         place = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
         code = f"{suite.error_code} ({suite.error_number})"
         page.line(mark(Status.ERRORED), " ", (one_line(place), "bold"), f"  {code}", hang=2)
-        page.line(visible(bounded(suite.error or "", 2_000, lines=20)), indent=4)
-        if suite.hint:
-            page.line(visible(bounded(suite.hint, 500, lines=5)), indent=4)
+        if options.shows_load_errors:
+            page.line(visible(bounded(suite.error or "", 2_000, lines=20)), indent=4)
+            if suite.hint:
+                page.line(visible(bounded(suite.hint, 500, lines=5)), indent=4)
         if suite.skipped_tests:
             page.line(f"{count(suite.skipped_tests, 'test')} skipped.", indent=4)
         return
@@ -121,7 +124,7 @@ def _write_suite(view: RunView, suite: SuiteView, scope: str, page: Page, *, ver
         (mark(status), " ", (one_line(suite.name), "bold"), f"  {scope}"),
         f"{counts.passed:,}/{counts.tested:,}" if counts.tested else "not run",
     )
-    if verbose:
+    if options.verbose:
         targets = [one_line(target) for target in view.targets(suite)]
         width = min(max(map(cell_len, targets), default=0), _TARGET_WIDTH)
         for test in view.tests(suite.id):
