@@ -75,7 +75,7 @@ class TestRecording:
         assert "Too cold.\\x1b[2J" in shown
         assert "Reviews" not in kindlm("show", "latest", "2", "--db", history.path).out
         run = kindlm("show", "latest", "--db", history.path).out
-        assert "1 execution reviewed, 1 of them disputed" in run
+        assert "1 disputed by reviewers" in run
 
     def test_it_is_in_the_report_for_programs(
         self, kindlm: Any, history: Any, record: Any, review: Any

@@ -14,7 +14,7 @@ from workspace import Workspace, new_workspace, signal_twice
 
 COMMANDS = (
     ("validate",),
-    ("test", "--label", "first"),
+    ("test", "--label", "first", "--no-progress"),  # Its lines depend on time.
     ("test", "-t", "k1", "--quiet"),
     ("runs",),
     ("show", "first", "1"),

@@ -80,7 +80,10 @@ def test_its_code_and_its_rule_are_in_reports(run: Run) -> None:
     [
         ("{ polite: { word: [x] } }", 'Did you mean "words"?'),
         ("{ polit: {} }", 'Did you mean "polite"?'),
-        ("{ polite: { words: x } }", "tests[0].expect.polite.words must be a list"),
+        (
+            "{ polite: { words: {} } }",
+            "tests[0].expect.polite.words must be a text, but is a mapping",
+        ),
     ],
 )
 def test_what_does_not_fit_is_an_error_at_its_place(run: Run, expect: str, told: str) -> None:
