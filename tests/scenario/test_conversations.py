@@ -173,7 +173,7 @@ NONSENSE = {
     't.check(talk).json_schema({"type": "object"})': "about one answer",
     't.sentiment(talk, "calm")': "what t.agent.send returned",
     "t.judge(talk, [])": "needs a criterion",
-    't.judge(talk, ["polite", ""])': "criteria says nothing",
+    't.judge(talk, ["polite", ""])': "criteria is empty",
     't.require(talk, "done")': "require .goal_reached",
     't.check(t.messages).contains("a")': "write t.conversation",
     't.judge(t.messages, "is polite")': "write t.conversation",

@@ -79,7 +79,7 @@ def test_a_broken_file_that_would_import_scenarios_is_reported(
     project.write("tests/helper.py", ONE)
     project.write("tests/test_broken.py", "from helper import *\nx = (\n")
     assert project.test() == 1
-    assert "test_broken.py:2" in capsys.readouterr().out
+    assert "tests/test_broken.py:2" in capsys.readouterr().err
 
 
 def test_folders_that_pytest_leaves_out_are_left_out(project: Project) -> None:

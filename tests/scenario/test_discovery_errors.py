@@ -80,8 +80,8 @@ def test_two_tests_of_one_name_are_an_error(
     project.write("tests/test_it.py", text)
     assert project.test() == 1
     assert project.agent.said == []
-    shown = " ".join(capsys.readouterr().out.split())
-    assert f"two {name}, in line {lines[0]} and in line {lines[1]}" in shown
+    shown = " ".join(capsys.readouterr().err.split())
+    assert f"two functions {name}, in line {lines[0]} and in line {lines[1]}" in shown
 
 
 def test_two_sides_of_a_condition_may_have_one_name(project: Project) -> None:
@@ -93,7 +93,7 @@ def test_two_tests_of_one_name_are_an_error_under_pytest_too(project: Project) -
     project.write("tests/test_it.py", ONE.replace("test_other", "test_refund"))
     done = run_inside(project.root, "--kindlm")
     assert done.returncode == 1
-    assert "two test_refund, in line 4 and in line 8" in done.stdout
+    assert "two functions test_refund, in line 4 and in line 8" in done.stdout
     assert project.agent.said == []
 
 
