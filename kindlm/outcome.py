@@ -29,7 +29,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Where in the transcript a finding is: characters [start, end) of a text.
+    """The place of a finding in the transcript: characters [start, end) of a text.
 
     `source` names the text: `output` (the final text), `tool[3].arguments`, or `turn[2].output`,
     the answer to an earlier message. `excerpt` is what is shown of the finding where that is not

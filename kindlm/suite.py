@@ -233,7 +233,7 @@ class ListedTools:
 
     server: Annotated[str, Meaning("its id in the suite")]
     identity: str | None
-    hash: Annotated[str, Meaning("the beginning of a digest of the tools, by name")]
+    hash: Annotated[str, Meaning("first part of a digest of the tools, ordered by name")]
     tools: AuthoredJson
 
 
@@ -261,13 +261,13 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ScoreLimits:
-    """What the weighted scores of the repeats of a test have to keep to, together.
+    """Limits over the weighted scores of a test's repeats.
 
     Both are on the scale of scores, 0 to 1; `max_std_dev` is that of a sample.
     """
 
     min_mean: float | None = None
-    max_std_dev: Annotated[float | None, Meaning("that of a sample")] = None
+    max_std_dev: Annotated[float | None, Meaning("limit of the sample standard deviation")] = None
 
 
 class Script(Protocol):
@@ -325,7 +325,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A condition on the whole suite. `written` marks the user's own gates, not defaults."""
+    """A limit over the whole suite. `written` marks gates that the user set."""
 
     name: str
     threshold: float

@@ -84,7 +84,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model's wish to call a tool.
+    """A tool call that a model asks for.
 
     `arguments` is the parsed JSON object. A model can write arguments that are not a JSON object:
     then `arguments` is empty and `malformed` holds the text as it was written. `written` is what
@@ -93,7 +93,7 @@ class ToolCall:
 
     id: Name
     name: Name
-    arguments: Annotated[dict[str, Any], Form.TEXT, Meaning("JSON, or the text that was not JSON")]
+    arguments: Annotated[dict[str, Any], Form.TEXT, Meaning("JSON, or the text if it is not JSON")]
     malformed: Annotated[str | None, Form.FLAG, Meaning("the arguments are not a JSON object")] = (
         None
     )
@@ -149,7 +149,7 @@ class ToolProblemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolProblem:
-    """A call that no answer was meant for, or whose arguments break the tool's `parameters`.
+    """A tool call that no simulated result matches, or whose arguments violate `parameters`.
 
     The third kind is no mistake of the model: a simulated answer that breaks the tool's
     `resultSchema`.
@@ -170,7 +170,7 @@ class ToolUse:
 
     call: Annotated[ToolCall, Form.FLAT]
     response: AuthoredJson
-    rule: Annotated[str, Meaning("who answered: `agent`, or a rule as in `tool.simulated`")] = (
+    rule: Annotated[str, Meaning("source of the result: `agent`, or as in `tool.simulated`")] = (
         "agent"
     )
     problems: tuple[ToolProblem, ...] = ()

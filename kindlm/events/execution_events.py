@@ -34,9 +34,9 @@ from kindlm_store.new_event import scrub
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionStarted(Payload):
-    """One execution (test × target × repeat) began, or began anew as a later attempt.
+    """An attempt of an execution (test × target × repeat) began.
 
-    Subject: the execution. Its first messages are here; requests name what they continue.
+    Holds the first messages. Later requests name the call that they continue.
     """
 
     OF_ATTEMPT: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class ExecutionStarted(Payload):
     suite: Annotated[int, Meaning("ordinal of the suite in the run")]
     test: str
     target: str
-    repeat: Annotated[int, Meaning("which repeat, from 1")]
+    repeat: Annotated[int, Meaning("number of the repeat, from 1")]
     attempt: Annotated[int, Meaning("from 1; a resumed or retried execution has several")]
     tags: Sequence[str] = ()
     messages: Sequence[Message]
@@ -52,8 +52,8 @@ class ExecutionStarted(Payload):
     source: Annotated[
         str | None,
         Meaning(
-            "the attempt of an execution whose conversation is looked at again"
-            " (execution.attempt): nothing is said now"
+            "the attempt (execution.attempt) whose recorded conversation is checked again"
+            " without new messages"
         ),
     ] = None
 
@@ -67,11 +67,11 @@ class AssertionEvaluated(Payload):
     index: Annotated[int, Meaning("position among the assertions of the execution, from 0")]
     result: Annotated[CheckResult, Form.FLAT]
     duration_ms: float = 0.0
-    line: Annotated[int | None, Meaning("line of the file that asked for it")] = None
-    turn: Annotated[
-        int | None, Meaning("it looked at the conversation up to this message of the user")
-    ] = None
-    advisory: Annotated[bool, Meaning("it decides nothing")] = False
+    line: Annotated[int | None, Meaning("line of the check in its file")] = None
+    turn: Annotated[int | None, Meaning("it checked the conversation up to this user message")] = (
+        None
+    )
+    advisory: Annotated[bool, Meaning("it does not affect the result")] = False
 
     @classmethod
     def of(
@@ -90,7 +90,7 @@ class AssertionEvaluated(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFinished(Payload):
-    """One execution ended. Once this is on disk, it is run again only if it says so."""
+    """An attempt of an execution ended. The execution runs again only with `retried`."""
 
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "execution.finished"
@@ -108,16 +108,16 @@ class ExecutionFinished(Payload):
     cost_usd: float | None = None
     cost_source: CostSource = CostSource.UNKNOWN
     cost_then_usd: Annotated[
-        float | None, Meaning("what the answers cost when they were recorded, in another run")
+        float | None, Meaning("original cost of answers that were recorded in another run")
     ] = None
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
     warnings: Sequence[str] = ()
     score: Annotated[
         float | None, Meaning("weighted mean of the decided checks of a scenario, 0 to 1")
     ] = None
-    retried: Annotated[
-        bool, Meaning("it did not pass, and is run again: another attempt decides how it came out")
-    ] = False
+    retried: Annotated[bool, Meaning("it did not pass and runs again; a later attempt decides")] = (
+        False
+    )
 
     @property
     def failure(self) -> KindlmError | None:
@@ -145,11 +145,11 @@ class CallAnswered(Payload):
     recorded_in: Annotated[
         str | None,
         Meaning(
-            "the call of an earlier run that was answered so (execution.attempt/call):"
+            "the call of an earlier run with this answer (execution.attempt/call);"
             " no call was made now"
         ),
     ] = None
-    cost_then_usd: Annotated[float | None, Meaning("what that call cost")] = None
+    cost_then_usd: Annotated[float | None, Meaning("cost of that call")] = None
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
     warnings: Sequence[str] = ()
 
@@ -219,9 +219,9 @@ class CallFailed(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRequested(Payload):
-    """A model was called: for a test, or to judge one.
+    """A model was called, to run or to judge a test.
 
-    The whole request is the conversation up to the answer of call `after`, and then `messages`.
+    The whole request is the conversation up to the answer to call `after`, and then `messages`.
     """
 
     OF_ATTEMPT: ClassVar[bool] = True
@@ -230,49 +230,47 @@ class ProviderRequested(Payload):
     provider: Annotated[str, Key("gen_ai.provider.name")]
     model: Annotated[str, Key("gen_ai.request.model")]
     call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
-    attempt: Annotated[int, Meaning("which try of this request, from 1")] = 1
+    attempt: Annotated[int, Meaning("number of the try of this request, from 1")] = 1
     fingerprint: Annotated[str, Meaning("identity of the whole request, without secrets")]
     parameters: Mapping[str, float | int | None] = field(default_factory=dict)
     stop_sequences: Annotated[AuthoredJson | None, Meaning("JSON")] = None
-    response_schema: Annotated[str | None, Meaning("name of the demanded form")] = None
-    assertion: Annotated[
-        int | None, Meaning("index of the assertion that a judge is asked for")
-    ] = None
+    response_schema: Annotated[str | None, Meaning("name of the demanded schema")] = None
+    assertion: Annotated[int | None, Meaning("for a judge: index of the assertion")] = None
     after: Annotated[
         int | None,
         Meaning(
             "the call whose answer this continues; 0 for the first messages of the"
-            " execution, null for a question that stands alone"
+            " execution, null for an independent question"
         ),
     ] = None
     messages: Sequence[Message] = ()
     path: Annotated[
         str | None,
-        Meaning("of a call that an agent made: the provider, and where it was sent there"),
+        Meaning("for a call by an agent: the provider and the path of the request"),
     ] = None
     body: Annotated[
-        Authored | None, Meaning("of such a call: the JSON of the request without `items`")
+        Authored | None, Meaning("for a call by an agent: the request as JSON, without `items`")
     ] = None
     items: Annotated[
         Sequence[Authored],
         Meaning(
-            "of such a call: the members of `messages` or `input`, each as JSON,"
+            "for a call by an agent: the members of `messages` or `input`, each as JSON,"
             " that come after those of call `base`"
         ),
     ] = ()
     base: Annotated[
-        int | None, Meaning("of such a call: the earlier call whose members come first")
+        int | None, Meaning("for a call by an agent: the earlier call whose members come first")
     ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderResponded(CallAnswered):
-    """A model answered the call of that number."""
+    """A model answered a call."""
 
     type: ClassVar[str] = "provider.responded"
     tool_calls: Sequence[ToolCall] = ()
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
-    content_type: Annotated[str | None, Meaning("of a call that an agent made")] = None
+    content_type: Annotated[str | None, Meaning("for a call by an agent")] = None
 
     def step(self, uses: Iterable[ToolUse] = ()) -> Step:
         """Return the answer as a step of the transcript, once its tool calls have results."""
@@ -281,24 +279,24 @@ class ProviderResponded(CallAnswered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFailed(CallFailed):
-    """A model call failed. `retry_in_ms` is set when the engine tries again."""
+    """A model call failed. `retry_in_ms` is set if the engine tries again."""
 
     type: ClassVar[str] = "provider.failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPaced(Payload):
-    """The pace towards a provider or an agent changed: calls start at another rate now.
+    """The pace towards a provider or an agent changed.
 
-    `calls_per_minute` is null while only the number of calls in flight is limited.
+    `calls_per_minute` is null if only the number of calls in flight is limited.
     """
 
     type: ClassVar[str] = "provider.paced"
     callee: Annotated[Name, Meaning("the name of the provider, or the id of the agent")]
     reason: Literal["refused", "quota", "recovered"]
     calls_per_minute: float | None = None
-    in_flight: Annotated[int, Meaning("how many calls may be in flight at once")]
-    pause_s: Annotated[float, Meaning("how long no call starts at all")] = 0.0
+    in_flight: Annotated[int, Meaning("limit of calls in flight")]
+    pause_s: Annotated[float, Meaning("seconds in which no call starts")] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,26 +308,24 @@ class AgentSent(Payload):
     agent: str
     adapter: str
     call: Annotated[int, Meaning("number of the call in its execution, from 1, retries included")]
-    attempt: Annotated[int, Meaning("which try of this request, from 1")] = 1
+    attempt: Annotated[int, Meaning("number of the try of this request, from 1")] = 1
     after: Annotated[int, Meaning("the call whose answer this continues; 0 for the first messages")]
     messages: Sequence[Message] = ()
-    context: Annotated[
-        AuthoredJson | None, Meaning("JSON that was sent along with the message")
-    ] = None
+    context: Annotated[AuthoredJson | None, Meaning("JSON sent with the message")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedSpan:
-    """One span of an agent's trace. Texts are cut after 20,000 characters."""
+    """A span of an agent's trace. kindlm cuts texts after 20,000 characters."""
 
     id: Annotated[str, Meaning("16 hexadecimal digits")]
-    parent: Annotated[str | None, Meaning("the span that it is below, among these")] = None
+    parent: Annotated[str | None, Meaning("the parent span, if it is among these")] = None
     kind: Annotated[str, Meaning("chat, tool, agent or other")]
-    name: Annotated[Authored, Meaning("of a tool or model, else as the agent calls the span")]
-    start_ms: Annotated[float, Meaning("after the start of the first span")]
+    name: Annotated[Authored, Meaning("name of the tool or model, else of the span")]
+    start_ms: Annotated[float, Meaning("since the start of the first span")]
     duration_ms: float
     failed: bool = False
-    message: Annotated[Authored | None, Meaning("its status, in words")] = None
+    message: Annotated[Authored | None, Meaning("its status message")] = None
     input: Annotated[Authored | None, Meaning("arguments of a tool")] = None
     output: Annotated[Authored | None, Meaning("result of a tool, messages of a model")] = None
     input_tokens: Annotated[int | None, Key("gen_ai.usage.input_tokens")] = None
@@ -338,22 +334,22 @@ class TracedSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTraced(Payload):
-    """Spans of an agent under test arrived, about the message of call `call`.
+    """Spans of an agent under test arrived, for the message of call `call`.
 
-    They are in the order of the tree: each before those below it. The tool calls and tokens that
-    kindlm read from them are in `agent.replied`.
+    They are in tree order: parents before children. `agent.replied` has the tool calls and tokens
+    that kindlm read from them.
     """
 
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "agent.traced"
     call: int
     spans: Sequence[TracedSpan]
-    more: Annotated[int, Meaning("how many spans are not recorded")] = 0
+    more: Annotated[int, Meaning("number of spans that were not recorded")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentToolUse:
-    """A tool call of an agent. One that was `simulated` has its own `tool.*` events already.
+    """A tool call of an agent. A `simulated` one has its own `tool.*` events.
 
     `index` is its position among the tool calls of the execution, from 0.
     """
@@ -365,12 +361,12 @@ class AgentToolUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReplied(CallAnswered):
-    """An agent under test answered the call of that number."""
+    """An agent under test answered a call."""
 
     type: ClassVar[str] = "agent.replied"
     tool_calls: Sequence[AgentToolUse] = ()
     reported: Annotated[
-        AuthoredJson, Meaning("numbers that it reported with its answer, by name, as JSON")
+        AuthoredJson, Meaning("numbers in the agent's answer, by name, as JSON")
     ] = field(default_factory=dict)
     reports_tools: Annotated[
         bool | None,
@@ -381,13 +377,13 @@ class AgentReplied(CallAnswered):
     ] = None
     unseen: Annotated[
         Authored | None,
-        Meaning("why tool calls may be missing, though something observes the agent"),
+        Meaning("why tool calls may be missing although kindlm observes the agent"),
     ] = None
     models_of: Annotated[
         str | None,
         Meaning(
-            "the attempt of an earlier run whose recorded answers its models gave"
-            " (execution.attempt): the agent itself ran now"
+            "the attempt of an earlier run whose recorded answers the models gave"
+            " (execution.attempt); the agent itself ran now"
         ),
     ] = None
 
@@ -408,7 +404,7 @@ class AgentReplied(CallAnswered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFailed(CallFailed):
-    """A call of an agent failed. `retry_in_ms` is set when the engine tries again."""
+    """A call to an agent failed. `retry_in_ms` is set if the engine tries again."""
 
     type: ClassVar[str] = "agent.failed"
 
@@ -420,7 +416,7 @@ class ToolCalled(Payload):
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "tool.called"
     index: Annotated[int, Meaning("position among the tool calls of the execution, from 0")]
-    call: Annotated[int, Meaning("the call whose answer asked for it")]
+    call: Annotated[int, Meaning("the model call that asked for it")]
     name: Annotated[Name, Key("gen_ai.tool.name")]
     call_id: Annotated[Name, Key("gen_ai.tool.call.id")]
     arguments: Authored
@@ -428,7 +424,7 @@ class ToolCalled(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSimulated(Payload):
-    """A simulated tool answered, or a tool of an MCP server."""
+    """A simulated tool or a tool of an MCP server returned its result."""
 
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "tool.simulated"
@@ -437,8 +433,8 @@ class ToolSimulated(Payload):
     rule: Annotated[
         str,
         Meaning(
-            "responses[n], with its fault if it has one, cassette, defaultResponse, unknown tool,"
-            " or mcp: the server of the tool"
+            "source of the result: responses[n] (with its fault, if any), cassette,"
+            " defaultResponse, unknown tool, or mcp for the tool's server"
         ),
     ]
     response: AuthoredJson

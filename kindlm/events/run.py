@@ -18,7 +18,7 @@ from kindlm_store.erasing import Erasure, Erasures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitState:
-    """The commit that was tested, and whether the working tree had changes beside it."""
+    """The tested commit, and whether the working tree had uncommitted changes."""
 
     commit: str
     branch: str | None = None
@@ -27,7 +27,7 @@ class GitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run was asked for on the command line; a key that is absent was left to the suites."""
+    """The command-line options of a run. The suites decide on absent keys."""
 
     paths: Sequence[str] = ()
     suite: str | None = None
@@ -45,50 +45,48 @@ class RunOptions:
     max_cost_usd: float | None = None
     max_rpm: float | None = None
     cache: bool = False
-    compat: Annotated[
-        str | None, Meaning("the program by whose rules cases in its format are judged")
-    ] = None
+    compat: Annotated[str | None, Meaning("the program whose rules decide on its test cases")] = (
+        None
+    )
     runner: Annotated[
-        Literal["pytest"] | None, Meaning("what chose and started the tests, if it was not kindlm")
+        Literal["pytest"] | None, Meaning("what selected and started the tests, if not kindlm")
     ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Payload):
-    """A run began. First event of a run's stream."""
+    """A run began. This is the first event of its stream."""
 
     type: ClassVar[str] = "run.started"
     project: str
     mode: Literal["live", "rescored", "replayed", "settled", "generation", "imported"] = "live"
-    planned: Annotated[int, Meaning("number of executions that the plan holds")]
+    planned: Annotated[int, Meaning("number of executions in the plan")]
     label: str | None = None
-    group: Annotated[str | None, Meaning("what the shards of one run share")] = None
-    shard: Annotated[str | None, Meaning("which shard this is, as `i/n`")] = None
+    group: Annotated[str | None, Meaning("the name that the shards of a run share")] = None
+    shard: Annotated[str | None, Meaning("the shard, as `i/n`")] = None
     git: GitState | None = None
     ci: Annotated[str | None, Meaning("the CI service that ran it")] = None
     versions: Annotated[Mapping[str, str], Meaning("kindlm, Python and the provider SDKs")]
-    options: Annotated[RunOptions | None, Meaning("what the user asked for")] = None
+    options: Annotated[RunOptions | None, Meaning("the command-line options")] = None
     source_run: Annotated[str | None, Meaning("the run this one was derived from")] = None
-    imported_from: Annotated[
-        str | None, Meaning("format and digest of the file that was imported as this run")
-    ] = None
+    imported_from: Annotated[str | None, Meaning("format and digest of the imported file")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed(Payload):
-    """An interrupted run goes on, in a new process."""
+    """An interrupted run continues in a new process."""
 
     type: ClassVar[str] = "run.resumed"
     by: Annotated[str, Meaning("host and process id")]
-    planned: Annotated[int, Meaning("number of executions that the plan holds now")]
+    planned: Annotated[int, Meaning("number of executions in the plan from now on")]
     changed: Annotated[
-        Sequence[str], Meaning("suites whose configuration is not that of the run so far")
+        Sequence[str], Meaning("suites whose configuration changed since the run began")
     ] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DealtTest:
-    """A test that came to this run while it went on."""
+    """A test that was added to a run in progress."""
 
     suite: Annotated[int, Meaning("ordinal of its suite")]
     name: str
@@ -97,15 +95,15 @@ class DealtTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunExtended(Payload):
-    """More is to be run than was planned until now.
+    """The plan grew.
 
-    What was found calls for more repeats, or one more test was dealt to this shard.
+    Results need more repeats, or this shard was given one more test.
     """
 
     type: ClassVar[str] = "run.extended"
-    planned: Annotated[int, Meaning("number of executions that the plan holds now")]
+    planned: Annotated[int, Meaning("number of executions in the plan from now on")]
     tests: Annotated[
-        Sequence[DealtTest], Meaning("tests that are selected from now on, as they were dealt")
+        Sequence[DealtTest], Meaning("tests that are selected from now on, in this order")
     ] = ()
 
 
@@ -119,7 +117,7 @@ class RunInterrupted(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAborted(Payload):
-    """A run could not go on (budget used up, fatal error); it can be resumed."""
+    """A run could not continue (budget used up, fatal error); it can be resumed."""
 
     type: ClassVar[str] = "run.aborted"
     reason: str
@@ -127,7 +125,7 @@ class RunAborted(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """What a gate said when the run ended; `actual` is null where nothing was measured."""
+    """The result of a gate at the end of a run. `actual` is null if nothing was measured."""
 
     suite: str
     name: str
@@ -140,7 +138,7 @@ class GateVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(Payload):
-    """The plan is complete. Holds the verdict as it was shown; seals the stream."""
+    """The plan is complete. Holds the verdict at the end of the run, and seals the stream."""
 
     type: ClassVar[str] = "run.finished"
     passed: bool
@@ -153,7 +151,7 @@ class RunFinished(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTest:
-    """The identity of a test (case x target), and whether this run selected it."""
+    """The identity of a test on a target, and whether this run selected it."""
 
     name: str
     target: str
@@ -163,24 +161,24 @@ class PlannedTest:
     repeat: int = 1
     pass_rate: float = 1.0
     line: int | None = None
-    file: Annotated[
-        str | None, Meaning("the file that `line` is one of, if not the `path` of the suite")
-    ] = None
+    file: Annotated[str | None, Meaning("the file of `line`, if not the `path` of the suite")] = (
+        None
+    )
     score_limits: ScoreLimits | None = None
     confidence: Annotated[
-        float | None, Meaning("of the intervals of its repeats that are shown; 0.95 if absent")
+        float | None, Meaning("confidence of the intervals over its repeats; 0.95 if absent")
     ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteStarted(Payload):
-    """A suite of the run began; holds its configuration as it was resolved."""
+    """A suite of the run began. Holds its resolved configuration."""
 
     type: ClassVar[str] = "suite.started"
     suite: str
     ordinal: Annotated[int, Meaning("position of the suite in the run, from 0")]
     project: str
-    front_end: Annotated[str, Meaning("the format it was written in: kindlm, evalview, scenario")]
+    front_end: Annotated[str, Meaning("its file format: kindlm, evalview, scenario")]
     path: str
     config_hash: str
     config: Authored
@@ -189,22 +187,20 @@ class SuiteStarted(Payload):
     tags: Sequence[str] = ()
     tests: Sequence[PlannedTest]
     unread: Annotated[
-        Sequence[str], Meaning("files of it that could not be loaded: their tests are not known")
+        Sequence[str], Meaning("its files that could not be loaded, with unknown tests")
     ] = ()
-    servers: Annotated[
-        Sequence[ListedTools], Meaning("its MCP servers, with the tools that they listed")
-    ] = ()
+    servers: Annotated[Sequence[ListedTools], Meaning("its MCP servers, with their tools")] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteSkipped(Payload):
-    """A suite could not be loaded; nothing of it was called, other suites ran."""
+    """A suite could not be loaded. kindlm called nothing for it; other suites ran."""
 
     type: ClassVar[str] = "suite.skipped"
     suite: str
     ordinal: int
     path: str
-    tests: Annotated[int, Meaning("how many tests it holds, where they could be counted")]
+    tests: Annotated[int, Meaning("number of its tests, if kindlm could count them")]
     error_code: str
     error_number: int
     message: Authored
@@ -215,7 +211,7 @@ class SuiteSkipped(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLabelled(Payload):
-    """A run was given a name, or its name was taken away: `label` is null. Journal."""
+    """A run got a label, or lost it (`label` is null). Journal."""
 
     type: ClassVar[str] = "run.labelled"
     run: str
@@ -225,16 +221,16 @@ class RunLabelled(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRecorded(Payload):
-    """A person said whether an execution passes. Of the same person, the last word counts. Journal.
+    """A person reviewed an execution. The last review of a person counts. Journal.
 
-    Of a conversation that later runs look at again, the execution is the one that held it.
+    For a conversation that later runs check again, this is the execution that held it.
     """
 
     type: ClassVar[str] = "review.recorded"
     run: str
     execution: Annotated[int, Meaning("its number in the run, from 1")]
     passed: bool
-    note: Annotated[Authored | None, Meaning("why")] = None
+    note: Annotated[Authored | None, Meaning("the reason")] = None
     by: str
 
 
@@ -261,7 +257,7 @@ class BaselineSet(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRemoved(Payload):
-    """A baseline of a suite was removed; the runs stay. Journal."""
+    """A baseline of a suite was removed. The run stays. Journal."""
 
     type: ClassVar[str] = "baseline.removed"
     project: str
@@ -272,26 +268,26 @@ class BaselineRemoved(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentsPurged(Payload):
-    """Texts were erased for good. Journal.
+    """Texts were erased permanently. Journal.
 
-    The pattern that they matched is not recorded: it may be what was to be forgotten. A purge of
-    many texts is several events.
+    The pattern is not recorded, since it may contain what was erased. A purge of many texts is
+    several events.
     """
 
     type: ClassVar[str] = "contents.purged"
-    texts: Annotated[int, Meaning("how many were erased")]
+    texts: Annotated[int, Meaning("number of erased texts")]
     refs: Annotated[
         Sequence[str] | None,
-        Meaning("their references; null: recorded by a kindlm that named none"),
+        Meaning("their references; null in events of earlier versions"),
     ] = None
-    runs: Annotated[Sequence[str], Meaning("only texts of these runs; none: of any")] = ()
+    runs: Annotated[Sequence[str], Meaning("only texts of these runs; if absent, of all runs")] = ()
     matching: Annotated[bool, Meaning("only texts that matched a pattern")] = False
     by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProfiled(Payload):
-    """A model described an agent's purpose, from its description and from what the agent said."""
+    """A model described an agent's purpose, from its description and its answers."""
 
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "agent.profiled"
@@ -300,13 +296,13 @@ class AgentProfiled(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioGenerated(Payload):
-    """A test was written into a file, after it was compiled and collected."""
+    """A generated test was compiled, collected and written to a file."""
 
     type: ClassVar[str] = "scenario.generated"
-    file: Annotated[str, Meaning("its path, as paths of suites are written")]
+    file: Annotated[str, Meaning("its path, in the form of suite paths")]
     category: str
     title: Authored
-    sha256: Annotated[str, Meaning("digest of what was written")]
+    sha256: Annotated[str, Meaning("digest of the file")]
 
 
 SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
