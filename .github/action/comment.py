@@ -1,7 +1,8 @@
 """Keep one comment of a pull request up to date: change the one that is there, or add one.
 
 A hidden first line marks the comment, so that a matrix of jobs keeps one each. Only comments by the
-owner of the token count: somebody else's comment with the same first line is left alone.
+owner of the token count: somebody else's comment with the same first line is left alone. The owner
+is a user, or GitHub Actions for the token of a workflow.
 
 Reads `GITHUB_API_URL`, `GITHUB_REPOSITORY`, `GITHUB_TOKEN`, `PULL_REQUEST`, `COMMENT` (a file) and
 `COMMENT_KEY`. A comment that cannot be written is a warning: a pull request from a fork may not
@@ -21,6 +22,8 @@ from typing import Any
 
 LONGEST = 65_000
 """GitHub takes 65,536 characters."""
+
+MOST_PAGES = 100
 
 
 def main() -> None:
@@ -43,8 +46,9 @@ def main() -> None:
         else:
             comment = f"/repos/{given['GITHUB_REPOSITORY']}/issues/comments/{mine}"
             call("PATCH", comment, {"body": body})
-    except (urllib.error.URLError, TimeoutError) as error:
-        reason = str(error).replace("\n", " ")
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        # URLError and TimeoutError are OSErrors; the others are answers of another form.
+        reason = f"{type(error).__name__}: {error}".replace("\n", " ")
         print(f"::warning title=kindlm::The comment could not be written: {reason}")
 
 
@@ -53,15 +57,15 @@ def find_comment(comments: str, first: str) -> int | None:
     try:
         owner = call("GET", "/user")["login"]
     except urllib.error.HTTPError:
-        owner = None  # the token of a workflow or an app: its comments are a bot's
-    page = 1
-    while found := call("GET", f"{comments}?per_page=100&page={page}"):
+        owner = "github-actions[bot]"  # the token of a workflow may not ask who it is
+    for page in range(1, MOST_PAGES + 1):
+        found = call("GET", f"{comments}?per_page=100&page={page}")
         for comment in found:
-            user = comment["user"] or {}
-            is_mine = user.get("login") == owner if owner else user.get("type") == "Bot"
-            if is_mine and comment["body"].replace("\r\n", "\n").startswith(first):
+            body = (comment["body"] or "").replace("\r\n", "\n")
+            if (comment["user"] or {}).get("login") == owner and body.startswith(first):
                 return int(comment["id"])
-        page += 1
+        if not found:
+            break
     return None
 
 

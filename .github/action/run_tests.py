@@ -29,8 +29,9 @@ def main() -> int:
 
     command = ["kindlm", "test", *shlex.split(given.get("KINDLM_PATHS", ""))]
     command += shlex.split(given.get("KINDLM_ARGS", ""))
-    if given.get("GITHUB_REF_TYPE") == "branch" and given.get("GITHUB_EVENT_NAME") == "push":
-        command += ["--label", f"branch:{given['GITHUB_REF_NAME']}"]
+    is_push = given.get("GITHUB_REF_TYPE") == "branch" and given.get("GITHUB_EVENT_NAME") == "push"
+    if is_push and "--label" not in command:
+        command += ["--label", label_of(given["GITHUB_REF_NAME"])]
     command += ["--reporter", "terminal"]
     for kind, name in files.items():
         command += ["--reporter", f"{kind}={reports / name}"]
@@ -43,27 +44,36 @@ def main() -> int:
     run = json.loads((reports / "report.json").read_text("utf-8"))["run"]["id"]
     write_output("run", run)
 
-    base = given.get("GITHUB_BASE_REF")
-    regressed = bool(base) and compare(f"branch:{base}", run, reports / "comment.md")
+    base = given.get("GITHUB_BASE_REF", "")
+    regressed = base != "" and compare(label_of(base), run, reports / "comment.md")
     if regressed and given.get("KINDLM_FAIL_ON_REGRESSION") == "true":
         print(f"::error title=kindlm::The run got worse than the newest run of {base}.")
         return 1
     return tested
 
 
+def label_of(branch: str) -> str:
+    """Return the label of the runs of a branch; kindlm takes 200 characters."""
+    return f"branch:{branch}"[:200]
+
+
 def compare(before: str, after: str, comment: Path) -> bool:
     """Append the difference of two runs to the comment, and to the summary of the job.
 
-    Returns whether a regression is confirmed; False if the base branch has no recorded run yet.
+    Returns whether the run got worse, or could not be compared; False if the base branch has no
+    recorded run yet.
     """
+    if subprocess.run(["kindlm", "show", before], check=False, capture_output=True).returncode:
+        sys.stderr.write(f"No run has the label {before} yet: nothing to compare with.\n")
+        return False
     command = ["kindlm", "diff", before, after, "--format"]
     found = subprocess.run([*command, "json"], check=False, capture_output=True, text=True)
     if not found.stdout.strip():
         sys.stderr.write(found.stderr)
-        return False
+        return True
     report = comment.read_text("utf-8")
     # The report has the difference to the run before already; often that is the one of the base.
-    if json.loads(found.stdout)["before"]["id"] not in report:
+    if f"`{json.loads(found.stdout)['before']['id']}`" not in report:
         shown = subprocess.run([*command, "markdown"], check=False, capture_output=True, text=True)
         for path in (comment, Path(os.environ.get("GITHUB_STEP_SUMMARY") or os.devnull)):
             with path.open("a", encoding="utf-8") as file:

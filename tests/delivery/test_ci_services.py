@@ -42,7 +42,7 @@ class GitHub(BaseHTTPRequestHandler):
 
     def do_POST(self):
         assert self.path == "/repos/acme/shop/issues/7/comments"
-        self.comments.append({"id": 100, "user": {"type": "Bot"}, **self.body()})
+        self.comments.append({"id": 100, "user": {"login": "github-actions[bot]"}, **self.body()})
         self.answer(201, {})
 
     def do_PATCH(self):
@@ -134,18 +134,21 @@ def fill(value: str, known: dict[str, str]) -> str:
 
 def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, github):
     api, comments = github
-    stranger = {"id": 1, "user": {"type": "User"}, "body": "<!-- kindlm ci/agents/. -->\nmine"}
-    comments.append(dict(stranger))
+    mark = "<!-- kindlm ci/agents/. -->\nmine"
+    stranger = {"id": 1, "user": {"login": "dependabot[bot]"}, "body": mark}
+    empty = {"id": 2, "user": None, "body": None}
+    comments += [dict(stranger), empty]
     job = Job(tmp_path, api)
     suite = tmp_path / "kindlm.yaml"
-    push = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main"}
-    pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
+    branch = "main" + "x" * 250  # longer than a label may be
+    push = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": branch}
+    pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": branch}
 
     suite.write_text(SUITE)
     assert job.run(push) == 0
     of_main = job.outputs["run"]
     assert job.outputs["passed"] == "true"
-    assert comments == [stranger]
+    assert comments == [stranger, empty]
 
     suite.write_text(SUITE.replace("Delivered on", "Lost on"))
     assert job.run(pull, "7") == 1
@@ -157,7 +160,7 @@ def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, 
         "report.html",
         "report.json",
     }
-    first, second = comments
+    first, _, second = comments
     assert first == stranger
     assert of_main in second["body"]
     assert "REGRESSED" in second["body"]
@@ -165,14 +168,14 @@ def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, 
 
     # The second push of the branch: the run before is its own, so main's is compared, too.
     assert job.run(pull, "7") == 1
-    assert [comment["id"] for comment in comments] == [1, 100]
-    assert of_main in comments[1]["body"]
+    assert [comment["id"] for comment in comments] == [1, 2, 100]
+    assert of_main in comments[2]["body"]
     assert "REGRESSED" in job.summary
 
     suite.write_text(SUITE)
     assert job.run(pull, "7") == 0
     assert job.outputs["passed"] == "true"
-    assert "PASSED" in comments[1]["body"]
+    assert "PASSED" in comments[2]["body"]
 
 
 def test_a_regression_fails_the_job_only_where_it_is_to(tmp_path, github):
@@ -196,9 +199,12 @@ def test_a_run_that_cannot_start_fails_the_step_and_writes_no_comment(tmp_path, 
     assert comments == []
 
 
-def test_a_comment_that_is_refused_does_not_fail_the_job(tmp_path):
+@pytest.mark.parametrize("answer", [None, {"message": "no list"}, [{"body": 5}]])
+def test_a_comment_that_is_refused_does_not_fail_the_job(tmp_path, github, answer):
+    api, comments = github
+    comments.append(answer)
     (tmp_path / "kindlm.yaml").write_text(SUITE)
-    job = Job(tmp_path, "http://127.0.0.1:9")
+    job = Job(tmp_path, api if answer else "http://127.0.0.1:9")
     assert job.run({"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}, "7") == 0
 
 
