@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -28,12 +28,24 @@ def blocks() -> dict[str, str]:
     return dict(_BLOCK.findall(PAGE.read_text("utf-8")))
 
 
+def without_lookup(code: str) -> str:
+    """Return the agent of the page as the reader breaks it."""
+    return _HEALTHY_LINE.sub("", code)
+
+
+def refund_first(code: str) -> str:
+    """Return the agent of the page so that it looks the order up once it has refunded it."""
+    line = _HEALTHY_LINE.search(code)
+    assert line is not None
+    return without_lookup(code).replace("        ]\n", f"{line[0]}        ]\n")
+
+
 @contextmanager
-def serving(*, healthy: bool) -> Iterator[str]:
-    """Serve the agent of the page, or what the reader makes of it; yield its address."""
+def serving(change: Callable[[str], str] = str) -> Iterator[str]:
+    """Serve the agent of the page, or what a change makes of it; yield its address."""
     code = blocks()["http: agent.py"].partition("\nHTTPServer(")[0]
     names: dict[str, Any] = {}
-    exec(code if healthy else _HEALTHY_LINE.sub("", code), names)  # noqa: S102
+    exec(change(code), names)  # noqa: S102
     names["Agent"].log_message = lambda *_: None
     server = ThreadingHTTPServer(("127.0.0.1", 0), names["Agent"])
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
@@ -47,7 +59,7 @@ def serving(*, healthy: bool) -> Iterator[str]:
 
 def red_test() -> str:
     """Return what `kindlm test` prints once the agent of the page is broken."""
-    with tempfile.TemporaryDirectory() as folder, serving(healthy=False) as address:
+    with tempfile.TemporaryDirectory() as folder, serving(without_lookup) as address:
         suite = blocks()["http: kindlm.yaml"].replace("http://127.0.0.1:8000", address)
         project = Path(folder, "shop")
         project.mkdir()

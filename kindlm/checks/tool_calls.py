@@ -241,7 +241,7 @@ class ToolCall(CheckSection):
         for index, use in enumerate(uses):
             if use.call.name != self.tool:
                 continue
-            call = _Candidate(index, use, tuple(self._shortcomings(index, use, first)))
+            call = _Candidate(index, use, tuple(self._shortcomings(index, uses, first)))
             if bounds is None and not call.lacks:
                 if self.before is None:
                     return passed()
@@ -254,9 +254,14 @@ class ToolCall(CheckSection):
                 return self._counted(bounds, calls, uses)
         if calls:
             near = min(calls, key=lambda call: call.distance)
+            message = near.why
+            if not near.is_meant:
+                message = (
+                    f"No call to {named(self.tool)} is as expected; call {near.index}: {near.why}"
+                )
             return failed(
                 near.lacks[0].code,
-                f"No call to {named(self.tool)} is as expected; call {near.index}: {near.why}.",
+                f"{message}.",
                 expected=self._expected,
                 actual=described(near.index, near.use),
             )
@@ -307,12 +312,13 @@ class ToolCall(CheckSection):
         )
 
     def _shortcomings(
-        self, index: int, use: ToolUse, first: Mapping[str, int]
+        self, index: int, uses: Sequence[ToolUse], first: Mapping[str, int]
     ) -> Iterator[_Shortcoming]:
         """Yield what a call lacks; the first one names the failure.
 
         `first` says where each tool was called first, if that matters.
         """
+        use = uses[index]
         places, why = argument_faults(self.args_match, use)
         if places:
             yield _Shortcoming("TOOL_CALL_ARGS_MISMATCH", why, places)
@@ -325,17 +331,21 @@ class ToolCall(CheckSection):
                 listed = "; ".join(f"{one.path}: {one.message}" for one in issues[:_MAX_LISTED])
                 message = f"its arguments do not fit {name}: {listed}"
                 yield _Shortcoming(code, message, len(issues))
-        code, before, after = "TOOL_CALL_ORDER_WRONG", self.before, self.after
+        code, tool = "TOOL_CALL_ORDER_WRONG", named(self.tool)
         if self.order is not None and self.order != index:
-            yield _Shortcoming(code, f"expected it as call {self.order}, it is call {index}")
-        if before is not None and first.get(before, index + 1) <= index:
-            message = f"expected it before {named(before)}, which is call {first[before]}"
+            there = uses[self.order].call.name if self.order < len(uses) else self.tool
+            message = f"{tool} was call {index}, expected as call {self.order}"
+            if there != self.tool:
+                names = (named(there), tool) if self.order < index else (tool, named(there))
+                message = " was called before ".join(names)
             yield _Shortcoming(code, message)
-        if after is not None and after not in first:
-            yield _Shortcoming(code, f"expected it after {named(after)}, which was not called")
-        elif after is not None and first[after] >= index:
-            message = f"expected it after {named(after)}, which is call {first[after]}"
+        if self.before is not None and first.get(self.before, index + 1) <= index:
+            yield _Shortcoming(code, f"{named(self.before)} was called before {tool}")
+        if self.after is not None and self.after not in first:
+            message = f"{tool} was called without an earlier call to {named(self.after)}"
             yield _Shortcoming(code, message)
+        elif self.after is not None and first[self.after] >= index:
+            yield _Shortcoming(code, f"{tool} was called before {named(self.after)}")
         needle = self.response_contains
         if needle is not None and not any(needle in text for text in _response_texts(use.response)):
             message = f"expected a tool result with {shown(needle)}, got {shown(use.response)}"

@@ -38,6 +38,8 @@ _TOLD = 60
 _BEFORE = 80
 """How much stands before what a check found in an answer."""
 
+_ORDER = "TOOL_CALL_ORDER_WRONG"
+
 _OF_NUMBERS = frozenset(
     {"LATENCY_EXCEEDED", "BUDGET_EXCEEDED", "TOKENS_EXCEEDED", "METRIC_OUT_OF_RANGE"}
 )
@@ -157,10 +159,16 @@ def _failures(
             (execution.error_code, alike),
             lambda: _errored(view, test, execution, message, mask),
         )
+    misplaced = set[str]()
     for assertion in attempt.assertions:
         if assertion.is_wrong:
             shown = masked(assertion, mask)
             demand = _demand(shown, attempt.tool_calls)
+            if assertion.failure_code == _ORDER:
+                # Two tools in the wrong order: often both checks say so, in the same words.
+                if demand.sentence in misplaced:
+                    continue
+                misplaced.add(demand.sentence)
             key = (assertion.kind, assertion.failure_code, assertion.outcome, *demand.key)
             yield (
                 key,
@@ -253,7 +261,8 @@ def _warnings(execution: ExecutionView, mask: Mask) -> list[Row]:
 def _called(assertion: AssertionView, made: Sequence[ToolCallView], mask: Mask) -> str:
     """Return the call that a check found wrong, else all calls of the execution."""
     actual = assertion.actual
-    if isinstance(actual, dict) and {"tool", "arguments"} <= actual.keys():
+    of_a_call = isinstance(actual, dict) and {"tool", "arguments"} <= actual.keys()
+    if of_a_call and assertion.failure_code != _ORDER:
         return _call(actual["tool"], actual["arguments"])
     calls = [_call(call.tool, mask.value(call.arguments)) for call in made[:_NAMED_CALLS]]
     if len(made) > _NAMED_CALLS:
@@ -312,6 +321,8 @@ def _demand(assertion: AssertionView, made: Sequence[ToolCallView]) -> _Demand:
             words = f"Wrong arguments in the call to {one_line(tool, 60)}"
             named = f": {one_line(', '.join(paths), _SENTENCE)}" if any(paths) else ""
             return _Demand((tool, *paths), words + named, _wanted(expected))
+        case "TOOL_CALL_ORDER_WRONG" if isinstance(tool, str):
+            return _Demand((tool,), _message(assertion).removesuffix("."), _wanted(expected))
         case str() as code if code in _ABOUT_TEXT and isinstance(expected, str | list):
             words = _ABOUT_TEXT[code if isinstance(expected, str) else "KEYWORD_MISSING"]
             rows: tuple[Row, ...] = ()

@@ -88,7 +88,7 @@ def test_the_code_names_the_part_and_the_message_the_closest_call(
     assert result.outcome is Outcome.FAILED
     assert result.failure_code is code
     assert result.actual["index"] == closest
-    assert f"call {closest}:" in result.message
+    assert f"call {closest}" in result.message
 
 
 @pytest.mark.parametrize(
@@ -323,3 +323,19 @@ def test_a_call_without_a_name_may_be_the_one_that_is_forbidden(
     if outcome is Outcome.INCONCLUSIVE:
         assert "Call 0 has no name" in result.message
         assert "which agents of the adapters http, subprocess and python can have" in result.message
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"tool": "lookup", "argsMatch": {"id": "B2"}, "order": 2},
+        {"tool": "refund", "before": "lookup"},
+        {"tool": "refund", "order": 0},
+        {"tool": "lookup", "argsMatch": {"id": "A1"}, "after": "refund"},
+    ],
+)
+def test_the_wrong_order_is_said_by_naming_both_tools(
+    evaluate: Evaluate, transcript: Transcript, params: dict[str, Any]
+) -> None:
+    result = evaluate("tool_called", params, transcript)
+    assert result.message == "lookup was called before refund."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from workspace import Workspace, new_workspace
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "scripts"))
 
-from five_minutes import blocks, serving  # noqa: E402
+from five_minutes import blocks, refund_first, serving, without_lookup  # noqa: E402
 
 BLOCKS = blocks()
 
@@ -32,14 +33,23 @@ def test_the_readme_shows_the_same_suite() -> None:
     assert BLOCKS["http: kindlm.yaml"] in (ROOT / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("healthy", [True, False])
-def test_an_agent_at_a_url(workspace: Workspace, healthy: bool) -> None:
-    with serving(healthy=healthy) as address:
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (str, None),
+        (without_lookup, "✗ No call to lookup_order"),
+        (refund_first, "✗ issue_refund was called before lookup_order"),
+    ],
+)
+def test_an_agent_at_a_url(
+    workspace: Workspace, change: Callable[[str], str], why: str | None
+) -> None:
+    with serving(change) as address:
         suite = BLOCKS["http: kindlm.yaml"].replace("http://127.0.0.1:8000", address)
         (workspace.root / "kindlm.yaml").write_text(suite, "utf-8")
         done = workspace.run("test")
-    assert done.returncode == (0 if healthy else 1), done.stdout + done.stderr
-    assert ("lookup_order" in done.stdout) is not healthy
+    assert done.returncode == (0 if why is None else 1), done.stdout + done.stderr
+    assert (why or "PASSED") in done.stdout
 
 
 @pytest.mark.parametrize("healthy", [True, False])

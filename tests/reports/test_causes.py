@@ -53,6 +53,18 @@ def test_other_values_in_the_same_arguments_are_one_cause(causes: Any, make: Any
     assert other.whom == "test 2 · gpt"
 
 
+def test_two_tools_in_the_wrong_order_are_one_cause(causes: Any, make: Any) -> None:
+    def misplaced(tool: str, index: int, order: int) -> Any:
+        message = "refund was called before lookup."
+        code, expected = "TOOL_CALL_ORDER_WRONG", {"tool": tool, "order": order}
+        actual = {"index": index, "tool": tool, "arguments": {}}
+        return make.failed("tool_called", tool, code, message, expected=expected, actual=actual)
+
+    (cause,) = causes({"assertions": (misplaced("lookup", 1, 0), misplaced("refund", 0, 1))})
+    assert cause.sentence == "refund was called before lookup"
+    assert ("expected", "lookup, order: 0") in cause.fields()
+
+
 def test_personal_data_is_named_by_its_patterns_and_masked(causes: Any, make: Any) -> None:
     def leak(text: str, start: int) -> dict[str, Any]:
         end = start + len("jo@example.com")
