@@ -251,6 +251,12 @@ def _plan_case(
     )
 
 
+def fits_nothing(suites: Iterable[Suite], test: str) -> bool:
+    """Return whether no test, suite or file has `test` in its name."""
+    names = (name for suite in suites for case in suite.cases for name in _names(suite, case))
+    return not any(test.lower() in name for name in names)
+
+
 def _names(suite: Suite, case: Case) -> list[str]:
     return [name.lower() for name in (suite.name, case.name, suite.path, case.title or "")]
 

@@ -22,7 +22,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import RunOptions
 from kindlm.history.run_names import label_problem
 from kindlm.keywords import parse_keywords
-from kindlm.plan import Selection
+from kindlm.plan import Selection, fits_nothing
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, run_environment
 from kindlm.recording.request import RunRequest
@@ -85,6 +85,9 @@ def make_request(
     suites = gated.value
     if (unknown := _unknown_model(suites, options.models)) is not None:
         return Err(unknown)
+    unfit = [test for test in options.tests if fits_nothing(suites, test)]
+    if unfit and len(options.tests) > 1:  # Where all fits nothing, nothing is run.
+        return Err(misuse(f"No test has {unfit[0]!r} in its name.", "kindlm list shows the tests."))
     only = _failing(suites, options.database, unfinished) if options.failed else None
     shard = parse_shard(options.shard) if options.shard else Ok(None)
     if isinstance(shard, Err):

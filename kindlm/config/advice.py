@@ -100,14 +100,7 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
 def _warn_of_targets(
     path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
 ) -> None:
-    if test.models == [] and test.command is None:
-        reporter.warning(
-            (*path, "models"),
-            f'The test "{test.name}" runs on no model',
-            "Remove `models` to run it on all of them, or use `skip: true`",
-            reason="no_target",
-        )
-    elif not runs_on_models(test, config):
+    if not runs_on_models(test, config):
         who = "a command" if test.command is not None else "an agent"
         keys = ["max_turns"] if _has_answered_tools(test, config) else list(_FOR_MODELS)
         keys += ["models"] if test.command is not None else []

@@ -6,7 +6,7 @@
 - the judge's entry in `models`, where `judgeModel` names a provider and a model;
 - the user's text of a prompt with a system text: `{{input}}`;
 - the prompts of a test. Its `input`, a text or messages, is its prompt, or the variable `{{input}}`
-  of the prompts that have it. A test without an input has all prompts.
+  of the prompts that have it, in their files too. A test without an input has all prompts.
 
 A value that does not fit is left for the schema to refuse.
 """
@@ -14,10 +14,13 @@ A value that does not fit is left for the schema to refuse.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from kindlm.config.document import Node, Path, Raw, section, texts
+from kindlm.config.document import Node, Path, section
+from kindlm.config.files import ReferencedFiles
+from kindlm.config.templates import prompt_templates
 from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.values import is_url
@@ -32,12 +35,15 @@ _PROTOCOLS = {
 """How the URLs of agents end that speak a protocol."""
 
 _INPUT = "{{input}}"
+_NEARLY = re.compile(r"\{\{\s+input\s*\}\}|\{\{input\s+\}\}")
 _SYSTEM = frozenset({"system", "systemFile", "system_prompt_file"})
 
 _ORDER = re.compile("s?(u+|ua)")
 
 
-def fill_in(root: Node, name: Callable[[], str], project: Callable[[], str]) -> dict[Path, Path]:
+def fill_in(
+    root: Node, name: Callable[[], str], project: Callable[[], str], files: ReferencedFiles
+) -> dict[Path, Path]:
     """Fill in what a file leaves out; return where the values stand that moved by this."""
     _default(root, "kindlm", 1)
     if "project" not in root.value:
@@ -57,7 +63,11 @@ def fill_in(root: Node, name: Callable[[], str], project: Callable[[], str]) -> 
         if isinstance(prompt.value, dict) and prompt.value.keys() <= _SYSTEM and prompt.value:
             _default(prompt, "user", _INPUT)
     moved: dict[Path, Path] = {}
-    named = section(root.value, "prompts")
+    named = {
+        name: [text for _, text in prompt_templates(name, prompt, files)]
+        for name, prompt in section(root.value, "prompts").items()
+        if isinstance(prompt, dict)
+    }
     for number, test in root.entries("tests").items():
         moved |= _fill_in_test(root, test, ("tests", number), named)
     return moved
@@ -145,10 +155,14 @@ def _add_providers(root: Node) -> None:
             root.put("providers", providers)
 
 
-def _fill_in_test(root: Node, test: Node, place: Path, written: Raw) -> dict[Path, Path]:
-    """Give a test its prompts, of those that are `written` and of its own input."""
+def _fill_in_test(
+    root: Node, test: Node, place: Path, written: Mapping[str, Sequence[str]]
+) -> dict[Path, Path]:
+    """Give a test its prompts, of those that are `written`, and of its own input."""
     given, moved = test.child("input"), dict[Path, Path]()
     if not test.value.keys() & {"prompt", "prompts", "command", "call"}:
+        if given is not None and any(map(_NEARLY.search, chain(*written.values()))):
+            return {}  # The schema refuses the input: it is not clear where it belongs.
         names = [name for name in written if given is None or _takes_input(written[name])]
         if names:
             test.put("prompts", Node.sequence(test, *map(test.leaf, names)))
@@ -163,8 +177,8 @@ def _fill_in_test(root: Node, test: Node, place: Path, written: Raw) -> dict[Pat
     return moved
 
 
-def _takes_input(prompt: Any) -> bool:
-    return any(_INPUT in text for _, text in texts(prompt, ()))
+def _takes_input(texts: Iterable[str]) -> bool:
+    return any(_INPUT in text for text in texts)
 
 
 def _as_variable(test: Node, given: Node, place: Path) -> dict[Path, Path]:

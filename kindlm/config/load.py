@@ -70,10 +70,10 @@ def load_suite(
     document = read_document(data.value)
     reporter = Reporter(str(path), document)
     reporter.problems()
-    reporter.moved = write_out(document, lambda: default_name(path, root, project), project)
+    files = ReferencedFiles(path.parent)
+    reporter.moved = write_out(document, lambda: default_name(path, root, project), project, files)
     raw = document.value
     reporter.hide(written_in(raw))
-    files = ReferencedFiles(path.parent)
     suite = None
     if document.readable:
         suite = _load(raw, path, root, files, reporter, environ)

@@ -128,6 +128,13 @@ def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
 
 def _check_test_models(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
     chosen = test.get("models")
+    if chosen == [] and "command" not in test:
+        reporter.error(
+            (*path, "models"),
+            f'The test "{test.get("name")}" runs on no model',
+            "Remove `models` to run it on all of them, or use `skip: true`",
+            reason="no_target",
+        )
     judges = [item.get("id") for _, item in items(raw, "models") if item.get("role") == "judge"]
     ids = _ids(raw, "models", "agents")
     known = "Ids of configured models" + (" and agents" if raw.get("agents") else "")

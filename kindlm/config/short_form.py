@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from kindlm.config.document import Document, Node, Path
+from kindlm.config.files import ReferencedFiles
 from kindlm.config.left_out import fill_in
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.target_schema import AgentConfig, ProviderConfig
@@ -33,7 +34,10 @@ ALONE = {"agent": "agents", "model": "models"}
 
 
 def write_out(
-    document: Document, name: Callable[[], str], project: Callable[[], str]
+    document: Document,
+    name: Callable[[], str],
+    project: Callable[[], str],
+    files: ReferencedFiles,
 ) -> dict[Path, Path]:
     """Write out the short forms of a file; return where the values stand that moved by this.
 
@@ -41,6 +45,7 @@ def write_out(
         document: the file, which is changed.
         name: returns what the suite is called if it has no name.
         project: returns what its project is called if it names none.
+        files: reads the files of prompts.
     """
     root = document.root
     if root is None or not isinstance(root.value, dict):
@@ -52,7 +57,7 @@ def write_out(
             writer.moved[(plural,)] = (key,)
     _name_prompts(root)
     writer.section(root, (), (KindlmConfig,))
-    return writer.moved | fill_in(root, name, project)
+    return writer.moved | fill_in(root, name, project, files)
 
 
 def _name_prompts(root: Node) -> None:

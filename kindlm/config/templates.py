@@ -25,7 +25,7 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
     """Report variables that a test does not set, and placeholders that can never be filled in."""
     services = [str(item.get("name")) for _, item in items(raw, "serve")]
     prompts = {
-        name: dict(_templates(name, prompt, files))
+        name: dict(prompt_templates(name, prompt, files))
         for name, prompt in section(raw, "prompts").items()
         if isinstance(prompt, dict)
     }
@@ -99,7 +99,7 @@ def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]
     """Yield all texts that variables, the environment or ports are put into, with their paths."""
     for name, prompt in section(raw, "prompts").items():
         if isinstance(prompt, dict):
-            yield from _templates(name, prompt, files)
+            yield from prompt_templates(name, prompt, files)
     yield from _urls(raw)
     yield from _addresses(raw)
     for path, service in items(raw, "serve"):
@@ -108,7 +108,8 @@ def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]
         yield from _own_templates(path, test)
 
 
-def _templates(name: str, prompt: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
+def prompt_templates(name: str, prompt: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
+    """Yield the texts of a prompt, also those of its files, with their paths."""
     for key in ("system", "user", "assistant"):
         text = prompt.get(key)
         if isinstance(text, str):

@@ -217,7 +217,6 @@ def test_all_missing_variables_are_named_together(load: Any, minimal: str) -> No
         (("tests:", "upload: {enabled: true}\ntests:"), "upload.enabled", "not_served"),
         (("{output: {contains: [hello]}}", "{}"), "tests[0].expect", "expects_nothing"),
         (("{contains:", "{schemaFile: no.json, contains:"), "tests[0].expect.output.schemaFile", "unused"),
-        (("prompt: ask", "prompt: ask\n    models: []"), "tests[0].models", "no_target"),
         (("prompt: ask", "prompt: ask\n    vars: {a: '{{env.X}}'}"), "tests[0].vars.a", "not_expanded"),
         (("[hello]}", "[hello]}, toolCalls: [{tool: x}]"), "tests[0].expect.toolCalls[0].tool", "unknown_tool"),
     ],
@@ -228,9 +227,7 @@ def test_warnings_let_the_suite_run(
     loaded = load(minimal.replace(*change))
     assert loaded.suite is not None
     found = [(d.severity, d.path, d.error.details["reason"]) for d in loaded.diagnostics]
-    assert ("warning", path, reason) in found
-    # A test on no model leaves the model without a test.
-    assert found == [("warning", path, reason)] or path == "tests[0].models"
+    assert found == [("warning", path, reason)]
 
 
 @pytest.mark.parametrize(

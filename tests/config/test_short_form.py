@@ -146,6 +146,19 @@ def test_what_is_left_out_is_filled_in(load: Load, twins: str) -> None:
     assert parts[0] == parts[1]
 
 
+def test_an_input_goes_into_the_prompts_whose_files_have_it(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "sys.md").write_text("Be kind.")
+    (tmp_path / "user.md").write_text("Q: {{input}}")
+    suite = load(
+        "agent: http://h/chat\n"
+        "prompts: {p: {systemFile: sys.md, userFile: user.md}}\n"
+        f"tests: [{{name: a, input: Hi, {EXPECT}}}]"
+    ).suite
+    assert suite
+    [case] = suite.cases
+    assert (case.prompt.system, case.prompt.user) == ("Be kind.", "Q: Hi")
+
+
 def test_a_test_runs_with_each_prompt_and_row_on_each_target(load: Load, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id,input\nfirst,Hi\nsecond,Ho\n")
     loaded = load(
