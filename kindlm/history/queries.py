@@ -61,6 +61,7 @@ SELECT s.*, c.body AS error, h.body AS hint
 """
 
 TESTS = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
+ONE_TEST = "SELECT * FROM tests WHERE suite = ? AND test = ? AND target = ?"
 
 # Tests that came out alike are counted together: a row for each way, however many tests there are.
 TEST_COUNTS = """

@@ -233,6 +233,11 @@ class RunView:
         """Yield the selected tests of the run, or of one suite (by id), in order of their file."""
         return map(test_of, self.over_suites(queries.TESTS, suite))
 
+    def test_of(self, execution: ExecutionView) -> TestView:
+        """Return the test that an execution is a repeat of, on its target."""
+        key = (execution.suite_id, execution.test, execution.target)
+        return test_of(self.db.execute(queries.ONE_TEST, key).fetchone())
+
     def executions(self, test: TestView) -> Iterator[ExecutionView]:
         """Yield the executions of a test, repeat by repeat."""
         key = (test.suite_id, test.name, test.target)

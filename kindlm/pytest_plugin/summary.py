@@ -34,8 +34,7 @@ def failure_report(live: LiveRun, ran: Ran, asked: Asked) -> str:
         view = RunView(reader, live.run)
         one = view.execution(ran.finished[0].execution.id)
         assert one is not None, "what has finished is recorded"
-        tests = [test for test in view.tests(one.suite_id) if test.name == one.test]
-        lines = list(_of_causes(causes_of(view, tests), _database(asked)))
+        lines = list(_of_causes(causes_of(view, [view.test_of(one)]), _database(asked)))
     if ran.planned > 1:
         passed = sum(finished.status is Status.PASSED for finished in ran.finished)
         lines.append(f"{passed} of {ran.planned} repeats passed")

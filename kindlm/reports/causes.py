@@ -66,10 +66,10 @@ class Cause:
     """One way in which `executions` did not pass, from most to least telling the first of them.
 
     `how` is errored where no check was asked. `kind` and `label` are those of the check, `code` is
-    its failure code or that of the error, `number` that of the error. `file` and `line` are where
-    the suite demands it. `rows` say what was expected, and what else is known. `called` and `said`
-    are the tool calls and the final text of the first execution, where these explain it; `trace` is
-    its traceback.
+    its failure code or that of the error, `number` that of the error. `places` are where suites
+    demand it: a file, and a line if it is known. `rows` say what was expected, and what else is
+    known. `called` and `said` are the tool calls and the final text of the first execution, where
+    these explain it; `trace` is its traceback.
     """
 
     how: Status
@@ -78,15 +78,14 @@ class Cause:
     kind: str = ""
     label: str = ""
     number: int | None = None
-    file: str = ""
-    line: int | None = None
     rows: tuple[Row, ...] = ()
     called: str | None = None
     said: str | None = None
     trace: str | None = None
     executions: list[str] = field(default_factory=list)
-    tests: dict[tuple[str, str], int] = field(default_factory=dict)
-    """How many repeats of each test on a target were tested."""
+    places: dict[tuple[str, int | None], None] = field(default_factory=dict)
+    tests: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """How many repeats of each test, by suite, name and target, were tested."""
 
     def fields(self) -> list[Row]:
         """Return what was expected, what was called and said, and what else is known."""
@@ -97,8 +96,11 @@ class Cause:
 
     @property
     def place(self) -> str:
-        """Where the suite demands it, such as `kindlm.yaml:41`; empty if that is not known."""
-        return one_line(self.file if self.line is None else f"{self.file}:{self.line}")
+        """Where suites demand it, such as `kindlm.yaml:41`: the first place, if there are more."""
+        file, line = next(iter(self.places))
+        more = len(self.places) - 1
+        place = one_line(file if line is None else f"{file}:{line}")
+        return f"{place} and {count(more, 'more place')}" if more else place
 
     @property
     def whom(self) -> str:
@@ -106,7 +108,7 @@ class Cause:
         hit, tested = len(self.executions), sum(self.tests.values())
         if len(self.tests) > 1:
             return f"{len(self.tests):,} tests, {hit:,} of {count(tested, 'repeat')}"
-        ((test, target),) = self.tests
+        ((_, test, target),) = self.tests
         often = "" if tested < 2 else f", {hit:,} of {count(tested, 'repeat')}"
         return f"{_named(test)} · {one_line(target, 60)}{often}"
 
@@ -115,8 +117,8 @@ class Cause:
         """Which tests it hit, and on which targets; None of one test, which `whom` names."""
         if len(self.tests) < 2:
             return None
-        tests = list(dict.fromkeys(test for test, _ in self.tests))
-        targets = list(dict.fromkeys(target for _, target in self.tests))
+        tests = list(dict.fromkeys(test for _, test, _ in self.tests))
+        targets = list(dict.fromkeys(target for _, _, target in self.tests))
         return f"{_first(map(_named, tests), len(tests))}   on {_first(targets, len(targets))}"
 
 
@@ -124,32 +126,38 @@ def causes_of(view: RunView, tests: Iterable[TestView]) -> list[Cause]:
     """Return why tests did not pass, what hit most executions first."""
     causes = dict[tuple[Any, ...], Cause]()
     for test in tests:
-        name, tested = (test.name.removeprefix(f"{test.file}::"), test.target), test.counts.tested
+        name = (test.suite_id, test.name.removeprefix(f"{test.file}::"), test.target)
+        tested = test.counts.tested
         for limit in test.broken_limits:
             # Every repeat may have passed: the scores of all of them break it.
             found = causes.setdefault(
                 ("limit", limit),
-                Cause(Status.FAILED, None, f"{limit}.", file=test.file, line=test.line),
+                Cause(Status.FAILED, None, f"{limit}."),
             )
+            found.places[test.file, test.line] = None
             found.tests[name] = tested
             found.executions += [each.id for each in view.executions(test)]
         for execution in view.executions(test):
             if execution.status not in (Status.FAILED, Status.ERRORED):
                 continue
             attempts = view.attempts(execution)
-            for key, make in _failures(view, test, attempts[-1], mask_of(attempts)):
+            for key, line, make in _failures(view, test, attempts[-1], mask_of(attempts)):
                 if key not in causes:
                     causes[key] = make()
                 if causes[key].executions[-1:] != [execution.id]:
                     causes[key].executions.append(execution.id)
                 causes[key].tests[name] = tested
+                causes[key].places[test.file, line] = None
     return sorted(causes.values(), key=lambda cause: -len(cause.executions))
 
 
 def _failures(
     view: RunView, test: TestView, attempt: AttemptView, mask: Mask
-) -> Iterator[tuple[tuple[Any, ...], Callable[[], Cause]]]:
-    """Yield what an attempt shares with others that failed in the same way, and its cause."""
+) -> Iterator[tuple[tuple[Any, ...], int | None, Callable[[], Cause]]]:
+    """Yield what an attempt shares with others that failed in the same way, and its cause.
+
+    Between them stands the line that demands it.
+    """
     execution = attempt.execution
     if execution.error_code is not None:
         message = mask.text(execution.error or "")
@@ -157,7 +165,8 @@ def _failures(
         alike = re.sub(r": [\[{\"].*|[0-9a-f]{8,}|\d+", "#", message[:_VALUE], flags=re.DOTALL)
         yield (
             (execution.error_code, alike),
-            lambda: _errored(view, test, execution, message, mask),
+            test.line,
+            lambda: _errored(view, execution, message, mask),
         )
     misplaced = set[str]()
     for assertion in attempt.assertions:
@@ -172,15 +181,14 @@ def _failures(
             key = (assertion.kind, assertion.failure_code, assertion.outcome, *demand.key)
             yield (
                 key,
+                assertion.line,
                 lambda shown=shown, demand=demand: _failed(  # type: ignore[misc]
-                    test, attempt, shown, demand, mask
+                    attempt, shown, demand, mask
                 ),
             )
 
 
-def _errored(
-    view: RunView, test: TestView, execution: ExecutionView, message: str, mask: Mask
-) -> Cause:
+def _errored(view: RunView, execution: ExecutionView, message: str, mask: Mask) -> Cause:
     tries = _tries(view, execution)
     code = f"{execution.error_code} ({execution.error_number})"
     rows = [("error", code + (f", after {tries} tries" if tries > 1 else ""))]
@@ -195,8 +203,6 @@ def _errored(
         execution.error_code,
         visible(bounded(message, 1_000, lines=10)) or "It errored without a message.",
         number=execution.error_number,
-        file=test.file,
-        line=test.line,
         rows=tuple(rows),
         trace=mask.text(execution.trace),
     )
@@ -228,9 +234,7 @@ def own_frame(trace: str | None) -> str | None:
     return f"{file if here.startswith('..') else here}:{line} {raised}"
 
 
-def _failed(
-    test: TestView, attempt: AttemptView, assertion: AssertionView, demand: _Demand, mask: Mask
-) -> Cause:
+def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand, mask: Mask) -> Cause:
     code = assertion.failure_code or ""
     rows = list(demand.rows)
     if assertion.reasoning and assertion.kind != "drift":
@@ -245,8 +249,6 @@ def _failed(
         demand.sentence,
         assertion.kind,
         assertion.label,
-        file=test.file,
-        line=assertion.line,
         rows=tuple(rows),
         called=_called(assertion, attempt.tool_calls, mask) if about_tools else None,
         said=None if code in _OF_NUMBERS else _said(assertion, demand, attempt.execution, mask),

@@ -8,6 +8,7 @@ format, except where a docstring says that a text is safe to print.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ _FINISHED_BY = {
 }
 """What finishes a run that was stopped, by its mode."""
 
+
+_LONG_NUMBER = 30
 
 _NO_REASON = "its process ended before it could say why"
 
@@ -456,17 +459,24 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
 
 
 def is_told(value: Any, message: str) -> bool:
-    """Return whether a message has every text and number of a JSON value, bar where it stands."""
+    """Return whether a message has every part of a JSON value as a word, bar where it stands."""
     pending = [value]
     while pending:
         part = pending.pop()
-        if isinstance(part, dict):
+        if isinstance(part, dict) and part:
             pending += (each for key, each in part.items() if key not in ("index", "source"))
-        elif isinstance(part, list):
+        elif isinstance(part, list) and part:
             pending += part
-        elif part is not None and not isinstance(part, bool):
-            told = part if isinstance(part, str) else f"{part:,.10g}"
-            if json.dumps(told, ensure_ascii=False)[1:-1] not in message:
+        elif isinstance(part, str):
+            if json.dumps(part, ensure_ascii=False)[1:-1] not in message:
+                return False
+        else:
+            plain = json.dumps(part)
+            is_number = isinstance(part, int | float) and not isinstance(part, bool)
+            # Messages show numbers with separators, where they are not as long as a text.
+            shown = f"{part:,.10g}" if is_number and len(plain) < _LONG_NUMBER else plain
+            words = "|".join(map(re.escape, {plain, shown}))
+            if not re.search(rf"(?<![\w.])(?:{words})(?![\w]|\.\d)", message):
                 return False
     return True
 

@@ -97,7 +97,7 @@ def _all(view: RunView) -> Iterator[Annotation]:
             title = f"{suite.name} could not be run"
             yield Annotation(suite.path, suite.line, title, bounded(suite.error or "", _TEXT))
     for cause in causes_of(view, islice(_failed(view), _LOOKED_AT)):
-        yield _of_cause(cause)
+        yield from _of_cause(cause)
     for suite in view.suites:
         for gate in suite.gates:
             if not gate.passed:
@@ -115,14 +115,15 @@ def _failed(view: RunView) -> Iterator[TestView]:
                     yield test
 
 
-def _of_cause(cause: Cause) -> Annotation:
+def _of_cause(cause: Cause) -> Iterator[Annotation]:
     rows = [f"{name}: {text}" for name, text in cause.fields()]
     look = [show_command(cause.executions[0])] if cause.executions else []
     title = cause.sentence.partition("\n")[0]
     lines = [cause.whom, *([cause.where] if cause.where else []), *rows, *look]
     if title != cause.sentence:
         lines.insert(0, cause.sentence)
-    return Annotation(cause.file, cause.line, title, "\n".join(lines))
+    for file, line in cause.places:
+        yield Annotation(file, line, title, "\n".join(lines))
 
 
 def _escaped(text: str, escapes: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from kindlm.history.run_view import RunView
 from kindlm.reports.causes import Cause, causes_of, own_frame
+from kindlm.reports.facts import is_told
 
 
 @pytest.fixture
@@ -34,6 +35,38 @@ def wrong_amount(make: Any, amount: float, **arguments: Any) -> Any:
         expected={"tool": "refund", "argsMatch": {"id": 7, "amount": 5}},
         actual={"index": 0, "tool": "refund", "arguments": {"id": 7, "amount": amount} | arguments},
     )
+
+
+def test_tests_of_one_name_in_two_suites_are_two(history: Any, make: Any) -> None:
+    run = history.run()
+    for index, file in enumerate(("a.yaml", "b.yaml")):
+        run.suite(name=file, path=file, tests=[make.planned("refund")])
+        for repeat in (1, 2):
+            missing = make.failed(
+                "tool_called", "look", "TOOL_CALL_MISSING", "No.", expected={"tool": "look"}, line=9
+            )
+            run.execution("refund", suite=index, repeat=repeat, assertions=(missing,))
+    view = run.finish()
+    (cause,) = causes_of(view, view.tests())
+    assert cause.whom == "2 tests, 4 of 4 repeats"
+    assert list(cause.places) == [("a.yaml", 9), ("b.yaml", 9)]
+    assert cause.place == "a.yaml:9 and 1 more place"
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "told"),
+    [
+        (True, "It is true.", True),
+        (True, "It is false.", False),
+        ([], "Nothing.", False),
+        (5, "Expected 6, got 15.", False),
+        (1500, "It took 1,500 ms.", True),
+        ({"index": 3, "name": "x"}, 'Found "x".', True),
+        (int("9" * 400), "Too large.", False),
+    ],
+)
+def test_a_message_has_a_value_as_a_word(value: Any, message: str, told: bool) -> None:
+    assert is_told(value, message) is told
 
 
 def test_other_values_in_the_same_arguments_are_one_cause(causes: Any, make: Any) -> None:
