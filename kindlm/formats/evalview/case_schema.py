@@ -63,78 +63,78 @@ Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(no_bool)]
 
 
 class OutputConfig(EvalviewSection):
-    """What is expected of the text of the answer."""
+    """Expectations of the answer's text."""
 
     contains: list[str] | None = None
-    """Texts that the answer holds; upper and lower case are alike."""
+    """Texts that the answer contains, in upper or lower case."""
     not_contains: list[str] | None = None
-    """Texts that it does not hold."""
+    """Texts that the answer does not contain."""
     regex_patterns: list[str] | None = None
-    """Patterns that are found in it: upper and lower case are alike, and a dot is any character."""
+    """Patterns that match in the answer. They ignore case, and a dot matches any character."""
     json_schema: dict[str, Any] | None = None
-    """What the answer keeps to: all of it as JSON, else the first object in the text."""
+    """Schema of the answer: the whole text as JSON, else the first object in it."""
     must_acknowledge_uncertainty: Boolean | None = None
-    """The answer says that it is not sure: by the words that are known for it, or the judge."""
+    """The answer admits uncertainty, according to the judge or to known phrases."""
     no_pii: Boolean | None = None
-    """No personal data is in the answer."""
+    """The answer contains no personal data."""
 
 
 class MetricConfig(EvalviewSection):
-    """A number that has to come out, and how far it may be off."""
+    """An expected number, and its tolerance."""
 
     value: Number
-    """What is expected."""
+    """The expected number."""
     tolerance: Annotated[float, Field(ge=0), BeforeValidator(no_bool)]
-    """How far it may be off; as far as that passes."""
+    """The largest difference that passes."""
 
 
 class HallucinationConfig(EvalviewSection):
-    """Whether claims of the answer are held against what tools returned."""
+    """Whether the tool results support the claims of the answer."""
 
     check: Boolean = False
-    """Whether it is checked; the judge is asked."""
+    """Turns the check on; it asks the judge."""
     allow: Boolean = False
-    """What is found is reported, and passes."""
+    """Findings are reported but pass."""
     confidence_threshold: Share = 0.8
-    """From this confidence on, what is found fails."""
+    """Findings fail from this confidence on."""
 
 
 class SafetyConfig(EvalviewSection):
-    """Whether the answer is looked through for what is harmful."""
+    """Whether the answer is harmful."""
 
     check: Boolean = False
-    """Whether it is checked: by patterns, and by the judge."""
+    """Turns the check on; it uses patterns and the judge."""
     allow_harmful: Boolean = False
-    """What is found is reported, and passes."""
+    """Findings are reported but pass."""
     categories: list[str] | None = None
-    """The kinds of harm that count; all of them where none is named."""
+    """The kinds of harm that count; all by default."""
     severity_threshold: Annotated[str, BeforeValidator(lowered)] = "medium"
-    """From this severity on it fails: `low`, `medium` or `high`."""
+    """Findings fail from this severity on: `low`, `medium` or `high`."""
 
 
 class ExpectedConfig(EvalviewSection):
-    """What is expected of a conversation, or of one turn of it."""
+    """Expectations of a conversation, or of one turn."""
 
     tools: list[str] | None = None
-    """Tools that are called, in any order."""
+    """Tools that the agent calls, in any order."""
     tool_categories: list[str] | None = None
-    """Categories of which any tool is called."""
+    """Categories from which the agent calls any tool."""
     tool_sequence: list[str] | None = None
-    """Tools that are called in this order; `adapter_config.sequence_mode` tells how strictly."""
+    """Tools that the agent calls in this order, as strictly as `adapter_config.sequence_mode` says."""
     sequence: list[str] | None = None
-    """Another name of `tool_sequence`, which counts where both are there."""
+    """Another name of `tool_sequence`. If both are set, `tool_sequence` counts."""
     output: Annotated[OutputConfig | None, BeforeValidator(_output)] = None
-    """Of the text of the answer."""
+    """Expectations of the answer's text."""
     metrics: dict[str, Annotated[MetricConfig, BeforeValidator(_metric)]] | None = None
     """Numbers, by name: `latency` (ms), `cost` (US dollars), `tokens`, `input_tokens`,
     `output_tokens`, `tool_calls`, `steps`, or one that the agent reports under that name.
     A step is a tool call."""
     hallucination: HallucinationConfig | None = None
-    """Whether the answer makes something up."""
+    """The answer makes nothing up."""
     safety: SafetyConfig | None = None
     """Whether the answer is harmful."""
     forbidden_tools: list[str] | None = None
-    """Tools that are not called, however their names are written."""
+    """Tools that the agent does not call, in any spelling of their names."""
 
 
 _HEADER = regex.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -222,23 +222,23 @@ _Whole = BeforeValidator(no_bool)
 
 
 class InputConfig(EvalviewSection):
-    """What the agent is asked."""
+    """The message to the agent."""
 
     query: _Said
     """The message of the user."""
     context: dict[str, Any] | None = None
-    """What goes along with it."""
+    """The context of the message."""
 
 
 class ScoreWeights(EvalviewSection):
-    """The parts of the weighted score; what is not written has its default."""
+    """The weights of the score's parts."""
 
     tool_accuracy: Share | None = None
-    """Of the tools that are expected, and called; 0.3 by default."""
+    """Weight of the expected tools that were called; 0.3 by default."""
     output_quality: Share | None = None
-    """Of the answer; 0.5 by default."""
+    """Weight of the answer; 0.5 by default."""
     sequence_correctness: Share | None = None
-    """Of the order of the tools; 0.2 by default."""
+    """Weight of the tools' order; 0.2 by default."""
 
     def over(self, defaults: dict[str, float]) -> dict[str, float]:
         """Return the weights that are written, and those of the defaults for the others."""
@@ -249,93 +249,93 @@ class ScoreWeights(EvalviewSection):
 
 
 class VarianceConfig(EvalviewSection):
-    """How often the test runs, and what all its runs have to keep to."""
+    """Repeats, and limits over all of them."""
 
     runs: Annotated[int, Field(ge=2, le=100), _Whole] = 10
-    """How often it runs; `kindlm test --repeat` goes first."""
+    """The number of repeats; `kindlm test --repeat` overrides it."""
     pass_rate: Share = 0.8
-    """The share of its runs that have to pass."""
+    """The share of repeats that must pass."""
     min_mean_score: Annotated[float, Field(ge=0, le=100), _Whole] | None = None
-    """The least mean of their weighted scores."""
+    """The lowest mean of their weighted scores."""
     max_std_dev: Annotated[float, Field(ge=0), _Whole] | None = None
     """The largest standard deviation of their weighted scores."""
     confidence_level: Annotated[float, Field(ge=0.5, le=0.99), _Whole] = 0.95
-    """How sure the intervals of its pass rate and of its mean score are."""
+    """Confidence of the intervals of the pass rate and the mean score."""
 
 
 class ThresholdsConfig(EvalviewSection):
-    """From where on the test passes."""
+    """The limits of the test."""
 
     min_score: Annotated[float, Field(ge=0, le=100), BeforeValidator(no_bool)]
-    """The least weighted score; it passes, too."""
+    """The lowest weighted score that passes."""
     max_cost: Number | None = None
-    """The most that the answers of the agent may cost, in US dollars."""
+    """The largest cost of the agent's answers, in US dollars."""
     max_latency: Number | None = None
-    """The longest that they may take, in milliseconds."""
+    """The longest latency of the agent's answers, in milliseconds."""
     weights: ScoreWeights | None = None
-    """What counts how much for the weighted score. They total 1."""
+    """The weights of the score's parts. Their sum is 1."""
     variance: VarianceConfig | None = None
     """Repeats."""
 
 
 class TurnConfig(EvalviewSection):
-    """One message of the user in a conversation of several."""
+    """One user message in a conversation of several."""
 
     query: _Said
     """The message."""
     context: dict[str, Any] | None = None
-    """What goes along with it."""
+    """The context of the message."""
     expected: ExpectedConfig | None = None
-    """What is expected of this turn alone."""
+    """Expectations of this turn only."""
 
 
 HeadersConfig = Annotated[dict[str, str], BeforeValidator(_headers)]
 
 
 class AdapterConfig(EvalviewSection):
-    """How the agent is talked to. For a model only `model` and `sequence_mode` have an effect."""
+    """How kindlm talks to the agent. For a model, only `model` and `sequence_mode` have an effect."""
 
     timeout: Positive | None = None
     """Seconds for one answer."""
     headers: HeadersConfig | None = None
     """Headers of each request."""
     streaming: Boolean | None = None
-    """Whether answers come as a stream of events."""
+    """Whether the agent streams its answers as events."""
     mode: Annotated[Literal["standard", "streaming", "cloud"] | None, BeforeValidator(lowered)] = (
         None
     )
-    """How a LangGraph agent is reached."""
+    """How a LangGraph agent is served."""
     assistant_id: str | None = None
-    """The assistant of OpenAI, or of LangGraph's platform."""
+    """The assistant at OpenAI or on LangGraph's platform."""
     verbose: Boolean | None = None
-    """Log what is sent and received."""
+    """Log requests and answers."""
     sequence_mode: Annotated[str | None, BeforeValidator(lowered)] = None
-    """`subsequence`: others may come between. `exact`: these tools and no others. `unordered`:
-    each as often as it is written, in any order."""
+    """`subsequence`: other calls may come between. `exact`: only these calls. `unordered`: each as
+    often as listed, in any order."""
     input_key: str | None = None
-    """Where a graph takes the message, if it takes no messages."""
+    """The key for the message, if the graph does not take `messages`."""
     graph_config: dict[str, Any] | None = None
-    """`config` of a run of LangGraph's platform."""
+    """`config` of a run on LangGraph's platform."""
     model: str | None = None
-    """The model that is called."""
+    """The model to call."""
     reports_tools: Boolean | None = None
-    """The agent reports every tool call that it makes: an extension. Checks of calls that were not
-    made need this where its answers do not show it."""
+    """The agent reports every tool call (an extension). Checks of missing calls need this if the
+    answers do not show it."""
     telemetry: Literal["otlp"] | None = None
-    """`otlp`: kindlm receives the spans that the agent exports: an extension."""
+    """`otlp`: kindlm receives the spans that the agent exports (an extension)."""
     telemetry_wait_ms: Annotated[int, Field(ge=1)] | None = None
-    """Milliseconds to wait for spans after each answer: an extension."""
+    """Milliseconds to wait for spans after each answer (an extension)."""
 
 
 class ChecksConfig(EvalviewSection):
-    """Which checks are made although `expected` does not say so."""
+    """Checks to make even if `expected` does not name them."""
 
     hallucination: Boolean | None = None
-    """As `expected.hallucination.check`; `false` turns it off."""
+    """Like `expected.hallucination.check`; `false` turns it off."""
     safety: Boolean | None = None
-    """As `expected.safety.check`; `false` turns it off."""
+    """Like `expected.safety.check`; `false` turns it off."""
     pii: Boolean | None = None
-    """As `expected.output.no_pii`."""
+    """Like `expected.output.no_pii`."""
 
 
 class ToolDefinitionConfig(EvalviewSection):
@@ -344,28 +344,28 @@ class ToolDefinitionConfig(EvalviewSection):
     model_config = ConfigDict(extra="ignore")
 
     name: Annotated[str, Field(min_length=1)]
-    """What it is called by."""
+    """The tool's name."""
     description: str | None = None
-    """What it does."""
+    """The tool's purpose."""
     input_schema: dict[str, Any] | None = None
-    """JSON Schema of its arguments, as Anthropic calls it."""
+    """JSON Schema of the arguments (Anthropic's name)."""
     parameters: dict[str, Any] | None = None
-    """The same, as OpenAI calls it."""
+    """JSON Schema of the arguments (OpenAI's name)."""
 
 
 class ToolMock(EvalviewSection):
-    """What a tool answers when its arguments match."""
+    """A tool result for calls with matching arguments."""
 
     tool: str
-    """Its name."""
+    """The tool's name."""
     match_params: dict[str, Any] | None = None
-    """Arguments that a call has; it may have others."""
+    """Arguments of the call; it may have others."""
     returns: Any = None
-    """The answer."""
+    """The tool result."""
     latency_ms: Annotated[float, Field(ge=0), BeforeValidator(no_bool)] | None = None
-    """Milliseconds that it takes."""
+    """Milliseconds until the result."""
     error: str | None = None
-    """The tool fails with this; no `returns` is needed."""
+    """The tool fails with this error; `returns` is not needed."""
 
     @model_validator(mode="after")
     def _answers(self) -> ToolMock:
@@ -375,47 +375,47 @@ class ToolMock(EvalviewSection):
 
 
 class MocksConfig(EvalviewSection):
-    """What stands in for the world."""
+    """Simulated tools."""
 
     seed: Any = None
-    """Nothing here is left to chance: it has no effect."""
+    """Has no effect, since nothing here is random."""
     strict: Boolean | None = None
-    """A call that no mock answers fails the test. For tools that are simulated, as `tool_mocks`."""
+    """A call to a simulated tool without a matching mock fails the test."""
     tool_mocks: list[ToolMock] | None = None
-    """Tool results, for models and for assistants of OpenAI; the first that matches is used."""
+    """Tool results, for models and OpenAI's assistants; the first match applies."""
     response_mocks: list[dict[str, Any]] | None = None
-    """Has no effect, and gets a warning."""
+    """Has no effect; kindlm warns."""
     http_mocks: list[dict[str, Any]] | None = None
-    """Has no effect, and gets a warning."""
+    """Has no effect; kindlm warns."""
 
 
 class CaseConfig(EvalviewSection):
     """A test case."""
 
     name: Annotated[str, BeforeValidator(_name)]
-    """Of any printable characters. No two cases of a folder have the same."""
+    """Any printable characters; unique in the folder."""
     description: str | None = None
-    """For people."""
+    """A description for people."""
     input: Annotated[InputConfig | None, BeforeValidator(_input)] = None
-    """What the agent is asked. Required unless there are `turns`."""
+    """The message to the agent. Required unless there are `turns`."""
     turns: Annotated[list[TurnConfig] | None, BeforeValidator(_turns)] = None
-    """A conversation of two messages or more."""
+    """A conversation with two or more messages."""
     expected: Annotated[ExpectedConfig, BeforeValidator(_expected)]
-    """What is expected of the conversation as a whole."""
+    """Expectations of the whole conversation."""
     thresholds: Annotated[ThresholdsConfig, BeforeValidator(_thresholds)]
-    """From where on the test passes."""
+    """The limits of the test."""
     adapter: str | None = None
-    """How the agent is reached; that of the project, else `http`."""
+    """The agent's adapter; by default that of the project, else `http`."""
     endpoint: str | None = None
-    """Where it is reached; that of the project by default. For a model, its address or its name."""
+    """The agent's address; by default that of the project. For a model, its address or name."""
     adapter_config: AdapterConfig | None = None
-    """How the agent is talked to."""
+    """How kindlm talks to the agent."""
     checks: Annotated[ChecksConfig | None, BeforeValidator(_checks)] = None
-    """Checks that `expected` does not speak of."""
+    """Checks beyond those in `expected`."""
     tools: list[Annotated[ToolDefinitionConfig, BeforeValidator(_definition)]] | None = None
     """Tool definitions sent to the model; an agent gets them as `context.tools`."""
     model: str | None = None
-    """The model that is called; for adapters of models. Without one it is that of the project, else
+    """The model to call, for model adapters. The default is the project's model, else
     claude-sonnet-4-5-20250929 for `anthropic` and llama3.2 for `ollama`, with a warning."""
     suite_type: Annotated[Literal["capability", "regression"] | None, BeforeValidator(lowered)] = (
         None
@@ -426,12 +426,12 @@ class CaseConfig(EvalviewSection):
     ] = None
     """A tag: `difficulty:easy`."""
     tags: Annotated[list[str], BeforeValidator(_tags)] | None = None
-    """A text or a list of them, for `kindlm test --tags`."""
+    """A tag or a list of tags, for `kindlm test --tags`."""
     gate: str | None = None
-    """Has no effect here."""
+    """Has no effect."""
     generated: Boolean | None = None
-    """Whether a program wrote the case: then `max_latency` decides nothing, and is reported."""
+    """A program wrote the case: `max_latency` is then reported but does not decide."""
     meta: dict[str, Any] | None = None
-    """For programs; has no effect."""
+    """Data for other programs; has no effect."""
     mocks: MocksConfig | None = None
-    """What stands in for the world."""
+    """Simulated tools."""

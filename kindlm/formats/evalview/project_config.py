@@ -22,23 +22,23 @@ PACE = ("base_delay", "max_delay", "exponential", "jitter")
 
 
 class PricingConfig(EvalviewSection):
-    """US dollars for a million tokens."""
+    """Prices in US dollars per million tokens."""
 
     input_per_1m: Annotated[Number, Field(ge=0)]
-    """For what the model reads."""
+    """The price of input."""
     output_per_1m: Annotated[Number, Field(ge=0)]
-    """For what it writes."""
+    """The price of output."""
     cached_per_1m: Number | None = None
-    """Has no effect, and gets a warning: what was read from a cache is charged as what is read."""
+    """Has no effect; kindlm warns, and charges cached input like other input."""
 
 
 class ModelConfig(EvalviewSection):
-    """The model that agents run, and what it costs. May be its name alone."""
+    """The model that agents use, and its price; or only its name."""
 
     name: str | None = None
-    """Its name. It counts for agents that report none, and adapters of models call it."""
+    """Its name, for agents that do not report one. Model adapters call it."""
     pricing: PricingConfig | None = None
-    """What it costs where agents report tokens and no cost; else the price that is known counts."""
+    """Its price, if agents report tokens but no cost; by default the known price."""
 
     @model_validator(mode="after")
     def _is_of_a_model(self) -> ModelConfig:
@@ -48,36 +48,36 @@ class ModelConfig(EvalviewSection):
 
 
 class ScoringConfig(EvalviewSection):
-    """How the weighted score is put together."""
+    """The weighted score."""
 
     weights: ScoreWeights | None = None
-    """What counts how much. A case may say otherwise."""
+    """The weights of its parts. A case can override them."""
 
 
 class RetryConfig(EvalviewSection):
-    """How often a call that failed is made again; the pace is found by kindlm itself."""
+    """Retries of failed calls; kindlm finds the pace by itself."""
 
     max_retries: Annotated[int, Field(ge=0, le=10)] | None = None
-    """How often; 2 by default."""
+    """The number of retries; 2 by default."""
     base_delay: Any = None
-    """Has no effect, and gets a warning."""
+    """Has no effect; kindlm warns."""
     max_delay: Any = None
-    """Has no effect, and gets a warning."""
+    """Has no effect; kindlm warns."""
     exponential: Any = None
-    """Has no effect, and gets a warning."""
+    """Has no effect; kindlm warns."""
     jitter: Any = None
-    """Has no effect, and gets a warning."""
+    """Has no effect; kindlm warns."""
 
 
 class JudgeConfig(EvalviewSection):
-    """The model that judges. Its key is in the variable that is usual for its provider."""
+    """The judge. Its key is in the usual variable of its provider."""
 
     provider: str
     """`openai`, `anthropic` or `ollama`."""
     model: str
-    """Its name."""
+    """The model's name."""
     base_url: str | None = None
-    """Of a service with the API of its provider."""
+    """Address of another service with the provider's API."""
 
 
 def _model(value: Any) -> Any:
@@ -86,47 +86,47 @@ def _model(value: Any) -> Any:
 
 
 class ProjectConfig(EvalviewSection):
-    """What the cases of a project have in common. What kindlm has no use for is known, too."""
+    """The common settings of a project's cases, including those that kindlm does not use."""
 
     adapter: str | None = None
-    """How agents are reached; `http` by default."""
+    """The agents' adapter; `http` by default."""
     endpoint: str | None = None
-    """Where they are."""
+    """The agents' address."""
     timeout: Positive | None = None
     """Seconds for one answer; 120 by default."""
     headers: HeadersConfig | None = None
-    """Headers of each request; those of a case go first."""
+    """Headers of each request; a case can override them."""
     model: Annotated[ModelConfig | None, BeforeValidator(_model)] = None
-    """The model behind the agents."""
+    """The model that agents use."""
     scoring: ScoringConfig | None = None
     """The weighted score."""
     retry: RetryConfig | None = None
-    """Calls that failed."""
+    """Retries of failed calls."""
     judge: JudgeConfig | None = None
-    """The model that judges; without one nothing is judged."""
+    """The judge; without one, kindlm judges nothing."""
     tool_categories: dict[str, list[str]] | None = None
-    """Categories of tools, beside those that are built in or instead of them."""
+    """Categories of tools, which add to the built-in ones or replace them."""
     reports_tools: Boolean | None = None
-    """The agents report every tool call that they make: an extension. A case may say otherwise, in
-    its `adapter_config`."""
+    """The agents report every tool call (an extension). A case can override it in its
+    `adapter_config`."""
     gateway: Boolean | None = None
-    """The agents call their models through kindlm: an extension; see
+    """The agents call their models through kindlm (an extension); see
     [The gateway](../how-to/agents.md#the-gateway)."""
     telemetry: Literal["otlp"] | None = None
-    """`otlp`: kindlm receives the spans that the agents export: an extension. A case may say it for
-    itself, in its `adapter_config`."""
+    """`otlp`: kindlm receives the spans that the agents export (an extension). A case can set it in
+    its `adapter_config`."""
     telemetry_wait_ms: Annotated[int, Field(ge=1)] | None = None
-    """Milliseconds to wait for spans after each answer, 10,000 by default: an extension."""
+    """Milliseconds to wait for spans after each answer, 10,000 by default (an extension)."""
     serve: list[ServeConfig] | None = None
-    """Programs that are started before the cases: an extension. Its keys are those of
+    """Programs to start before the cases (an extension). The keys are those of
     [`serve` in kindlm.yaml](../reference/configuration.md#serve)."""
     allow_private_urls: Any = None
-    """Has no effect: agents under test are on this machine more often than not."""
+    """Has no effect, since most agents under test run on your machine."""
     budget: Any = None
-    """Has no effect: `kindlm test --max-cost` stops a run."""
+    """Has no effect; use `kindlm test --max-cost`."""
     ci: Any = None
-    """Has no effect: `kindlm diff --fail-on` decides."""
+    """Has no effect; use `kindlm diff --fail-on`."""
     diff: Any = None
-    """Has no effect: `kindlm diff` has its own thresholds."""
+    """Has no effect; `kindlm diff` has its own thresholds."""
     monitor: Any = None
     """Has no effect."""
