@@ -120,7 +120,7 @@ class ExpectedConfig(EvalviewSection):
     tool_categories: list[str] | None = None
     """Categories from which the agent calls any tool."""
     tool_sequence: list[str] | None = None
-    """Tools that the agent calls in this order, as strictly as `adapter_config.sequence_mode` says."""
+    """Tools that the agent calls in this order, according to `adapter_config.sequence_mode`."""
     sequence: list[str] | None = None
     """Another name of `tool_sequence`. If both are set, `tool_sequence` counts."""
     output: Annotated[OutputConfig | None, BeforeValidator(_output)] = None
@@ -132,7 +132,7 @@ class ExpectedConfig(EvalviewSection):
     hallucination: HallucinationConfig | None = None
     """The answer makes nothing up."""
     safety: SafetyConfig | None = None
-    """Whether the answer is harmful."""
+    """The answer is not harmful."""
     forbidden_tools: list[str] | None = None
     """Tools that the agent does not call, in any spelling of their names."""
 
@@ -293,7 +293,7 @@ HeadersConfig = Annotated[dict[str, str], BeforeValidator(_headers)]
 
 
 class AdapterConfig(EvalviewSection):
-    """How kindlm talks to the agent. For a model, only `model` and `sequence_mode` have an effect."""
+    """How kindlm talks to the agent. Models use only `model` and `sequence_mode`."""
 
     timeout: Positive | None = None
     """Seconds for one answer."""
