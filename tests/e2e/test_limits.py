@@ -65,7 +65,7 @@ def test_a_suite_that_has_spent_its_money_starts_nothing_new_and_others_go_on(
     reason = "the suite had spent more than its costMaxUsd of $0.015"
     skipped = report["tests"][2]["executions"][0]
     assert skipped["warnings"] == [reason]
-    assert f"4 executions of orders: {reason}" in one_line(workspace.run("show").stdout)
+    assert f"4 executions of orders skipped: {reason}" in one_line(workspace.run("show").stdout)
     assert f'<skipped message="{reason}"' in (workspace.root / "out.xml").read_text()
 
 
@@ -94,7 +94,7 @@ def test_a_run_that_has_spent_its_money_is_aborted_and_finished_with_more(
     assert stopped.returncode == 1
     assert "ABORTED" in stopped.stdout
     assert "--max-cost 0.015" in stopped.stdout
-    assert "Not run: 4 of 6 executions" in stopped.stdout
+    assert "4 of 6 executions did not run to their end" in one_line(stopped.stdout)
     assert len(server.requests) == 2
     # The limit still holds, and nothing more is spent.
     again = workspace.run("test", "--resume")
@@ -127,7 +127,7 @@ def test_a_run_that_is_cut_off_says_all_that_it_spent_and_is_finished_with_more(
         "SELECT count(status), sum(status IS NULL) FROM executions"
     )
     assert cut_off >= 1
-    assert f"Not run: {6 - ended} of 6 executions" in stopped.stdout
+    assert f"{6 - ended} of 6 executions did not run to their end" in one_line(stopped.stdout)
     assert workspace.query("SELECT sum(cost_usd) FROM spend") == [
         (pytest.approx(calls * CALL_USD),)
     ]
@@ -178,7 +178,8 @@ def test_a_limit_that_cannot_be_kept_is_reported_before_anything_is_spent(
 ) -> None:
     gates = {"gates": {"costMaxUsd": 1}} if limit == "gate" else {}
     models = [{"id": "gpt", "provider": "openai", "model": "brand-new-1"}]
-    write_orders(workspace, server, plain(2), models=models, **gates)
+    tests = [order("k0", judged=False, says="nowhere"), *plain(2)[1:]]
+    write_orders(workspace, server, tests, models=models, **gates)
     flags = ("--max-cost", "1") if limit == "flag" else ()
     done = workspace.run("test", *flags)
     warning = 'the price of "brand-new-1" is not known'

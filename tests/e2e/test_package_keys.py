@@ -217,7 +217,7 @@ def test_connect_may_return_an_error(workspace: Workspace, suite: Any) -> None:
         ("shouts: { least: 2 }", ["expect.shouts.least must be at most `times`", "Lower it"]),
         (
             "shouts: { loud: yes }",
-            ['must be true or false, but is the text "yes"', "true or false: `yes` is a text"],
+            ['must be true or false, but is the text "yes"', "true or false: `yes` is a string"],
         ),
         ("shouts: { loud: 'true' }", ["Write true, without quotes"]),
     ],

@@ -181,13 +181,18 @@ def test_pytest_says_the_same_of_both_agents(
     start("rude")
     rude = run_inside(project, "--kindlm", "--kindlm-label", "rude")
     assert rude.returncode == 1
-    for place in (
-        "tests/test_refund.py:11: not_contains: calm down",
-        "tests/test_refund.py:11: tool_called: lookup_order",
-        "tests/test_refund.py:12: sentiment: empathetic",
-        "tests/test_refund.py:15: judge: turn 2: Did the agent set realistic expectations?",
+    failure = rude.stdout.partition("_ test_angry_customer _")[2]
+    for cause in (
+        'Forbidden in the answer: "calm down"',
+        "tests/test_refund.py:11",
+        "No call to lookup_order",
+        'Expected an answer that is "empathetic"',
+        "tests/test_refund.py:12",
+        "turn 2: Did the agent set realistic expectations?",
+        "tests/test_refund.py:15",
     ):
-        assert place in rude.stdout
+        _, found, failure = failure.partition(cause)
+        assert found, cause
     check_runs(project, capsys)
     targets = rows(project, "SELECT DISTINCT target FROM executions ORDER BY target")
     assert targets == [("agent",), ("function",), ("program",)]

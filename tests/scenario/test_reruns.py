@@ -56,7 +56,8 @@ def test_the_last_attempt_decides_and_the_test_is_flaky(
     project.agent.say(first, "good")
     project.write("tests/test_it.py", "from kindlm import *" + TEST)
     assert run(["test", "tests"]) == 0
-    assert "flaky" in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "~ test_it · agent is flaky: 1 execution passed only after a retry" in shown
     assert project.statuses() == {"test_it": "passed"}
     assert attempts(project) == [(1, "failed" if first == "bad" else "errored")]
     assert run(["report", "latest", "--format", "json"]) == 0

@@ -62,6 +62,6 @@ async def test_{name}(t: Trial) -> None:
         f"test_{name}": "passed" if name in KNOWN else "errored" for name in CHECKS
     }
     warnings = project.rows(
-        "SELECT test, warnings FROM executions WHERE warnings LIKE '%A secret was taken out%'"
+        "SELECT test, warnings FROM executions WHERE warnings LIKE '%removed a secret%'"
     )
     assert {name.partition("::test_")[2] for name, _ in warnings} == CHECKS.keys() - {"body"}

@@ -166,8 +166,8 @@ import pytest
     code, told = told_by_test(capsys)
     assert code == 1
     assert project.statuses() == {"test_x": "errored"}
-    assert "too late (tests/test_it.py:7)" in told
+    assert "cannot skip itself after it has started (tests/test_it.py:7)" in told
     done = run_inside(project.root, "--kindlm")
     assert done.returncode == 1
     assert project.statuses() == {"test_x": "errored"}
-    assert "too late (tests/test_it.py:7)" in done.stdout
+    assert "cannot skip itself after it has started (tests/test_it.py:7)" in done.stdout

@@ -169,7 +169,7 @@ AGENTS: Final = (
     Departure(
         "an answer that kindlm does not understand is an error, not its dump",
         _is_dump,
-        {**_REFUSED, "mentions": ["known to be the text"]},
+        {**_REFUSED, "mentions": ["an answer that cannot be used"]},
     ),
     Departure(
         "arguments may be JSON text",

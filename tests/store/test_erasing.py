@@ -111,7 +111,7 @@ def test_a_text_that_is_gone_without_an_event_that_says_so_is_found(log: EventLo
         raw.execute("UPDATE contents SET salt = NULL, digest = NULL, body = NULL")
     checked = log.verify(erasures=says)
     assert (checked.erased, len(checked.problems)) == (2, 1)
-    assert "no event says that it was erased" in checked.problems[0].what
+    assert "no event records that it was erased" in checked.problems[0].what
     # An event of a time when none named texts covers those of the streams that it says.
     for stream, well in (("run/a", True), ("run/b", False)):
         older = {"erased": lambda event, of=stream: Erasure(None, lambda name: name == of)}

@@ -169,7 +169,9 @@ def init_anew(desk: Desk) -> int:
 
 
 def interrupted(desk: Desk) -> int:
+    # The first one fails: that is printed as soon as it is known.
     slow = [desk.test(name=f"slow {number}") for number in range(50)]
+    slow[0]["expect"] = {"output": {"contains": ["not in there"]}}
     desk.write(reply={"text": "fine", "delayMs": 100}, tests=slow, defaults={"concurrency": 1})
     process = desk.start("test")
     assert process.stderr is not None

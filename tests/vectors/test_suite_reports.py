@@ -93,15 +93,15 @@ def with_error(case: Vector, test: Vector) -> Vector:
 
 
 def named(case: Vector, test: Vector) -> Vector:
-    """Give each failure of an assertion its kind and its place, as we do."""
-    kinds = {each["label"]: each["assertionType"] for each in test["assertions"]}
+    """Give a failure its reason as its message; its text adds what was said, where, and more."""
+    labels = {each["label"] for each in test["assertions"]}
     children = [
         child
         | {
-            "attrs": child["attrs"] | {"message": f"{kinds[label]} {label}"},
-            "text": f"{child['text']}\nkindlm.yaml:42",
+            "attrs": child["attrs"] | {"message": child["text"]},
+            "text": f'{child["text"]}\nsaid: "Hi there."\nkindlm.yaml:42\nkindlm show k3f9x2ab 1',
         }
-        if (label := child["attrs"].get("message")) in kinds
+        if child["attrs"].get("message") in labels
         else child
         for child in case.get("children", [])
     ]
@@ -109,7 +109,10 @@ def named(case: Vector, test: Vector) -> Vector:
 
 
 DEPARTURES: Final = (
-    reshaped("a failure names its kind of check, and where it is asked for", each_test(named)),
+    reshaped(
+        "the message of a failure is its reason; its text adds the answer, the place and a command",
+        each_test(named),
+    ),
     reshaped(
         "a test that errored has an error element, or readers take it for passed",
         each_test(with_error),

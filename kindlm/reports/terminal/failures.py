@@ -13,6 +13,7 @@ from kindlm.reports.facts import show_command, show_run, went_wrong
 from kindlm.reports.figures import chances_text, pass_rate_text, score_text
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
+from kindlm.wording import count
 
 _BLOCKS = 20
 _TESTS = 1_000
@@ -80,11 +81,15 @@ def _write_block(causes: Sequence[Cause], page: Page, *, verbose: bool) -> None:
 
 def _write_flaky(view: RunView, test: TestView, page: Page) -> None:
     """Write how often a test passes, and what that says of several tries."""
+    parts = list[str]()
+    if test.passed_later:
+        executions = count(test.passed_later, "execution")
+        parts.append(f"{executions} passed only after a retry")
     repeats = repeat_statistics(view.db, test)
-    if repeats is None:
-        return
-    parts = [pass_rate_text(repeats), chances_text(repeats)]
-    if repeats.score is not None:
-        parts.append(f"score {score_text(repeats.score, repeats.confidence)}")
-    name = f" {one_line(test.name)} · {one_line(test.target)} is flaky: "
+    if repeats is not None:
+        parts += pass_rate_text(repeats), chances_text(repeats)
+        if repeats.score is not None:
+            parts.append(f"score {score_text(repeats.score, repeats.confidence)}")
+    short = test.name.removeprefix(f"{test.file}::")
+    name = f" {one_line(short)} · {one_line(test.target)} is flaky: "
     page.line(("~", "yellow"), (name, "bold"), "; ".join(parts), hang=2)
