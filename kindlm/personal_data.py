@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kindlm.normal_form import normal_form
 from kindlm.patterns import matches_in
@@ -31,25 +31,30 @@ def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple
         return
     found = [*_matches_in(text, pattern, deadline)]
     found += (form.written(*place) for place in _matches_in(form.text, pattern, deadline))
-    whole = list[tuple[int, int]]()
-    for start, end in sorted(found):
-        if whole and start < whole[-1][1]:
-            whole[-1] = (whole[-1][0], max(end, whole[-1][1]))
-        else:
-            whole.append((start, end))
-    yield from whole
+    yield from _merged(sorted(found))
 
 
 def _matches_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
-    is_card = pattern == _CARD_PATTERN
-    last = 0
-    # Overlapping, since a card may begin inside 16 digits that are not a card.
-    for start, end in matches_in(pattern, text, deadline, overlapped=is_card):
-        if is_card and not passes_luhn(text[start:end]):
+    if pattern != _CARD_PATTERN:
+        yield from matches_in(pattern, text, deadline, overlapped=False)
+        return
+    # Overlapping, since a card may begin inside 16 digits that are not a card, or only look so.
+    found = matches_in(pattern, text, deadline, overlapped=True)
+    yield from _merged(place for place in found if passes_luhn(text[slice(*place)]))
+
+
+def _merged(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield ranges that are in order, those that overlap as one."""
+    whole: tuple[int, int] | None = None
+    for start, end in places:
+        if whole and start < whole[1]:
+            whole = whole[0], max(end, whole[1])
             continue
-        if start >= last:
-            last = end
-            yield start, end
+        if whole:
+            yield whole
+        whole = start, end
+    if whole:
+        yield whole
 
 
 def passes_luhn(text: str) -> bool:

@@ -23,6 +23,9 @@ _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")
 _EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")
 """The beginning and the end of a match, as checks let them be seen."""
 
+_HEAD = 4
+"""With so many characters, the beginning of a match is masked where a text was cut within it."""
+
 _NOT_SHOWN = "[not shown: it may repeat personal data, and the text that would tell was erased]"
 
 
@@ -43,7 +46,8 @@ def source_text(
 class Mask:
     """Replaces what must not be shown by what may be shown instead, of the same length.
 
-    So positions in a text stay what they were. Upper and lower case are the same to it.
+    So positions in a text stay what they were. Upper and lower case are the same to it. What
+    overlaps is all replaced, and so is the beginning of it before the "…" of a text that was cut.
 
     Args:
         replacements: Texts that must not be shown, each with what stands for it.
@@ -59,14 +63,12 @@ class Mask:
         is_whole: bool = True,
     ) -> None:
         self.is_whole = is_whole
-        known = {found.lower(): shown for found, shown in replacements.items()}
-        # Longest first: a match may be a part of another one.
-        ordered = sorted(known, key=len, reverse=True)
-        patterns = {re.escape(found): known[found] for found in ordered} | dict(_shapes(lost))
-        # Each in a group of its own, so that it is known which one matched.
-        grouped = "|".join(f"({pattern})" for pattern in patterns)
-        self._shown = list(patterns.values())
-        self._pattern = re.compile(grouped, re.IGNORECASE) if patterns else None
+        self.replacements = replacements
+        self._known = [(_lower(found), shown) for found, shown in replacements.items()]
+        self._lost = [
+            (re.compile(f"(?={pattern})", re.IGNORECASE | re.DOTALL), shown)
+            for pattern, shown in _shapes(lost)
+        ]
 
     @overload
     def text(self, text: str) -> str: ...
@@ -76,13 +78,40 @@ class Mask:
 
     def text(self, text: str | None) -> str | None:
         """Return a text with everything replaced."""
-        if text is None or self._pattern is None:
+        if not text or not self:
             return text
-        return self._pattern.sub(lambda match: self._shown[(match.lastindex or 0) - 1], text)
+        masked = list(text)
+        for start, shown in self._found_in(text):
+            for place, char in enumerate(shown, start):
+                # Where findings overlap, all of them have to let it be seen.
+                masked[place] = char if masked[place] in (text[place], char) else "*"
+        return "".join(masked)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything that must not be shown."""
+        return bool(self._known or self._lost)
+
+    def _found_in(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield where something stands that must not be shown, with what may be shown there."""
+        for pattern, shown in self._lost:
+            for match in pattern.finditer(text):
+                yield match.start(), shown
+        text = _lower(text)
+        is_cut = "…" in text
+        for found, shown in self._known:
+            for start in _starts(found, text):
+                yield start, shown
+            if not is_cut or len(found) <= _HEAD:
+                continue
+            for start in _starts(found[:_HEAD], text):
+                # A message may be cut within what was found.
+                cut = text.find("…", start, start + len(found))
+                if cut >= start + _HEAD and found.startswith(text[start:cut]):
+                    yield start, shown[: cut - start]
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with everything replaced, in keys, strings and numbers."""
-        if self._pattern is None or value is None:
+        if not self or value is None:
             return value
         written = json.dumps(value, ensure_ascii=False)
         masked = self.text(written)
@@ -143,6 +172,22 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
         for form in _forms(text[start:end]):
             replacements[form] = _fitted(excerpt, len(form))
     return Mask(replacements, lost, is_whole=is_whole)
+
+
+def _starts(found: str, text: str) -> Iterator[int]:
+    """Yield where a text stands in another one, overlapping itself, too."""
+    start = text.find(found)
+    while start >= 0:
+        yield start
+        start = text.find(found, start + 1)
+
+
+def _lower(text: str) -> str:
+    """Return a text in lower case at the same length."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
 
 def _shapes(lost: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:

@@ -70,6 +70,14 @@ def test_a_card_that_begins_inside_other_digits_is_found(evaluate: Evaluate, sai
     assert text[evidence.start : evidence.end] == "4111 1111 1111 1111"
 
 
+def test_cards_that_share_digits_are_found_whole(evaluate: Evaluate, said: Said) -> None:
+    text = "SSN 123-45-6789 4111 1111 1111 1111"
+
+    _, card = evaluate("pii", DEFAULTS, said(text)).evidence
+
+    assert text[card.start : card.end] == "6789 4111 1111 1111 1111"
+
+
 @pytest.mark.parametrize("number", ["1234-5678-9012-3456", "4111111111111111"])
 def test_the_card_pattern_needs_a_check_digit_wherever_it_is_written(
     evaluate: Evaluate, said: Said, number: str
