@@ -325,28 +325,12 @@ def unsettled(view: RunView) -> Unsettled | None:
     return Unsettled(f"RUN_{status.upper()}", why)
 
 
-_NAMED_TOOLS = 12
-
-
 @dataclass(slots=True)
 class FailedAssertion:
-    """An assertion that was not met, or not decided, in the same way in `executions`.
-
-    `tools` are those that the first of them called, in order.
-    """
+    """An assertion that was not met, or not decided, in the same way in `executions`."""
 
     assertion: AssertionView
-    tools: tuple[str, ...]
     executions: list[str] = field(default_factory=list)
-
-    def fields(self, limit: int = 300) -> list[tuple[str, str]]:
-        """Return what the assertion saw, and which tools were called; see `assertion_fields`."""
-        fields = assertion_fields(self.assertion, limit=limit)
-        if self.tools:
-            names = ", ".join(one_line(tool, 60) for tool in self.tools[:_NAMED_TOOLS])
-            more = len(self.tools) - _NAMED_TOOLS
-            fields.append(("tools", f"{names} and {more} more" if more > 0 else names))
-        return fields
 
 
 @dataclass(slots=True)
@@ -360,11 +344,10 @@ class FailedExecution:
 
 @dataclass(slots=True)
 class Findings:
-    """All that went wrong in the executions of one test, and what these were warned of."""
+    """All that went wrong in the executions of one test."""
 
     assertions: list[FailedAssertion]
     errors: list[FailedExecution]
-    warnings: list[str]
 
 
 def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
@@ -405,25 +388,22 @@ def retried_findings_of(view: RunView, test: TestView) -> Findings:
 def _findings(attempts: Iterable[tuple[AttemptView, Mask]]) -> Findings:
     assertions: dict[tuple[str | None, ...], FailedAssertion] = {}
     errors: dict[tuple[str | None, ...], FailedExecution] = {}
-    warnings: dict[str, None] = {}
     for attempt, mask in attempts:
         execution = attempt.execution
-        warnings |= dict.fromkeys(mask.text(warning) for warning in execution.warnings)
         if execution.error_code is not None:
             message = mask.text(execution.error or "")
             error = errors.setdefault(
                 (execution.error_code, message), FailedExecution(execution, message)
             )
             error.executions.append(execution.id)
-        tools = tuple(call.tool for call in attempt.tool_calls)
         for assertion in attempt.assertions:
             if not assertion.is_wrong:
                 continue
             key = (assertion.kind, assertion.label, assertion.failure_code, assertion.message)
             if key not in assertions:
-                assertions[key] = FailedAssertion(masked(assertion, mask), tools)
+                assertions[key] = FailedAssertion(masked(assertion, mask))
             assertions[key].executions.append(execution.id)
-    return Findings(list(assertions.values()), list(errors.values()), list(warnings))
+    return Findings(list(assertions.values()), list(errors.values()))
 
 
 def times(executions: Sequence[str]) -> str:

@@ -10,7 +10,6 @@ from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len, set_cell_size
 
-from kindlm.history.baselines import find_baseline
 from kindlm.history.queries import Paid
 from kindlm.history.repeat_statistics import differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
@@ -299,7 +298,7 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     for suite in view.suites:
         for told in gates_otherwise(view, suite):
             page.line((told, "yellow"), indent=2)
-    if (earlier := _compared_with(view)) is not None:
+    if (earlier := view.info.source_run or view.run_before) is not None:
         changed = _changed(view, earlier)
         if changed is not None:
             page.line(changed, hang=2)
@@ -311,21 +310,6 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
         # Each cause has said where to look.
         following = "kindlm test --failed" if counts.failed or counts.errored else following
     page.unbroken(("Next: ", "dim"), visible(options.first or _typed(following, options)))
-
-
-def _compared_with(view: RunView) -> str | None:
-    """Return the run to compare this one with: its source, its baseline, or the one before."""
-    if view.info.source_run is not None or view.group is not None:
-        return view.info.source_run
-    chosen = {
-        baseline.run
-        for suite in view.suites
-        for baseline in [find_baseline(view.db, suite.project or "", suite.name)]
-        if baseline is not None and baseline.here
-    }
-    if len(chosen) == 1 and (run := chosen.pop()) != view.id:
-        return run
-    return view.run_before
 
 
 def _changed(view: RunView, earlier: str) -> str | None:
