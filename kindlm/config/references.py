@@ -21,7 +21,7 @@ from kindlm.config.templates import check_rows, check_templates
 from kindlm.errors import ErrorCode, Ok
 from kindlm.packages import own_names
 from kindlm.plugins import Provider
-from kindlm.suggestions import hint_for
+from kindlm.suggestions import hint_for, suggest
 
 
 def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
@@ -107,12 +107,15 @@ def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
     prompts = section(raw, "prompts")
     named = [name for name in prompts if ("prompts", name) not in reporter.moved]
     for place, prompt in prompts_of(test).items():
-        if not prompt or not prompts or prompt in prompts:
+        if not prompt or prompt in prompts or not (prompts or _is_said(prompt)):
             continue
+        hint = hint_for(prompt, named, "Defined prompts")
+        if _is_said(prompt) and suggest(prompt, named) is None:
+            hint = "Did you mean `input`? `prompt` is the name of an entry of `prompts`"
         reporter.error(
             (*path, *place),
             f'The test "{test.get("name")}" refers to the prompt "{prompt}", which is not defined',
-            hint_for(prompt, named, "Defined prompts"),
+            hint,
             reason="unknown_prompt",
             value=prompt,
             available=named,
@@ -208,12 +211,18 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
             )
     elif not raw.get("providers") and any("provider" in each for _, each in items(raw, "models")):
         _report_absent("providers", raw, reporter)
-    if not raw.get("prompts") and any(prompts_of(test) for _, test in tests):
+    names = (name for _, test in tests for name in prompts_of(test).values())
+    if not raw.get("prompts") and not all(map(_is_said, names)):
         instead = ", or write what is said under `input:`"
         _report_absent("prompts", raw, reporter, instead)
     for path, test in tests:
         if not test.keys() & {"prompt", "prompts", "input"}:
             reporter.missing_key((*path, "input"))
+
+
+def _is_said(prompt: str) -> bool:
+    """Tell whether a text is rather what is said than the name of a prompt."""
+    return len(prompt.split()) > 1
 
 
 def _judged(raw: Raw) -> Path | None:

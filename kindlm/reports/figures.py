@@ -164,7 +164,13 @@ def points(score: float) -> str:
 def power_text(power: ComparisonPower) -> str:
     """Return what a comparison can confirm: `With 10 repeats in each run, kindlm confirms ...`."""
     if power.found is not None:
-        return f"With {_repeats(power)}, kindlm confirms {_drops(power, power.found)}."
+        text = f"With {_repeats(power)}, kindlm confirms {_drops(power, power.found)}."
+        more_repeats = next((n for n in (10, 30) if n > min(power.before, power.after)), None)
+        return (
+            f"{text} Write `repeat: {more_repeats}` to catch smaller drops."
+            if more_repeats
+            else text
+        )
     text = f"With {_repeats(power)}, kindlm cannot tell a regression from bad luck"
     more = power.enough
     if more is None or more.found is None:

@@ -170,6 +170,21 @@ class TestSet:
         assert "1 of its 2 tests did not run" in outcome.err
         assert "1 test did not pass in this run" in outcome.err
 
+    def test_a_failing_run_is_warned_of_and_the_newest_passed_one_named(
+        self, baseline: Any, history: Any, make: Any
+    ) -> None:
+        record(history, make, "run1").finish()
+        record(history, make, "run2").finish()
+        record(history, make, "run3", "nnn").finish()
+
+        failing, passing = baseline("set", "--label", "v 1"), baseline("set", "run2")
+
+        assert failing.code == 0
+        said = " ".join(failing.err.split())
+        assert "This run failed: later runs are compared with a failing one." in said
+        assert "kindlm baseline set run2 --label 'v 1'" in said
+        assert "This run failed" not in passing.err
+
     def test_it_counts_although_another_clock_was_ahead(
         self, baseline: Any, history: Any, make: Any
     ) -> None:
@@ -335,7 +350,7 @@ class TestCompare:
 
         assert outcome.code == code
         assert "baseline run1 → run run2" in outcome.out
-        assert f"{status}: " in outcome.out
+        assert f"  {status}\n" in outcome.out
         assert f"1 {status.partition(',')[0]}" in outcome.out
         assert kindlm("diff", "baseline", "latest", "--db", history.path).code == code
 
@@ -360,7 +375,7 @@ class TestCompare:
 
         out = " ".join(baseline("compare").out.split())
 
-        assert "passed 100 % of 3 → failed 33.3 % of 3" in out
+        assert "passed 3/3 → failed 1/3 regressed" in out
         assert "new: CONTAINS_FAILED" in out
         assert "the output is another one" in out
 

@@ -15,7 +15,7 @@ ONE = (
 )
 TEN = (
     "With 10 repeats in each run, kindlm confirms a drop from 100 % to 50 % in 4 of 5 comparisons,"
-    " and to 70 % in 35 of 100."
+    " and to 70 % in 35 of 100. Write `repeat: 30` to catch smaller drops."
 )
 
 

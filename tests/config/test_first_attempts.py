@@ -74,7 +74,7 @@ tests:
         - name: lookup_order
           args: {order_id: A1}
       pii: false
-#> or write what is said under `input:`
+#> Did you mean `input`? `prompt` is the name of an entry of `prompts`
 #> output: {contains: …}
 #> "toolCalls"
 #> guardrails: {pii: …}

@@ -95,14 +95,16 @@ def test_the_power_of_repeats_that_are_added_is_that_of_all_looks() -> None:
             (3, 3),
             (
                 "With 3 repeats in each run, kindlm confirms a drop from 100 % to 5 % in 4 of 5"
-                " comparisons, and to 70 % in 2 of 100."
+                " comparisons, and to 70 % in 2 of 100. Write `repeat: 10`"
+                " to catch smaller drops."
             ),
         ),
         (
             (10, 3),
             (
                 "With 10 repeats before and 3 after, kindlm confirms a drop from 100 % to 25 % in 4"
-                " of 5 comparisons, and to 70 % in 21 of 100."
+                " of 5 comparisons, and to 70 % in 21 of 100. Write `repeat: 10` to catch smaller"
+                " drops."
             ),
         ),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from kindlm.history.baselines import (
     no_baseline,
 )
 from kindlm.history.run_view import RunView
+from kindlm.history.runs import RunFilter, runs
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
 from kindlm.reports.figures import power_text
@@ -90,7 +92,13 @@ def set_command(
         log.append(new_journal(), events)
         for (_, name), previous in zip(chosen, before, strict=True):
             _tell_set(run, name, label, previous)
-        _warn_of_gaps(db, view, {name for _, name in chosen})
+        names = {name for _, name in chosen}
+        if not all(one.passed for one in view.suites if one.name in names):
+            warn(
+                "This run failed: later runs are compared with a failing one.",
+                _newest_passed(db, run, suite, label),
+            )
+        _warn_of_gaps(db, view, names)
         _say_what_it_can_show(db, view, set(chosen))
 
 
@@ -240,6 +248,18 @@ def _tell_set(run: str, suite: str, label: str, before: Baseline | None) -> None
     else:
         was = f"it was run {_named(before)}"
     note(f"{suite}: {name} is the baseline now; {was}.")
+
+
+def _newest_passed(db: sqlite3.Connection, run: str, suite: str | None, label: str) -> str | None:
+    """Return the command that makes the newest passed run of the same suites the baseline."""
+    wanted = RunFilter(completed=True, status="passed", tested_like=run, suite=suite, limit=1)
+    passed = next(runs(db, wanted), None)
+    if passed is None:
+        return None
+    options = ("--suite", suite) if suite else ()
+    named = ("--label", label) if label else ()
+    command = shlex.join(["kindlm", "baseline", "set", passed.id, *options, *named])
+    return f"Choose the newest run that passed: {command}"
 
 
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:

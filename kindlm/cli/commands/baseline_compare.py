@@ -39,8 +39,8 @@ from kindlm.reports.diff.text import (
     completing_command,
     lacking_text,
     not_comparable_text,
+    side_text,
 )
-from kindlm.reports.figures import percent
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part
 from kindlm.reports.untrusted import one_line, printed_json
@@ -240,29 +240,22 @@ def _write_suite(run: str, compared: _SuiteComparison, page: Page) -> None:
 
 
 def _write(test: ComparedTest, page: Page) -> None:
-    remarks = "".join(f", {remark}" for remark in _remarks(test))
     status = f"{test.change}, {test.strength}" if test.strength else str(test.change)
     suspected = test.change is Change.REGRESSED and test.strength is Strength.SUSPECTED
     page.line(
         ("?", "yellow") if suspected else _SIGNS[test.change],
         f" {one_line(test.diff.key.name)} · {one_line(test.diff.key.target)}",
-        f"  {status}: {_figures(test)}{remarks}",
+        f"  {_figures(test)}  {status}",
         indent=2,
         hang=2,
     )
+    for remark in _remarks(test):
+        page.line(remark, indent=6)
 
 
 def _figures(test: ComparedTest) -> str:
-    before, after = _figure(test.before), _figure(test.after)
+    before, after = side_text(test.before), side_text(test.after)
     return before if before == after else f"{before} → {after}"
-
-
-def _figure(side: Side | None) -> str:
-    if side is None:
-        return "not defined"
-    if side.pass_rate is None:
-        return "not run"
-    return f"{side.status} {percent(side.pass_rate)} of {side.counts.n}"
 
 
 def _remarks(test: ComparedTest) -> Iterator[str]:

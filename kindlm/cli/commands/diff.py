@@ -108,8 +108,8 @@ def diff_command(
                 f"No test or suite of these runs has {test!r} in its name.",
                 "Leave --test out to see all of them.",
             )
-        _say_what_it_can_show(diff)
         _write_to(diff, form, output, shown)
+        _say_what_it_can_show(diff)
         raise typer.Exit(1 if diff.fails else 0)
 
 

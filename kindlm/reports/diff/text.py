@@ -167,7 +167,7 @@ def status_text(test: TestDiff) -> str:
 
 def outcome_text(test: TestDiff) -> str:
     """Return how a test came out: `passed 3/3 → failed 0/3`, and how in repeats added later."""
-    before, after = _side(test.before), _side(test.after)
+    before, after = side_text(test.before), side_text(test.after)
     shown = before if before == after else f"{before} → {after}"
     old, new = (f"{added.passed}/{added.n} added" for added in (test.added_before, test.added))
     if test.added_before.n:
@@ -380,7 +380,8 @@ def _show(diff: RunDiff, test: TestDiff) -> str:
     return show_run(diff.after) if execution is None else show_command(execution)
 
 
-def _side(side: Side | None) -> str:
+def side_text(side: Side | None) -> str:
+    """Return how a test came out on a side: `passed 3/3`."""
     if side is None:
         return "not defined"
     return f"{side.status} {side.counts.passed}/{side.counts.n}" if side.counts.n else "not run"
