@@ -66,16 +66,13 @@ class SourceText:
 class Node:
     """A value with its place; `keys` and `children` follow the path into it.
 
-    `nodes` and `characters` are its size with all aliases expanded. `empty` is a plain scalar that
-    is not there: a key with nothing behind it.
+    `empty` is a plain scalar that is not there: a key with nothing behind it.
     """
 
     value: Any
     start: int
     keys: dict[str, int] = field(default_factory=dict)
     children: dict[str | int, Node] = field(default_factory=dict)
-    nodes: int = 1
-    characters: int = 0
     empty: bool = False
 
     @staticmethod

@@ -14,7 +14,7 @@ A value that does not fit is left for the schema to refuse.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -63,13 +63,18 @@ def fill_in(
         if isinstance(prompt.value, dict) and prompt.value.keys() <= _SYSTEM and prompt.value:
             _default(prompt, "user", _INPUT)
     moved: dict[Path, Path] = {}
+    # The prompts of inputs, which are added below, are none of those.
     named = {
         name: [text for _, text in prompt_templates(name, prompt, files)]
         for name, prompt in section(root.value, "prompts").items()
         if isinstance(prompt, dict)
     }
+    takers: list[str] | None = [name for name in named if _takes_input(named[name])]
+    if any(map(_NEARLY.search, chain(*named.values()))):
+        takers = None
     for number, test in root.entries("tests").items():
-        moved |= _fill_in_test(root, test, ("tests", number), named)
+        names = takers if "input" in test.value else list(named)
+        moved |= _fill_in_test(root, test, ("tests", number), names)
     return moved
 
 
@@ -155,15 +160,12 @@ def _add_providers(root: Node) -> None:
             root.put("providers", providers)
 
 
-def _fill_in_test(
-    root: Node, test: Node, place: Path, written: Mapping[str, Sequence[str]]
-) -> dict[Path, Path]:
-    """Give a test its prompts, of those that are `written`, and of its own input."""
+def _fill_in_test(root: Node, test: Node, place: Path, names: list[str] | None) -> dict[Path, Path]:
+    """Give a test its prompts: those of these names, or its own input."""
     given, moved = test.child("input"), dict[Path, Path]()
     if not test.value.keys() & {"prompt", "prompts", "command", "call"}:
-        if given is not None and any(map(_NEARLY.search, chain(*written.values()))):
+        if names is None:
             return {}  # The schema refuses the input: it is not clear where it belongs.
-        names = [name for name in written if given is None or _takes_input(written[name])]
         if names:
             test.put("prompts", Node.sequence(test, *map(test.leaf, names)))
         elif given is not None:

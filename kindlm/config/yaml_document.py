@@ -90,6 +90,7 @@ class _Builder:
         self._events: Iterator[Any] = yaml.parse(text.text, Loader=_LOADER)
         self._anchors: dict[str, Node | None] = {}
         self._quoted: Any = None
+        self._nodes = self._characters = 0
         self.problems: list[Problem] = []
 
     def build(self, *, only_one: bool) -> Node:
@@ -100,7 +101,7 @@ class _Builder:
             yaml.MarkedYAMLError: the text is not YAML.
         """
         values: list[Any] = []
-        root = Node(values, 0, nodes=0)
+        root = Node(values, 0)
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if values and only_one:
@@ -112,7 +113,7 @@ class _Builder:
                 # An anchor holds in its document.
                 self._anchors.clear()
                 document = self._node(next(self._events), ())
-                self._adopt(root, len(values), document)
+                root.children[len(values)] = document
                 values.append(document.value)
         return root
 
@@ -167,28 +168,23 @@ class _Builder:
 
     def _node(self, event: Any, path: Path) -> Node:
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event)
+            return self._alias(event, len(path))
         if event.anchor:
             self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
             node = self._scalar(event)
         elif len(path) >= MAX_DEPTH:
-            raise _RefusedError(
-                f"The file is nested more than {MAX_DEPTH} levels deep",
-                "Check for brackets that are never closed",
-                _start(event),
-                limit=True,
-            )
+            raise _too_deep(_start(event), "Check for brackets that are never closed")
         elif isinstance(event, yaml.SequenceStartEvent):
             node = self._sequence(event, path)
         else:
             node = self._mapping(event, path)
         if event.anchor:
             self._anchors[event.anchor] = node
-        self._check_size(node, _start(event))
+        self._count(node, _start(event))
         return node
 
-    def _alias(self, event: Any) -> Node:
+    def _alias(self, event: Any, depth: int) -> Node:
         index = _start(event)
         if event.anchor not in self._anchors:
             known = ", ".join(f"*{name}" for name in self._anchors) or "none"
@@ -204,7 +200,19 @@ class _Builder:
                 "A value cannot contain itself",
                 index,
             )
-        return node
+        return self._copy(node, index, depth)
+
+    def _copy(self, node: Node, index: int, depth: int) -> Node:
+        """Return a value that nothing shares: what is filled in for one is not for another."""
+        copy = replace(node, keys=dict(node.keys), children={})
+        self._count(copy, index)
+        if isinstance(node.value, dict | list):
+            if depth >= MAX_DEPTH:
+                raise _too_deep(index, "Write out what the aliases stand for, with fewer levels")
+            copy.value = {} if isinstance(node.value, dict) else [None] * len(node.value)
+            for part, child in node.children.items():
+                copy.put(part, self._copy(child, index, depth + 1))
+        return copy
 
     def _scalar(self, event: Any) -> Node:
         index = _start(event)
@@ -226,7 +234,7 @@ class _Builder:
             ) from None
         _check_characters(text, index)
         empty = plain and not text
-        return Node(value, index, characters=len(text), empty=empty)
+        return Node(value, index, empty=empty)
 
     def _sequence(self, event: Any, path: Path) -> Node:
         self._check_tag(event, "seq")
@@ -236,7 +244,7 @@ class _Builder:
             if isinstance(item, yaml.SequenceEndEvent):
                 break
             child = self._node(item, (*path, len(values)))
-            self._adopt(node, len(values), child)
+            node.children[len(values)] = child
             values.append(child.value)
         return node
 
@@ -258,8 +266,7 @@ class _Builder:
                 merged = _merged(child)
                 values[key] = None  # so that a second one is reported
                 continue
-            self._adopt(node, key, child)
-            values[key] = child.value
+            node.put(key, child)
         if merged is not None:
             self._merge(node, values, merged)
         return node
@@ -272,9 +279,7 @@ class _Builder:
         for source in merged:
             for key, child in source.children.items():
                 if isinstance(key, str) and key not in own and key not in values:
-                    node.keys[key] = source.keys[key]
-                    self._adopt(node, key, child)
-                    values[key] = child.value
+                    node.put(key, child, source.keys[key])
         values.update(own)
 
     def _is_merge(self, event: Any) -> bool:
@@ -284,7 +289,7 @@ class _Builder:
     def _key(self, event: Any) -> str:
         index = _start(event)
         if isinstance(event, yaml.AliasEvent):
-            node = self._alias(event)
+            node = self._alias(event, 0)
             if not node.children and isinstance(node.value, str):
                 return node.value
         elif isinstance(event, yaml.ScalarEvent):
@@ -312,14 +317,10 @@ class _Builder:
             )
         )
 
-    def _adopt(self, parent: Node, part: str | int, child: Node) -> None:
-        parent.children[part] = child
-        parent.nodes += child.nodes
-        parent.characters += child.characters
-        self._check_size(parent, child.start)
-
-    def _check_size(self, node: Node, index: int) -> None:
-        if node.nodes > MAX_NODES or node.characters > MAX_CHARACTERS:
+    def _count(self, node: Node, index: int) -> None:
+        self._nodes += 1
+        self._characters += len(node.value) if isinstance(node.value, str) else 0
+        if self._nodes > MAX_NODES or self._characters > MAX_CHARACTERS:
             raise _RefusedError(
                 f"The file holds more than {MAX_NODES:,} values, counting each use of an alias",
                 "Use fewer aliases, or split the suite",
@@ -331,6 +332,11 @@ class _Builder:
         if event.tag not in (None, "!", _TAG_PREFIX + kind):
             tag = event.tag.replace(_TAG_PREFIX, "!!")
             raise _RefusedError(f"The tag {tag} is not supported", "Remove the tag", _start(event))
+
+
+def _too_deep(index: int, hint: str) -> _RefusedError:
+    message = f"The file is nested more than {MAX_DEPTH} levels deep"
+    return _RefusedError(message, hint, index, limit=True)
 
 
 def _merged(node: Node) -> list[Node]:

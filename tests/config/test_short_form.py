@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -176,6 +177,34 @@ def test_a_test_runs_with_each_prompt_and_row_on_each_target(load: Load, tmp_pat
     ]
     assert {case.targets for case in loaded.suite.cases} == {("openai/a", "openai/b")}
     assert loaded.tests == len(loaded.suite.cases)
+
+
+EXPECTED = {"output": {"contains": ["hello"]}}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(data=st.data())
+def test_a_test_runs_alike_whatever_stands_before_it_or_is_shared(
+    data: st.DataObject, load: Load
+) -> None:
+    texts = st.sampled_from(["Hello", "{{input}}", "{{shop}}: {{input}}"])
+    prompts = data.draw(st.fixed_dictionaries({}, optional={"p": texts, "q": texts}))
+    inputs = st.sampled_from(["Hi", {"user": "Hey"}, [{"role": "user", "content": "Ho"}], prompts])
+    some: Any = {"vars": st.just({"shop": "A"}), "input": inputs, "prompt": st.just("p")}
+    one = st.fixed_dictionaries({"expect": st.just(EXPECTED)}, optional=some)
+    drawn = data.draw(st.lists(one, min_size=2, max_size=3))
+    tests = [{"name": name, **test} for name, test in zip("abc", drawn, strict=False)]
+
+    def loaded(text: str) -> Any:
+        suite = load(text).suite
+        cases = suite.cases if suite else ()
+        return sorted((each.name, each.prompt.user) for each in cases)
+
+    def written(tests: Any) -> Any:
+        return {"agent": "http://h/chat", "prompts": prompts, "tests": tests}
+
+    with_aliases = yaml.safe_dump(written(tests), sort_keys=False)
+    assert loaded(with_aliases) == loaded(json.dumps(written(tests[::-1])))
 
 
 @pytest.mark.parametrize(
