@@ -269,8 +269,11 @@ def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
     sign, color = _SIGNS[finished.status]
     line = Text(f"{sign} ", style=color)
     line.append(f"{_name(finished.execution, redact)}: ", style="default")
-    wrong = finished.error or next(iter(finished.failed), None)
-    reason = wrong.message if wrong else ""
+    reason = finished.error.message if finished.error else ""
+    if finished.failed and not reason:
+        from kindlm.reports.causes import sentence_of  # a run that passes needs none of it
+
+        reason = sentence_of(finished.failed[0])
     return line.append(one_line(redact(reason), _MESSAGE_LIMIT), style="default")
 
 

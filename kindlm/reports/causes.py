@@ -19,7 +19,7 @@ from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView, ToolCallView
 from kindlm.history.run_view import RunView
 from kindlm.matching import mismatches
-from kindlm.outcome import Outcome, Status
+from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.reports.facts import is_told, json_shown
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
@@ -178,7 +178,8 @@ def _failures(
                 if demand.sentence in misplaced:
                     continue
                 misplaced.add(demand.sentence)
-            key = (assertion.kind, assertion.failure_code, assertion.outcome, *demand.key)
+            line = assertion.line if assertion.kind == "assert" else None
+            key = (assertion.kind, assertion.failure_code, assertion.outcome, line, *demand.key)
             yield (
                 key,
                 assertion.line,
@@ -306,7 +307,12 @@ class _Demand(NamedTuple):
     rows: tuple[Row, ...] = ()
 
 
-def _demand(assertion: AssertionView, made: Sequence[ToolCallView]) -> _Demand:
+def sentence_of(check: CheckResult) -> str:
+    """Return how a check failed, in the words of its cause."""
+    return _demand(check, ()).sentence
+
+
+def _demand(assertion: AssertionView | CheckResult, made: Sequence[ToolCallView]) -> _Demand:
     """Return what an assertion demanded, from what it recorded; older records may lack parts."""
     expected, actual, label = assertion.expected, assertion.actual, assertion.label
     tool = expected.get("tool") if isinstance(expected, dict) else None
@@ -347,16 +353,15 @@ def _demand(assertion: AssertionView, made: Sequence[ToolCallView]) -> _Demand:
         case "JUDGE_BELOW_THRESHOLD" if None not in (assertion.score, assertion.threshold):
             scored = score_of_limit(assertion.score or 0.0, assertion.threshold or 0.0)
             return _Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
-    place = assertion.line if assertion.kind == "assert" else None
-    return _Demand((label, place), _message(assertion), tuple(_more(assertion)))
+    return _Demand((label,), _message(assertion), tuple(_more(assertion)))
 
 
-def _message(assertion: AssertionView) -> str:
+def _message(assertion: AssertionView | CheckResult) -> str:
     text = visible(bounded(assertion.message or "", 1_000, lines=10))
     return text or f"{one_line(assertion.kind)} {one_line(assertion.label)} failed"
 
 
-def _more(assertion: AssertionView) -> Iterator[Row]:
+def _more(assertion: AssertionView | CheckResult) -> Iterator[Row]:
     """Yield what was expected and found, where the message does not say it."""
     if assertion.kind not in ("assert", "custom", "score"):
         return

@@ -14,7 +14,7 @@ from kindlm.cli import progress as module
 from kindlm.cli.progress import make_progress
 from kindlm.engine.attempt import Finished
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.outcome import Status
+from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Execution, Plan, make_plan
 from kindlm.suite import Case, Prompt
 
@@ -79,6 +79,20 @@ def test_elsewhere_a_failing_test_has_one_line_whatever_its_repeats_do() -> None
         "! test 1 on gpt: It took too long.",
     ]
     assert watch(executions, pipe(), *all_of(executions, Status.PASSED)) == ""
+
+
+def test_elsewhere_a_failing_test_is_told_in_the_words_of_its_cause() -> None:
+    message = 'Expected the output to contain "refunded", got "Sorry."'
+    check = CheckResult(
+        "contains",
+        "refunded",
+        Outcome.FAILED,
+        expected="refunded",
+        failure_code="CONTAINS_FAILED",
+        message=message,
+    )
+    shown = watch(planned(), pipe(), *all_of(planned(), Status.FAILED, failed=(check,)))
+    assert shown == '✗ greets\\x1b[2J on gpt: Missing in the answer: "refunded"\n'
 
 
 @pytest.mark.parametrize(("rate", "failing"), [(0.3, False), (0.5, True)])

@@ -195,7 +195,7 @@ def needs_text(test: TestDiff) -> str | None:
     That is how many repeats would settle a suspicion, or that the conversations are the same.
     """
     if test.strength is Strength.EXPECTATIONS:
-        return "the conversations are the same: what changed is what is expected of them"
+        return "the conversations are the same: what changed is how they were checked"
     needed = test.evidence.repeats_to_settle
     if needed is None or test.strength is Strength.ONE_SAMPLE:
         # That one repeat decides nothing is said of the whole comparison.
@@ -332,7 +332,7 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
     if confirmed := sure[Strength.CONFIRMED]:
         yield f"{count(confirmed, 'test')} got worse, confirmed"
     if expected := sure[Strength.EXPECTATIONS]:
-        yield f"{count(expected, 'test')} got worse by other expectations of the same words"
+        yield f"{count(expected, 'test')} got worse when the same answers were checked again"
     checks = sum(test.fell_by_checks for test in worse if test.strength is Strength.ONE_SAMPLE)
     if tests := sure[Strength.ONE_SAMPLE] - checks:
         yield f"{count(tests, 'test')} newly {'fails' if tests == 1 else 'fail'}"
