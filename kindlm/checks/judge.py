@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from kindlm.checks.base import AskingCheck, CheckSection, Key, Place, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
@@ -84,6 +85,15 @@ def judgement(scale: float | None = None, *, is_ready: bool = False) -> Prompt:
     return replace(asked, system=asked.system.replace("Its members", "Its\nmembers"))
 
 
+def _name_of(value: Any) -> Any:
+    """Return the ready criterion that a text names: `on-topic` is `onTopic`."""
+    if not isinstance(value, str):
+        return value
+    name = "".join(value.split()).replace("-", "").replace("_", "")
+    found = (each for each in READY if each.casefold() == name.casefold())
+    return next(found, value)
+
+
 class Judge(CheckSection, AskingCheck):
     """A criterion that a model judges, with a score from 0 to 1."""
 
@@ -101,9 +111,9 @@ class Judge(CheckSection, AskingCheck):
 
     criteria: Maybe[Text] = Field(default=None, examples=["Confirms the refund and is polite"])
     """What the judge looks at, in plain words. Required without `ready`."""
-    ready: Maybe[Literal["faithful", "relevant", "safe", "onTopic"]] = Field(
-        default=None, examples=["faithful"], json_schema_extra=EXTENSION
-    )
+    ready: Maybe[
+        Annotated[Literal["faithful", "relevant", "safe", "onTopic"], BeforeValidator(_name_of)]
+    ] = Field(default=None, examples=["faithful"], json_schema_extra=EXTENSION)
     """A ready criterion in place of `criteria`. `judge: faithful` is short for it."""
     context: Maybe[Solid] = Field(
         default=None, examples=["Refunds take 5 days."], json_schema_extra=EXTENSION
@@ -137,8 +147,10 @@ class Judge(CheckSection, AskingCheck):
 
     @classmethod
     def main_key(cls, value: Any) -> str:
-        # A word is the name of a ready criterion, or a slip of one: criteria are sentences.
-        is_word = isinstance(value, str) and value.isidentifier()
+        # A word is the name of a ready criterion, or a slip of one: criteria are sentences. Those
+        # of some languages have no spaces.
+        name = _name_of(value)
+        is_word = isinstance(name, str) and re.fullmatch(r"\s*[\w-]+\s*", name, re.ASCII)
         return "ready" if is_word else "criteria"
 
     @property
@@ -158,8 +170,9 @@ class Judge(CheckSection, AskingCheck):
 
     @property
     def about_tools(self) -> bool:  # type: ignore[override]
-        # Without its sources, a claim cannot be judged.
-        return self.ready is not None and self.context is None and READY[self.ready].needs_tools
+        # The context may be the source of what an answer claims. It says nothing of what was done.
+        has_sources = self.ready == "faithful" and self.context is not None
+        return self.ready is not None and READY[self.ready].needs_tools and not has_sources
 
     @property
     def judge_model(self) -> str | None:  # type: ignore[override]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
+from kindlm.checks.judge import Judge as Section
 from kindlm.checks.judge import judgement
 from kindlm.checks.ready_criteria import READY
 from kindlm.errors import Err, ErrorCode, KindlmError
@@ -362,7 +363,18 @@ class TestReadyCriteria:
 
         assert unknown.outcome is Outcome.INCONCLUSIVE
         assert given.outcome is Outcome.PASSED
-        assert evaluate("judge", {"ready": "safe"}, seen, Judge(GOOD)).outcome is Outcome.PASSED
+        assert evaluate("judge", {"ready": "onTopic"}, seen, Judge(GOOD)).outcome is Outcome.PASSED
+
+    @pytest.mark.parametrize(
+        ("written", "means"),
+        [("Safe ", "safe"), ("on-topic", "onTopic"), ("on-topik", ""), ("回答は丁寧である", None)],
+    )
+    def test_a_word_names_one_and_a_sentence_does_not(
+        self, written: str, means: str | None
+    ) -> None:
+        assert Section.main_key(written) == ("criteria" if means is None else "ready")
+        if means:
+            assert Section.model_validate({"ready": written}).ready == means
 
     def test_a_criterion_of_ones_own_is_asked_as_ever(self, said: Said) -> None:
         assert data_of(ask_about(said("Hi"))).keys() == {"criteria", "rubric", "transcript"}

@@ -290,6 +290,7 @@ class TestWholeText:
             ("matches", {"pattern": r"REF-\d{4}$"}, "It is REF-1234", None),
             ("matches", {"pattern": r"REF-\d{4}$"}, "It is ref-1234", "PATTERN_NOT_MATCHED"),
             ("matches", {"pattern": r"(?i)REF-\d{4}$"}, "It is ref-1234", None),
+            ("matches", {"pattern": r"^\w+$"}, "a" * 100_000 + " secret", "PATTERN_NOT_MATCHED"),
         ],
     )
     def test_a_text_is_as_demanded_or_is_reported(
