@@ -104,7 +104,9 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
     for block, text in zip(blocks, written, strict=True):
         if text:
             block["input"] = text
-    return (body | {"content": blocks} if body or blocks else {}), is_whole
+    # Some servers send a message whole, as its start.
+    content = blocks or body.get("content") or []
+    return (body | {"content": content} if body or blocks else {}), is_whole
 
 
 def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:

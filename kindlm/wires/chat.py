@@ -76,6 +76,8 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
             number, delta = choice.get("index") or 0, choice.get("delta")
             if not number:
                 reason = choice.get("finish_reason") or reason
+            if isinstance(choice.get("message"), dict):
+                delta = _unsaid(choice["message"], message, calls)
             if not isinstance(delta, dict):
                 continue
             for key in ("content", "refusal"):
@@ -96,6 +98,18 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         message["tool_calls"] = calls
     choice = {"message": message, "finish_reason": reason}
     return body | {"choices": [choice]}, is_done or reason is not None
+
+
+def _unsaid(
+    whole: Mapping[str, Any], said: Mapping[str, Any], calls: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return what no piece has said of a message that comes whole, alone or after its pieces."""
+    unsaid = {key: value for key, value in whole.items() if not said.get(key)}
+    listed, known = whole.get("tool_calls"), {call["id"] for call in calls}
+    if calls and isinstance(listed, list):
+        unsaid.pop("function_call", None)
+        unsaid["tool_calls"] = [call for call in objects(listed) if call.get("id") not in known]
+    return unsaid
 
 
 def _add_piece(

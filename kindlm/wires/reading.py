@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from kindlm.strict_json import parse_json, read_json, unique_keys
+from kindlm.transcript import FinishReason
 from kindlm.wires import anthropic, chat, responses
 from kindlm.wires.answer import UnreadableReply, Wire, WireAnswer, objects
 from kindlm.wires.request import WireRequest
@@ -37,6 +38,9 @@ def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
         answer: WireAnswer = format_.answer_of(whole)
     except (ValueError, RecursionError) as error:
         return WireAnswer("", error=str(error), complete=False)
+    says_calls = answer.finish_reason is FinishReason.TOOL_CALLS
+    if says_calls and not answer.tool_calls:
+        return replace(answer, error="it ends with tool calls, and none is in it", complete=False)
     return answer if is_whole else replace(answer, complete=False)
 
 

@@ -78,7 +78,7 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         UnreadableReply: it says that the provider failed.
     """
     body: Mapping[str, Any] = {}
-    items = list[Mapping[str, Any]]()
+    items, begun = list[Mapping[str, Any]](), set[str]()
     for event in events:
         kind = str(event.get("type"))
         if kind == DONE:
@@ -88,12 +88,24 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         item, response = event.get("item"), event.get("response")
         if kind == "response.output_item.done" and isinstance(item, dict):
             items.append(item)
+        if kind == "response.output_item.added" and isinstance(item, dict):
+            begun |= _call_ids([item])
         if isinstance(response, dict):
             body = response
         if kind in _ENDS:
-            # Some servers leave the items out at the end.
-            return {**body, "output": body.get("output") or items}, True
+            # Some servers leave items out at the end.
+            output = body.get("output") or items
+            known = _call_ids(objects(output))
+            if isinstance(output, list):
+                output = output + [item for item in items if _call_ids([item]) - known]
+            return {**body, "output": output}, begun <= _call_ids(objects(output))
     return {**body, "output": items, "status": None}, False
+
+
+def _call_ids(items: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the ids of the calls among items."""
+    calls = (item for item in items if str(item.get("type")).endswith("_call"))
+    return {str(item.get("call_id") or item.get("id")) for item in calls}
 
 
 def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:

@@ -510,3 +510,48 @@ def test_a_failed_tool_of_anthropic_has_an_error() -> None:
     request = read_request("anthropic", {"messages": [{"role": "user", "content": [result]}]})
 
     assert request.tool_results == {"c1": {"error": "gone"}}
+
+
+_CALL = {"id": "c1", "type": "function", "function": {"name": "refund", "arguments": "{}"}}
+_ITEM = {"type": "function_call", "id": "f1", "call_id": "c1", "name": "refund", "arguments": "{}"}
+_SAYS = {"type": "message", "content": [{"type": "output_text", "text": "ok"}]}
+_WHOLE = {"role": "assistant", "content": None, "tool_calls": [_CALL]}
+_END = {
+    "type": "response.completed",
+    "response": {"id": "r", "status": "completed", "output": [_SAYS]},
+}
+
+
+@pytest.mark.parametrize(
+    ("wire", "events", "is_read"),
+    [
+        ("chat", [{"choices": [{"message": _WHOLE, "finish_reason": "tool_calls"}]}], True),
+        (
+            "chat",
+            [
+                {"choices": [{"delta": {"tool_calls": [_CALL]}}]},
+                {"choices": [{"message": _WHOLE, "finish_reason": "tool_calls"}]},
+            ],
+            True,
+        ),
+        ("chat", [{"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}], False),
+        ("responses", [{"type": "response.output_item.done", "item": _ITEM}, _END], True),
+        ("responses", [{"type": "response.output_item.added", "item": _ITEM}, _END], False),
+        (
+            "anthropic",
+            [
+                {"type": "message_start", "message": {"content": []}},
+                {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+                {"type": "message_stop"},
+            ],
+            False,
+        ),
+    ],
+)
+def test_a_call_that_a_stream_tells_of_is_read_or_the_answer_is_not_whole(
+    wire: Wire, events: list[Any], is_read: bool
+) -> None:
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    answer = read_answer(wire, "text/event-stream", body)
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == [("refund", {})] * is_read
+    assert answer.complete is is_read
