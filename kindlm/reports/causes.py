@@ -35,6 +35,9 @@ _WARNINGS = 3
 _TOLD = 60
 """How much of an answer a sentence has to have, so that it is not shown twice."""
 
+_FOUND_DATA = 100
+"""How many findings of personal data are masked in the causes of other executions, too."""
+
 _BEFORE = 80
 """How much stands before what a check found in an answer."""
 
@@ -125,6 +128,7 @@ class Cause:
 def causes_of(view: RunView, tests: Iterable[TestView]) -> list[Cause]:
     """Return why tests did not pass, what hit most executions first."""
     causes = dict[tuple[Any, ...], Cause]()
+    found_data = dict[str, str]()
     for test in tests:
         name = (test.suite_id, test.name.removeprefix(f"{test.file}::"), test.target)
         tested = test.counts.tested
@@ -141,13 +145,22 @@ def causes_of(view: RunView, tests: Iterable[TestView]) -> list[Cause]:
             if execution.status not in (Status.FAILED, Status.ERRORED):
                 continue
             attempts = view.attempts(execution)
-            for key, line, make in _failures(view, test, attempts[-1], mask_of(attempts)):
+            mask = mask_of(attempts)
+            if len(found_data) < _FOUND_DATA:
+                found_data |= mask.replacements
+            for key, line, make in _failures(view, test, attempts[-1], mask):
                 if key not in causes:
                     causes[key] = make()
                 if causes[key].executions[-1:] != [execution.id]:
                     causes[key].executions.append(execution.id)
                 causes[key].tests[name] = tested
                 causes[key].places[test.file, line] = None
+    if every := Mask(found_data):
+        for cause in causes.values():
+            cause.sentence = every.text(cause.sentence)
+            cause.rows = tuple((name, every.text(text)) for name, text in cause.rows)
+            cause.called, cause.said = every.text(cause.called), every.text(cause.said)
+            cause.trace = every.text(cause.trace)
     return sorted(causes.values(), key=lambda cause: -len(cause.executions))
 
 

@@ -98,26 +98,34 @@ def test_two_tools_in_the_wrong_order_are_one_cause(causes: Any, make: Any) -> N
     assert ("expected", "lookup, order: 0") in cause.fields()
 
 
-def test_personal_data_is_named_by_its_patterns_and_masked(causes: Any, make: Any) -> None:
-    def leak(text: str, start: int) -> dict[str, Any]:
-        end = start + len("jo@example.com")
-        found = {"source": "output", "start": start, "end": end, "name": "email"}
-        shown = {"name": "email", "redacted": "jo**********om", "source": "output"}
-        leaked = make.failed(
-            "pii",
-            "pii",
-            "PII_DETECTED",
-            "Expected no personal data.",
-            actual=[shown],
-            evidence=[{**found, "excerpt": "jo**********om"}],
-        )
-        return {"output": text, "assertions": (leaked,)}
+def leak(make: Any, text: str, start: int) -> dict[str, Any]:
+    end = start + len("jo@example.com")
+    found = {"source": "output", "start": start, "end": end, "name": "email"}
+    shown = {"name": "email", "redacted": "jo**********om", "source": "output"}
+    leaked = make.failed(
+        "pii",
+        "pii",
+        "PII_DETECTED",
+        "Expected no personal data.",
+        actual=[shown],
+        evidence=[{**found, "excerpt": "jo**********om"}],
+    )
+    return {"output": text, "assertions": (leaked,)}
 
+
+def test_personal_data_is_named_by_its_patterns_and_masked(causes: Any, make: Any) -> None:
     text = "Write. " * 40 + "To jo@example.com"
-    (cause,) = causes(leak("jo@example.com", 0), leak(text, text.index("jo@")))
+    (cause,) = causes(leak(make, "jo@example.com", 0), leak(make, text, text.index("jo@")))
     assert cause.sentence == "Personal data in the answer: email jo**********om"
     assert cause.said == '"jo**********om"'
     assert "jo@" not in f"{cause}"
+
+
+def test_personal_data_found_elsewhere_in_the_run_is_masked(causes: Any, make: Any) -> None:
+    missing = make.failed("contains", "x", "CONTAINS_FAILED", "Expected x.", expected="x")
+    other = {"output": "I am jo@example.com", "assertions": (missing,)}
+    first, _ = causes(other, leak(make, "jo@example.com", 0))
+    assert first.said == '"I am jo**********om"'
 
 
 def test_errors_that_quote_different_answers_are_one_cause(causes: Any) -> None:
