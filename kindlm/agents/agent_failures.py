@@ -30,7 +30,7 @@ _QUOTED_CHARACTERS = 200
 _LOOKED_AT = 10_000
 _HIDDEN = "[hidden]"
 _A_PAGE_CAME = (
-    "Check the agent's `endpoint`, and whether it requires a login. Answers are sent as "
+    "Check the agent's `url`, and whether it requires a login. Answers are sent as "
     "application/json, text/plain or text/event-stream"
 )
 # Locks that timed out (409) and what says to come back are worth another try.
@@ -115,13 +115,13 @@ def of_timeout(who: Who, timeout_s: float, *, retryable: bool = True) -> KindlmE
 def of_network(who: Who, endpoint: str, error: BaseException) -> KindlmError:
     """Return the error of an exchange that never got a whole answer."""
     parts = urlsplit(endpoint)
-    # What a URL may hold besides its host stays out: credentials.
-    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    # Credentials before the host and in the query stay out.
+    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return failed(
         who,
         ErrorCode.PROVIDER_NETWORK_ERROR,
         f"No answer from agent {who.name!r} at {address}: {unreachable_reason(error)}",
-        "Check that the agent runs, and its `endpoint`",
+        "Check that the agent runs, and its `url`",
         retryable=True,
     )
 
@@ -176,8 +176,8 @@ def of_status(who: Who, status: int, headers: Mapping[str, str], body: str) -> K
         case 401 | 403:
             code = ErrorCode.PROVIDER_AUTH_ERROR
             hint = "Check the agent's `headers` and the environment variables they take"
-        case 404:
-            hint = "Check the path of the agent's `endpoint`"
+        case 404 | 405:
+            hint = "Check the path of the agent's `url`"
         case 408:
             code = ErrorCode.PROVIDER_TIMEOUT
         case 429:
@@ -187,7 +187,7 @@ def of_status(who: Who, status: int, headers: Mapping[str, str], body: str) -> K
             target = urlsplit(headers.get("location", ""))
             there = target._replace(netloc=target.netloc.rpartition("@")[2], query="", fragment="")
             said = f"redirects to {who.quote(there.geturl())}"
-            hint = "Write the address it redirects to as the agent's `endpoint`"
+            hint = "Write the address it redirects to as the agent's `url`"
     return failed(
         who,
         code,

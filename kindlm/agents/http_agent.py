@@ -35,7 +35,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.served import PageCame, Served, ServedAgent
 from kindlm.agents.tool_entries import reported_calls
-from kindlm.errors import Result
+from kindlm.errors import Err, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.spelling import Spelling
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
@@ -105,6 +105,13 @@ class Http(Served):
             )
 
 
+_NOT_UNDERSTOOD = frozenset({400, 415, 422})
+_WHAT_IT_TAKES = (
+    'Send the key that the agent takes, `body: { KEY: "{{message}}" }`, or check the path of its '
+    "`url`"
+)
+
+
 class HttpAgent(ServedAgent):
     """Implements `ports.Agent`.
 
@@ -132,6 +139,8 @@ class HttpAgent(ServedAgent):
         """Send one message; see `ports.Agent`."""
         body = self._write(request, self._carried)
         answer = await self._exchange.post(body, request)
+        if isinstance(answer, Err) and answer.error.details.get("status") in _NOT_UNDERSTOOD:
+            return Err(replace(answer.error, hint=_WHAT_IT_TAKES))
         return await self.reply(request, answer, self._heard)
 
     def _heard(self, answer: HttpReply) -> Heard:

@@ -44,6 +44,21 @@ def test_a_status_has_its_code_and_is_asked_once(talk, http, failure, status, co
 
 
 @pytest.mark.parametrize(
+    ("status", "fix"),
+    [
+        (400, '`body: { KEY: "{{message}}" }`'),
+        (404, "path"),
+        (405, "path"),
+        (415, "`body:"),
+        (422, "`body:"),
+    ],
+)
+def test_a_request_that_is_not_understood_has_a_fix(talk, http, failure, status, fix):
+    (result,), _ = talk(http({"detail": "KeyError: 'input'"}, status=status))
+    assert fix in failure(result).hint
+
+
+@pytest.mark.parametrize(
     ("body", "options", "said"),
     [
         ("<html>login</html>", {}, "it sent an HTML page"),
@@ -152,7 +167,8 @@ def test_an_agent_that_is_not_there_is_a_network_error(make, ask, failure):
         error = failure(asyncio.run(run()))
     assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
     assert error.details["retryable"] is True
-    assert "connection refused" in error.message
+    assert error.message.endswith("/chat: connection refused")
+    assert error.hint == "Check that the agent runs, and its `url`"
     assert TOKEN not in repr(error)
 
 

@@ -228,8 +228,10 @@ def _write_text(text: str, page: Page) -> None:
 def _write_tool(used: ToolUse, page: Page) -> None:
     call = f"{one_line(used.tool)} {json_shown(used.arguments, _VALUE)}"
     page.line(("tool call  ", "cyan"), call, indent=4, hang=2)
-    rule = (f"  {one_line(used.rule or 'not answered')}", "dim")
-    page.line(("answer     ", "cyan"), json_shown(used.response, _VALUE), rule, indent=4, hang=2)
+    # An agent that lists its calls often leaves their results out.
+    if used.response is not None or used.rule != "agent":
+        answer, rule = json_shown(used.response, _VALUE), one_line(used.rule or "not answered")
+        page.line(("answer     ", "cyan"), answer, (f"  {rule}", "dim"), indent=4, hang=2)
     for problem in used.problems:
         page.line(("problem    ", "yellow"), visible(bounded(problem, _VALUE)), indent=4, hang=2)
 
