@@ -297,7 +297,12 @@ def _make_command(name: str | None) -> Any:
 
 def _usage_error(error: Any) -> KindlmError:
     command = error.ctx.command_path if error.ctx else "kindlm"
-    return misuse(error.format_message(), f"How it is used: {command} --help")
+    hint = f"How it is used: {command} --help"
+    if getattr(error, "option_name", None) == "-x" and any(
+        "--no-progress" in each.opts for each in error.ctx.command.params
+    ):
+        hint = f"To hide the progress, write --no-progress. {hint}"
+    return misuse(error.format_message(), hint)
 
 
 def _not_utf8(argument: str) -> KindlmError:
