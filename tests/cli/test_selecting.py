@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,22 @@ def test_a_run_goes_on_with_its_expression_and_takes_no_other(kindlm: Any, here:
     assert report["run"]["id"] == json.loads(begun.out)["run"]["id"]
     assert report["run"]["status"] == "failed"
     assert report["summary"]["executions"]["total"] == 6
+
+
+def test_a_run_goes_on_with_the_tests_that_its_names_meant_when_it_began(
+    kindlm: Any, here: Path
+) -> None:
+    kindlm("test", "-q", "--max-time", "0", "-t", "refun")
+    with closing(sqlite3.connect(here / ".kindlm" / "kindlm.db")) as db, db:
+        # Earlier versions recorded this for the same tests.
+        db.execute("DROP TRIGGER events_update")
+        db.execute("UPDATE events SET data = replace(data, '\"refun\"', '\"refund\"')")
+    resumed = json.loads(kindlm("test", "-q", "--resume", "--reporter", "json").out)
+    assert {test["name"] for test in resumed["tests"] if test["executions"]} == {
+        "refund",
+        "refund-double",
+    }
+    assert resumed["run"]["status"] == "passed"
 
 
 @pytest.mark.parametrize(
