@@ -100,11 +100,18 @@ def searches(pattern: str, text: str, deadline: float, dialect: Dialect = Dialec
     Of an output, case is ignored and `.` matches line breaks. `deadline` is a time of the monotonic
     clock. Raises `PatternError`.
     """
+    return first_match(pattern, text, deadline, dialect) is not None
+
+
+def first_match(
+    pattern: str, text: str, deadline: float, dialect: Dialect = Dialect.SCHEMA
+) -> tuple[int, int] | None:
+    """Return the range of a text that a pattern matches first, as `searches` does; else None."""
     try:
         found = _compiled(pattern, dialect).search(text, timeout=_remaining(deadline))
     except TimeoutError:
         raise PatternError(_TOO_LONG) from None
-    return found is not None
+    return found.span() if found else None
 
 
 def matches_in(

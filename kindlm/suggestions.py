@@ -19,6 +19,7 @@ _FOREIGN = {
     "containsAny": "anyof icontainsany",
     "equals": "actual answer equal exact exactly expectedoutput expectedanswer is matches",
     "regex": "match pattern regexp",
+    "notRegex": "doesnotmatch notmatch notmatches notpattern",
     "judge": "faithfulness geval judges llmjudge llmrubric rubric",
     "criteria": "assertion criterion instruction name prompt question",
     "minScore": "min passthreshold score threshold",

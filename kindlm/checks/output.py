@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from string import printable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -29,7 +30,7 @@ from kindlm.checks.output_schema import Schema
 from kindlm.checks.similar import SimilarTo
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Evidence
-from kindlm.patterns import Dialect, PatternError, searches
+from kindlm.patterns import Dialect, PatternError, first_match, searches
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, WHOLE, Maybe, Pattern, Solid, Text
 from kindlm.transcript import Transcript
@@ -42,6 +43,7 @@ CODES = {
     "CONTAINS_FAILED": "a text is missing from the output, or each of several is",
     "NOT_CONTAINS_FAILED": "the output has a text that it must not have",
     "PATTERN_NOT_MATCHED": "no part of the output matches a pattern",
+    "PATTERN_MATCHED": "a part of the output matches a pattern that it must not match",
     "INVALID_PATTERN": "a pattern does not compile, or takes too long",
     "MAX_LENGTH_EXCEEDED": "the output is longer than allowed",
 }
@@ -93,6 +95,11 @@ class Output(ExpectSection):
     )
     """Regular expressions that must all match somewhere in the output. Case matters, unless one
     begins with `(?i)`."""
+    not_regex: Maybe[
+        Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]
+    ] = Field(default=None, examples=[[r"will e-?mail"]], json_schema_extra=EXTENSION)
+    """Regular expressions of which none may match anywhere in the output or in its normal form.
+    Case matters, unless one begins with `(?i)`."""
     similar_to: Maybe[SimilarTo] = Field(default=None, json_schema_extra=EXTENSION)
     """Text that the output must mean the same as, more or less."""
     contains: list[str] = Field(default=[], examples=[["refund", "REF-5678"]])
@@ -141,6 +148,8 @@ class Output(ExpectSection):
             yield Made(Contains(text), text, ("contains", index))
         for index, text in enumerate(self.not_contains):
             yield Made(NotContains(text), text, ("notContains", index))
+        for index, pattern in enumerate(self.not_regex or ()):
+            yield Made(NotMatches(pattern), pattern, ("notRegex", index))
         if self.max_length is not None:
             yield Made(MaxLength(self.max_length), f"≤ {self.max_length}", ("maxLength",))
 
@@ -149,7 +158,7 @@ class Output(ExpectSection):
             if not text:
                 yield ("contains", index), EMPTY
         for index, pattern in enumerate(self.regex or ()):
-            if all(map(Matches(pattern).finds, _ANYTHING)):
+            if _matches_anything(pattern):
                 yield ("regex", index), "it matches every text, also an empty one"
 
     def unused(self) -> Iterator[Advice]:
@@ -158,8 +167,13 @@ class Output(ExpectSection):
             yield Advice(("schemaFile",), message, "Add `format: json`")
 
 
-_ANYTHING = ("", "\ue000", "\ue000\n\ue000")
-"""Texts that only a pattern matches which matches anything."""
+def _matches_anything(pattern: str) -> bool:
+    """Tell whether no text can be expected not to match; none is found for what looks around."""
+    texts = ("", "\ue000\n\ue000", f"{pattern}\n{printable}")
+    return (
+        "(?!" not in pattern and "(?<!" not in pattern and all(map(Matches(pattern).finds, texts))
+    )
+
 
 EMPTY = "every text holds the empty one"
 """Why a check that looks for the empty text never fails."""
@@ -258,14 +272,15 @@ class NotContains(Check):
         found, how = occurrences(self.text, transcript.text)
         if not found:
             return passed()
-        start, end = found[0].start, found[0].end
-        around = transcript.text[max(start - _CONTEXT, 0) : end + _CONTEXT]
-        message = (
-            f"Expected the output not to contain {shown(self.text)}, found it at character {start}:"
-            f" {shown(around)}.{how}"
-        )
+        where = _where(found[0].start, found[0].end, transcript.text)
+        message = f"Expected the output not to contain {shown(self.text)}, found it {where}.{how}"
         code = "NOT_CONTAINS_FAILED"
         return failed(code, message, expected=self.text, evidence=found)
+
+
+def _where(start: int, end: int, text: str) -> str:
+    around = text[max(start - _CONTEXT, 0) : end + _CONTEXT]
+    return f"at character {start}: {shown(around)}"
 
 
 def occurs(needle: str, text: str) -> bool:
@@ -355,16 +370,66 @@ class Matches(Check):
             if self.finds(text):
                 return passed()
         except PatternError as error:
-            message = f"The pattern {shown(self.pattern)} cannot be used: {error}."
-            return undecided(message, "INVALID_PATTERN")
+            return _unusable(self.pattern, error)
         message = f"Expected the output to match {shown(self.pattern)}, got {shown(text)}."
         code = "PATTERN_NOT_MATCHED"
         return failed(code, message, expected=self.pattern, actual=excerpt(text))
 
     def finds(self, text: str) -> bool:
         """Return whether it matches; raise `PatternError` if the pattern cannot be used."""
-        pattern = f"(?{self.flags}){self.pattern}" if self.flags else self.pattern
-        return searches(pattern, text, time.monotonic() + _PATTERN_S)
+        deadline = time.monotonic() + _PATTERN_S
+        return searches(_with(self.flags, self.pattern), text, deadline)
+
+
+@dataclass(frozen=True, slots=True)
+class NotMatches(Check):
+    """The pattern matches nowhere in the text, nor in its normal form; `flags` as in `Matches`.
+
+    It is undecided whether a pattern matches that cannot be used, or takes more than a second.
+    """
+
+    kind = "not_matches"
+    rules = (
+        Rule(
+            "not_matches",
+            "forbidden-pattern",
+            "A forbidden pattern in the answer",
+            "A pattern of output.notRegex matches the final text.",
+            "Read the execution with kindlm show; tell the agent what it must not say.",
+        ),
+    )
+
+    pattern: str
+    flags: str = ""
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return True
+
+    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        text, how = transcript.text, ""
+        pattern, deadline = _with(self.flags, self.pattern), time.monotonic() + _PATTERN_S
+        try:
+            found = first_match(pattern, text, deadline)
+            if found is None and (form := normal_form(text)) is not None:
+                found, how = first_match(pattern, form.text, deadline), _HIDDEN
+                found = None if found is None else form.written(*found)
+        except PatternError as error:
+            return _unusable(self.pattern, error)
+        if found is None:
+            return passed()
+        where = _where(*found, text)
+        message = f"Expected the output not to match {shown(self.pattern)}, found it {where}.{how}"
+        evidence = [Evidence("output", *found)]
+        return failed("PATTERN_MATCHED", message, expected=self.pattern, evidence=evidence)
+
+
+def _with(flags: str, pattern: str) -> str:
+    return f"(?{flags}){pattern}" if flags else pattern
+
+
+def _unusable(pattern: str, error: PatternError) -> CheckResult:
+    message = f"The pattern {shown(pattern)} cannot be used: {error}."
+    return undecided(message, "INVALID_PATTERN")
 
 
 @dataclass(frozen=True, slots=True)

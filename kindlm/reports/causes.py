@@ -56,6 +56,7 @@ _ABOUT_TEXT = {
     "NOT_CONTAINS_FAILED": "Forbidden in the answer:",
     "NOT_SIMILAR": "The answer is not similar to",
     "PATTERN_NOT_MATCHED": "No match in the answer for the pattern",
+    "PATTERN_MATCHED": "The answer matches the forbidden pattern",
     "STARTS_WITH_FAILED": "The answer does not start with",
 }
 """What checks of the final text find, before the text that they expected."""

@@ -22,7 +22,7 @@ from collections.abc import (
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -35,6 +35,7 @@ from kindlm.checks.output import (
     Equals,
     Matches,
     NotContains,
+    NotMatches,
     StartsWith,
 )
 from kindlm.checks.output_schema import Schema
@@ -45,6 +46,7 @@ from kindlm.ports import Stage
 from kindlm.scenarios.spans import Span
 from kindlm.scenarios.thread_desk import ThreadDesk, raise_unless_of_a_test
 from kindlm.scenarios.under_test import Place
+from kindlm.suggestions import hint_for
 from kindlm.suite import Expectation
 from kindlm.wording import sentence, shown
 
@@ -199,6 +201,13 @@ class Checks:
         """Refuse: what they found is recorded, and may not be known yet."""
         raise TypeError("checks are neither true nor false: t.require(reply).contains(…) stops")
 
+    if not TYPE_CHECKING:  # type checkers know the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            checks = [each for each in dir(type(self)) if not each.startswith("_")]
+            hint = hint_for(name, checks, "Checks are")
+            raise AttributeError(f'There is no check "{name}". {hint}', name=name)
+
     def equals(self, text: str) -> Self:
         """The answer is a text, apart from spaces around both; of several answers, one is."""
         return self._check(self._span.of_text(Equals(_solid(text))), _short(text))
@@ -231,13 +240,14 @@ class Checks:
 
         It is found as `re.search` would find it.
         """
-        if isinstance(pattern, str):
-            written, letters = pattern, ""
-        elif isinstance(pattern, re.Pattern):
-            written, letters = pattern.pattern, _letters(pattern.flags)
-        else:
-            raise TypeError(f"matches takes a pattern, not {pattern!r}")
+        written, letters = _pattern("matches", pattern)
         return self._check(self._span.of_text(Matches(written, letters)), _short(written))
+
+    def not_matches(self, pattern: str | re.Pattern[str]) -> Self:
+        """A regular expression matches nowhere in the answer, or in any of several answers."""
+        written, letters = _pattern("not_matches", pattern)
+        check = self._span.of_text(NotMatches(written, letters), of_all=True)
+        return self._check(check, _short(written))
 
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
         """The answer is JSON that fits a JSON Schema, or a pydantic model with its validators.
@@ -378,6 +388,15 @@ _FLAGS = (
     ("s", re.DOTALL),
     ("x", re.VERBOSE),
 )
+
+
+def _pattern(name: str, pattern: object) -> tuple[str, str]:
+    """Return what is written as a pattern, and the letters of its flags."""
+    if isinstance(pattern, str):
+        return pattern, ""
+    if isinstance(pattern, re.Pattern):
+        return pattern.pattern, _letters(pattern.flags)
+    raise TypeError(f"{name} takes a pattern, not {pattern!r}")
 
 
 def _letters(flags: int) -> str:

@@ -127,6 +127,7 @@ CHECKS = {
     "contains": "text",
     "not_contains": "text",
     "matches": "pattern",
+    "not_matches": "pattern",
     "json_schema": None,
     "latency": "max_ms",
     "cost": "max_usd",
@@ -150,6 +151,7 @@ class ConversationConfig(_Mapping):
     contains: Maybe[TextConfig] = None
     not_contains: Maybe[TextConfig] = None
     matches: Maybe[PatternConfig] = None
+    not_matches: Maybe[PatternConfig] = None
     latency: Maybe[LatencyConfig] = None
     cost: Maybe[CostConfig] = None
     token_usage: Maybe[TokensConfig] = None

@@ -291,6 +291,10 @@ class TestWholeText:
             ("matches", {"pattern": r"REF-\d{4}$"}, "It is ref-1234", "PATTERN_NOT_MATCHED"),
             ("matches", {"pattern": r"(?i)REF-\d{4}$"}, "It is ref-1234", None),
             ("matches", {"pattern": r"^\w+$"}, "a" * 100_000 + " secret", "PATTERN_NOT_MATCHED"),
+            ("not_matches", {"pattern": "will e?mail"}, "I Will email", None),
+            ("not_matches", {"pattern": "will e?mail"}, "I will email", "PATTERN_MATCHED"),
+            ("not_matches", {"pattern": "email"}, "I e\u200bmail", "PATTERN_MATCHED"),
+            ("not_matches", {"pattern": "e-mail"}, "." * 100_000 + "e-mail", "PATTERN_MATCHED"),
         ],
     )
     def test_a_text_is_as_demanded_or_is_reported(

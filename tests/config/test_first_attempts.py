@@ -127,7 +127,7 @@ tests:
     input: Hi
     pass_rate: 0.8
     expect:
-      output: {not_contains: error, regexp: "A\\\\d", max_length: 100, exact: x}
+      output: {not_contains: error, regexp: "A\\\\d", notMatches: b, max_length: 100, exact: x}
       toolCalls: {tool: a, args_match: {a: 1}, should_not_call: true, times: 2}
       judge: {name: Is polite, threshold: 0.8}
       latency: 2000
@@ -137,6 +137,7 @@ gates: {pass_rate: 0.9}
 #> "passRate"
 #> "notContains"
 #> "regex"
+#> "notRegex"
 #> "maxLength"
 #> "equals"
 #> "argsMatch"

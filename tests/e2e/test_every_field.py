@@ -125,6 +125,7 @@ CHANGED_TESTS = [
     (repeats(*OUTPUT, "startsWith", to="Where"), "starts_with", "STARTS_WITH_FAILED"),
     (repeats(*OUTPUT, "containsAny", to=["C3"]), "contains_any", "CONTAINS_FAILED"),
     (repeats(*OUTPUT, "regex", to=[r"[A-Z]\d{2}"]), "matches", "PATTERN_NOT_MATCHED"),
+    (repeats(*OUTPUT, "notRegex", to="B2"), "not_matches", "PATTERN_MATCHED"),
     (repeats(*OUTPUT, "similarTo", "text", to="No"), "similar_to", "NOT_SIMILAR"),
     (
         suite("answers-json-too", *OUTPUT, "schema", to=OF_CUSTOMERS),

@@ -88,6 +88,7 @@ PASSING = (
     '.not_contains("sorry")',
     r'.matches(r"[A-Z]-\d{4}")',
     '.matches(re.compile("order", re.IGNORECASE))',
+    '.not_matches("order")',
     '.json_schema({"type": "object", "required": ["id"]})',
     ".json_schema(Order)",
     ".latency(60_000)",
@@ -116,6 +117,7 @@ FAILING = (
     ".cost(0.01)",
     '.not_contains("")',
     '.matches("order")',
+    '.not_matches(re.compile("order", re.IGNORECASE))',
     '.json_schema({"type": "array"})',
     ".json_schema(Other)",
     ".json_schema(Even)",
@@ -215,6 +217,7 @@ NONSENSE = {
     ".token_usage(True)": "max_tokens must be a number",
     '.tool_called("")': "tool is empty",
     ".tool_not_called(None)": "tool must be a text",
+    ".no_contains('hi')": 'There is no check "no_contains". Did you mean "not_contains"?',
     ".contains('hi') or 1": "neither true nor false",
 }
 

@@ -73,6 +73,7 @@ def test_every_check_can_be_written_short_and_at_length(project: Project) -> Non
         {"cost": 0.02},
         {"not_contains": "no"},
         {"matches": "id"},
+        {"not_matches": "no"},
         {"json_schema": {"type": "object"}},
         {"latency": 60000},
         {"token_usage": 2},
