@@ -36,6 +36,10 @@ def test_it_holds_everything_also_what_is_in_the_wal(
 ) -> None:
     assert recorded.path.with_name(recorded.path.name + "-wal").stat().st_size
     copy = here / "safe" / "copy.db"
+    missing = kindlm("backup", copy, "--db", recorded.path)
+    assert (missing.code, f"mkdir -p {copy.parent}" in missing.err.replace("\n  ", "")) == (1, True)
+    assert not copy.parent.exists()
+    copy.parent.mkdir()
     outcome = kindlm("backup", copy, "--db", recorded.path)
     assert outcome.code == 0, outcome.err
     assert "9 events backed up" in outcome.err
@@ -64,6 +68,7 @@ def test_it_lives_on_as_a_history(kindlm: Any, recorded: Any, here: Path) -> Non
     assert kindlm("merge", here / "copy.db", "--db", recorded.path).code == 0
     assert kindlm("merge", recorded.path, "--db", here / "copy.db").code == 0
     assert kindlm("verify", "--db", here / "copy.db").code == 0
+    assert "kindlm history verify --db" in kindlm("verify", here / "copy.db").err
     with closing(sqlite3.connect(here / "copy.db")) as db:
         assert db.execute("PRAGMA auto_vacuum").fetchone()[0] == 2
 
@@ -106,7 +111,10 @@ def test_a_place_that_cannot_be_written(kindlm: Any, recorded: Any, here: Path) 
     (here / "file").touch()
     outcome = kindlm("backup", here / "file" / "copy.db", "--db", recorded.path)
     assert outcome.code == 1
-    assert "cannot be written" in outcome.err
+    assert "There is no folder" in outcome.err
+    unwritable = kindlm("backup", "/proc/copy.db", "--db", recorded.path)
+    assert unwritable.code == 1
+    assert "cannot be written" in unwritable.err
 
 
 def test_what_killed_backups_left_is_removed_and_what_is_written_stays(

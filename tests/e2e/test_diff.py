@@ -106,7 +106,7 @@ def test_behaviour_that_changed_in_a_test_that_still_passes(workspace: Any) -> N
     record(workspace, OTHERWISE)
     done = workspace.run("diff")
     assert done.returncode == 0
-    assert "Same result, other behaviour" in done.stdout
+    assert "Other behaviour, neither better nor worse" in done.stdout
     assert 'fields  added "all"' in done.stdout
     assert workspace.run("diff", "--fail-on", "behaviour").returncode == 1
     assert workspace.run("diff", "--fail-on", "any").returncode == 0

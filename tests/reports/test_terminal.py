@@ -299,6 +299,25 @@ def test_any_text_anywhere_is_harmless(
     assert_harmless(write(run.finish(), "terminal"))
 
 
+def test_what_changed_is_reported_only_if_something_did(
+    history: Any, make: Any, write: Any
+) -> None:
+    for run, ran in (("k3f9x2ab", True), ("m7q2w8rt", True), ("p4d6h8jk", False)):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned()])
+        if ran:
+            writer.execution(assertions=(make.failed(),))
+            writer.finish()
+        else:
+            writer.interrupt("SIGINT")
+    unchanged = write(history.view("m7q2w8rt"), "terminal")
+    line_with(unchanged, "Unchanged since k3f9x2ab")
+    assert "as before" not in unchanged
+    nothing_ran = write(history.view("p4d6h8jk"), "terminal")
+    assert "since" not in nothing_ran
+    assert "Compare" not in nothing_ran
+
+
 def test_a_run_names_the_one_to_compare_it_with(history: Any, make: Any, write: Any) -> None:
     for run in ("k3f9x2ab", "m7q2w8rt"):
         writer = history.run(run)

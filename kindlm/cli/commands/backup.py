@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import secrets
+import shlex
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.console import fail, note
+from kindlm.cli.console import fail, note, refuse
 from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, KindlmError, misuse
@@ -45,11 +46,15 @@ def backup_command(
     source = existing_history(db).database
     if any(_beside(file, end).exists() for end in _BESIDE):
         fail([_is_there(file)])
+    if not file.parent.is_dir():
+        refuse(
+            f"There is no folder {file.parent}.",
+            f"Create it: mkdir -p {shlex.quote(str(file.parent))}",
+        )
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
     held = None
     try:
         with closing(open_reader(source)) as reader:
-            file.parent.mkdir(parents=True, exist_ok=True)
             remove_abandoned(file.parent)
             held = _hold(part)
             _copy(reader, part)

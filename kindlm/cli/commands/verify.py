@@ -52,6 +52,8 @@ def verify_command(
     With RUN, also compare its tables with its events.
     """
     del verbose
+    if run is not None and Path(run).is_file():
+        refuse(f"{run} is a file, not a run.", f"Check it: kindlm history verify --db {run}")
     path = existing_history(db).database
     if head is not None and run is None:
         refuse(

@@ -270,7 +270,7 @@ LOOKS: dict[Kind, Look] = {
     Kind.REMOVED: Look("Removed", "✗", "red", listed=True),
     Kind.SUSPECTED: Look("Suspected", "?", "yellow"),
     Kind.NEW_FAILING: Look("Added, not passing", "!", "yellow"),
-    Kind.OTHER_BEHAVIOUR: Look("Same result, other behaviour", "~", "yellow"),
+    Kind.OTHER_BEHAVIOUR: Look("Other behaviour, neither better nor worse", "~", "yellow"),
     Kind.OTHER_CHECKS: Look("Same result, other checks", "~", "yellow"),
     Kind.ERASED: Look(
         "Same result; behaviour cannot be compared, texts were erased or withheld",
@@ -305,7 +305,7 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
         yield f"{count(number, 'new test')} not passing"
     if number := kinds.get(Kind.OTHER_BEHAVIOUR):
         verb = "behaves" if number == 1 else "behave"
-        yield f"{count(number, 'test')} {verb} otherwise with the same result"
+        yield f"{count(number, 'test')} {verb} otherwise, neither better nor worse"
     if other := diff.kinds.get(Kind.OTHER_CHECKS):
         verb = "checks" if len(other) == 1 else "check"
         erased = sum(test.behaviour.erased for test in other)

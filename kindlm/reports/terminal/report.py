@@ -298,7 +298,8 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     for suite in view.suites:
         for told in gates_otherwise(view, suite):
             page.line((told, "yellow"), indent=2)
-    if (earlier := view.info.source_run or view.run_before) is not None:
+    earlier = view.info.source_run or view.run_before
+    if earlier is not None and view.summary.executions.tested:
         changed = _changed(view, earlier)
         if changed is not None:
             page.line(changed, hang=2)
@@ -317,10 +318,16 @@ def _changed(view: RunView, earlier: str) -> str | None:
     if view.status != "failed" or view.summary.tests.total > _COMPARED_TESTS:
         return None
     # What compares runs takes longer to import than a report of a run that passed.
+    from kindlm.history.diff.diff_values import Kind
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.reports.diff.text import headline_of
 
-    headline = headline_of(compare_runs(view.db, earlier, view.id, DiffOptions()))
+    diff = compare_runs(view.db, earlier, view.id, DiffOptions())
+    if not diff.compared:
+        return None
+    headline = headline_of(diff)
+    if headline.good and diff.kinds.keys() <= {Kind.UNCHANGED, Kind.OTHER_WORDS}:
+        return f"Unchanged since {earlier}"
     return f"Changed since {earlier}: {'; '.join(headline.reasons)}"
 
 
