@@ -40,7 +40,7 @@ from kindlm.matching import Bounds
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Count, Maybe, Text
-from kindlm.transcript import ToolProblemKind, ToolUse, Transcript
+from kindlm.transcript import UNNAMED, ToolProblemKind, ToolUse, Transcript
 from kindlm.values import refuse
 from kindlm.wording import bounded, count, excerpt, listed_names, named, sentence, shown
 
@@ -266,6 +266,8 @@ class ToolCall(CheckSection):
                 actual=described(near.index, near.use),
             )
         names = list(dict.fromkeys(use.call.name for use in uses))
+        if UNNAMED in names and (doubt := undecided_for_a_name(self.tool, uses)) is not None:
+            return doubt
         called = f"only {listed_names(names)}" if names else "no tool"
         hint = spelling_hint(self.tool, names)
         return failed(

@@ -232,7 +232,7 @@ def report_options_of(request: RunRequest, options: TestOptions, console: Consol
         durations=options.durations,
         database=shown_path(request.database),
         named=options.database is not None,
-        shows_load_errors=False,
+        not_loaded=frozenset(skipped.path for skipped in request.skipped),
     )
     return of_project(look, request.root)
 

@@ -37,8 +37,8 @@ class ReportOptions:
     `named` says that the user named it, and has to name it again. `first` is what has to be typed
     before anything else can be done with the run. `folder` is where the project lies inside its
     repository, as a path with slashes, empty at its top. `regression_threshold` is how far a mean
-    score may fall before that is a regression, None for the default. `shows_load_errors` is false
-    where the user has just seen why files could not be loaded.
+    score may fall before that is a regression, None for the default. `not_loaded` are the paths of
+    the suites of which the user has just seen why they could not be loaded.
     """
 
     color: bool = False
@@ -51,7 +51,7 @@ class ReportOptions:
     first: str | None = None
     folder: str = ""
     regression_threshold: float | None = None
-    shows_load_errors: bool = True
+    not_loaded: frozenset[str] = frozenset()
 
 
 class Report(Protocol):

@@ -108,7 +108,7 @@ def _write_suite(
         place = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
         code = f"{suite.error_code} ({suite.error_number})"
         page.line(mark(Status.ERRORED), " ", (one_line(place), "bold"), f"  {code}", hang=2)
-        if options.shows_load_errors:
+        if suite.path not in options.not_loaded:
             page.line(visible(bounded(suite.error or "", 2_000, lines=20)), indent=4)
             if suite.hint:
                 page.line(visible(bounded(suite.hint, 500, lines=5)), indent=4)
