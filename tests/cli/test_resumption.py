@@ -17,7 +17,7 @@ from kindlm.plan import Earlier
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project
 from kindlm.recording.resumption import Unfinished
-from kindlm.suite import ModelParams, ModelTarget
+from kindlm.suite import Case, ModelParams, ModelTarget, Prompt
 
 ASKED_FOR = RunOptions(
     paths=["kindlm.yaml"],
@@ -71,7 +71,8 @@ def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: P
     )
     resumed = as_recorded(TestOptions(database=history.path), began_with, tmp_path)
     assert isinstance(resumed, Ok)
-    suite = make_suite(models={"gpt": ModelTarget("gpt", "p", "house", ModelParams())})
+    case = Case("refund-order", Prompt("Hi"), ("gpt",), tags=("slow", "paid"))
+    suite = make_suite(case, models={"gpt": ModelTarget("gpt", "p", "house", ModelParams())})
     request = make_request(
         Loaded((suite,), (), (), (), (), (), ()),
         Project(tmp_path, history.path),

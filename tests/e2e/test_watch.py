@@ -98,7 +98,7 @@ def test_a_signal_interrupts_the_round_that_goes_on_and_leaves_nothing_running(
 
 def test_options_and_paths_reach_every_round_as_they_were_typed(project: Workspace) -> None:
     file = Path(project.root / "-odd name.yaml")
-    file.write_text(SUITE, encoding="utf-8")
+    file.write_text(SUITE.replace("name: greets", 'name: "-greets"'), encoding="utf-8")
     options = ["--runs", "2", "-t", "-greets", "-t", "greets", "--gate=0.5", "-xq"]
     options += ["--tags", "short, polite"]
     with project.start("watch", *options, "--", file.name) as watch:

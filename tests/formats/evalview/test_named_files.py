@@ -145,7 +145,7 @@ def test_replayed_without_a_path_is_what_the_run_tested_and_what_is_new_in_it(
     call("test", "cases/a.yaml")
     assert (code_and_ran := call("replay"))[0] == 0
     assert ran(code_and_ran[1]) == {"a"}
-    call("test", "cases", "-t", "cases/a", "-t", "b")
+    call("test", "cases", "-t", "b")
     code, report = call("replay")
     assert (code, ran(report)) == (0, {"b"})
     write(project, "cases/d", CASE.format(name="d"))
