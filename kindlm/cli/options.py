@@ -406,6 +406,16 @@ class TestOptions:
         return self.compat == "evalview"
 
 
+SourceRunArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RUN",
+        help=f"{RUN_NAMES} Default: the newest finished run.",
+        show_default=False,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class DerivedOptions:
     """The options of all commands that make a run from a recorded one."""

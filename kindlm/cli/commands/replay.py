@@ -12,12 +12,12 @@ import typer
 from kindlm.cli.console import make_console, note, or_fail, refuse
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
-    RUN_NAMES,
     ConfigOption,
     DerivedOptions,
     GateOption,
     KeywordsOption,
     RepeatOption,
+    SourceRunArgument,
     SuiteTextOption,
     TagsOption,
     TargetsOption,
@@ -44,14 +44,7 @@ class Judges(StrEnum):
 class ReplayOptions(DerivedOptions):
     """The options of `kindlm replay`, as typed."""
 
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN",
-            help=f"{RUN_NAMES} Default: the newest finished run.",
-            show_default=False,
-        ),
-    ] = None
+    run: SourceRunArgument = None
     paths: Annotated[
         tuple[Path, ...],
         typer.Argument(

@@ -11,8 +11,8 @@ import typer
 from kindlm.cli.console import refuse
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
-    RUN_NAMES,
     DerivedOptions,
+    SourceRunArgument,
     TestOptions,
     with_options,
 )
@@ -23,14 +23,7 @@ from kindlm.garbage import put_off
 class RescoreOptions(DerivedOptions):
     """The options of `kindlm rescore`, as typed; `paths` are the suites to check by."""
 
-    run: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RUN",
-            help=f"{RUN_NAMES} Default: the newest finished run.",
-            show_default=False,
-        ),
-    ] = None
+    run: SourceRunArgument = None
     paths: Annotated[
         tuple[Path, ...],
         typer.Option(
