@@ -170,6 +170,11 @@ SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt
  ORDER BY 1, c.call
 """
 
+# A rescored execution has the tools of the conversation that it looks at.
+TOOLS = """
+SELECT t.body FROM executions e JOIN shown_texts t ON t.ref = e.tools_ref WHERE e.id = ?
+"""
+
 UNPRICED = """
 SELECT DISTINCT coalesce(c.reported_model, c.model)
   FROM executions e

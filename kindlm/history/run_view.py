@@ -335,6 +335,11 @@ class RunView:
         """Return the messages the conversation began with, their texts filled in."""
         return tuple(map(self._filled, execution.messages))
 
+    def tools(self, execution: ExecutionView) -> Any:
+        """Return the recorded tool definitions; None if there are none, a string if erased."""
+        row = self.db.execute(queries.TOOLS, (execution.source,)).fetchone()
+        return read_json(row[0]) if row else None
+
     def _filled(self, message: dict[str, Any]) -> dict[str, Any]:
         return {**message, "text": self._text(message["text"]["$ref"])}
 

@@ -117,6 +117,42 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolOffered:
+    """A tool that the model could call: such as `lookup(id: string, all?)`, and the whole of it."""
+
+    signature: str
+    description: str
+    definition: Any
+
+
+def tools_offered(definitions: Any, mask: Mask) -> list[ToolOffered]:
+    """Return the tool definitions of an execution, masked; in place of erased ones a note."""
+    if isinstance(definitions, str):
+        return [ToolOffered(definitions, "", definitions)]
+    return [
+        ToolOffered(
+            mask.text(f"{tool['name']}({_parameters(tool)})"),
+            mask.text(tool["description"] or ""),
+            mask.value(tool),
+        )
+        for tool in definitions or ()
+    ]
+
+
+def _parameters(tool: dict[str, Any]) -> str:
+    """Return the top level of a JSON Schema in brief: optional parameters have a question mark."""
+    schema = tool["parameters"] if isinstance(tool["parameters"], dict) else {}
+    properties, required = schema.get("properties"), schema.get("required")
+    found = list[str]()
+    for name, kind in (properties if isinstance(properties, dict) else {}).items():
+        of = kind.get("type") if isinstance(kind, dict) else None
+        words = " | ".join(map(str, of)) if isinstance(of, list) else str(of or "")
+        is_required = isinstance(required, list) and name in required
+        found.append(f"{name}{'' if is_required else '?'}{f': {words}' if words else ''}")
+    return ", ".join(found)
+
+
+@dataclass(frozen=True, slots=True)
 class Called:
     """A call of the target or of a judge: what was sent anew, what came back, or why nothing did.
 

@@ -23,6 +23,13 @@ def failing(history: Any, make: Any) -> Any:
         repeat=2,
         output="Hi there, friend.",
         tools=(("lookup", {"order": "A-100"}, {"found": True}),),
+        definitions=[
+            {
+                "name": "lookup",
+                "description": "Looks up an order.",
+                "parameters": {"properties": {"order": {"type": "string"}}},
+            }
+        ],
         failures=(make.provider_failed(),),
         judge="It is kind.",
         assertions=(
@@ -54,6 +61,7 @@ def test_the_conversation_is_there_with_every_try(ask: Any, failing: Any) -> Non
         in text
     )
     assert "1 judge call" in text
+    assert "1 tool definition lookup(order?: string) Looks up an order. Definition" in text
     assert "Response as received" in text
     assert text.count("Request ") >= 3
 

@@ -57,6 +57,39 @@ def test_failed_calls_are_reported_with_code_and_wait(varied: RunView) -> None:
     )  # fmt: skip
 
 
+LOOKUP = {
+    "name": "lookup",
+    "description": "Looks up\x1b[2J an order.",
+    "parameters": {
+        "type": "object",
+        "properties": {"id": {"type": "string"}, "depth": {"type": ["integer", "null"]}},
+        "required": ["id"],
+        "title": "Lookup",
+    },
+}
+
+
+def test_tool_definitions_are_shown_in_brief_and_whole_with_verbose(history: Any) -> None:
+    run = history.run()
+    run.suite()
+    more = [{"name": f"tool_{n}", "description": "", "parameters": {}} for n in range(20)]
+    source = run.execution(definitions=[LOOKUP, *more])
+    rescored = run.execution(source=f"{source}.1")
+    view = run.finish()
+
+    for execution in (source, rescored):
+        assert_in_order(
+            rendered(view, execution.rpartition("-")[2]),
+            "Tool definitions",
+            "lookup(id: string, depth?: integer | null)  Looks up\\x1b[2J an order.",
+            "tool_18()",
+            "… and 1 more with --verbose",
+            "Transcript",
+        )
+    assert '"title": "Lookup"' in rendered(view, "1", verbose=True)
+    assert "tool_19()" in rendered(view, "1", verbose=True)
+
+
 def test_every_attempt_is_reported(history: Any, make: Any) -> None:
     run = history.run()
     run.suite(tests=[make.planned()])

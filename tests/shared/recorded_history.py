@@ -126,6 +126,7 @@ class RunWriter:
         output: str | None = "Hi there.",
         assertions: tuple[AssertionEvaluated, ...] = (),
         tools: tuple[tuple[str, Any, Any], ...] = (),
+        definitions: list[dict[str, Any]] | None = None,
         failures: tuple[ProviderFailed, ...] = (),
         judge: str | None = None,
         error: tuple[str, int, str, str | None] | None = None,
@@ -166,6 +167,7 @@ class RunWriter:
                 tags=list(tags),
                 source=source,
                 messages=[] if status is Status.SKIPPED else messages,
+                tools=definitions,
             ),
             subject,
         )

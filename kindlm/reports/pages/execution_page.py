@@ -23,6 +23,7 @@ from kindlm.reports.conversation import (
     highlighted,
     pretty,
     status_word,
+    tools_offered,
 )
 from kindlm.reports.facts import assertion_fields, assertion_name
 from kindlm.reports.figures import cost, duration, money
@@ -93,6 +94,7 @@ def execution_page(
                 for each in shown
                 if each.advisory and each.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
             ],
+            "tools": tools_offered(view.tools(execution), mask),
             "attempts": talks,
             "earlier": earlier_attempts(attempts, mask),
             "output": execution.output,

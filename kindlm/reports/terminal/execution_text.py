@@ -16,7 +16,16 @@ from kindlm.history.rows import (
 )
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
-from kindlm.reports.conversation import EXCERPTS, Called, Excerpt, ToolUse, attempts_of, excerpts_of
+from kindlm.reports.conversation import (
+    EXCERPTS,
+    Called,
+    Excerpt,
+    ToolOffered,
+    ToolUse,
+    attempts_of,
+    excerpts_of,
+    tools_offered,
+)
 from kindlm.reports.facts import assertion_fields, assertion_name, json_shown, place
 from kindlm.reports.figures import duration, money
 from kindlm.reports.report_registry import ReportOptions
@@ -29,6 +38,7 @@ _VALUE = 2_000
 _RAW = 50_000
 _CONTEXT = 40
 _DEEPEST = 6
+_TOOLS = 20
 
 
 def render_execution(
@@ -36,13 +46,15 @@ def render_execution(
 ) -> None:
     """Write what was said in every attempt at an execution, and what was found there.
 
-    With `verbose`, also the bodies as received, what judges were asked, traces and timing.
+    With `verbose`, also whole tool definitions, the bodies as received, what judges were asked,
+    traces and timing.
     """
     suite = next(suite for suite in view.suites if execution.suite_id in suite.parts)
     ended = {attempt.number: attempt for attempt in view.attempts(execution)}
     mask = mask_of(ended.values())
     page = Page(out, options)
     _write_head(suite, execution, page)
+    _write_tools(tools_offered(view.tools(execution), mask), page, verbose=options.verbose)
     talked = attempts_of(
         view.first_messages(execution),
         view.calls(execution),
@@ -98,6 +110,20 @@ def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
     page.line((", ".join(_figures(execution)), "dim"), indent=2)
     for warning in execution.warnings:
         page.line(("Warning: ", "yellow"), visible(bounded(warning, 500)), indent=2, hang=2)
+
+
+def _write_tools(tools: Sequence[ToolOffered], page: Page, *, verbose: bool) -> None:
+    """Write which tools the model could call, a line each; with `verbose` their definitions."""
+    if not tools:
+        return
+    page.heading("Tool definitions")
+    for tool in tools if verbose else tools[:_TOOLS]:
+        description = "" if verbose else f"  {one_line(tool.description)}"
+        page.line((one_line(tool.signature), "cyan"), (description, "dim"), indent=2, hang=2)
+        if verbose:
+            page.line((json_shown(tool.definition, _RAW), "dim"), indent=4, hang=2)
+    if len(tools) > _TOOLS and not verbose:
+        page.line(f"… and {len(tools) - _TOOLS:,} more with --verbose", indent=2)
 
 
 def _figures(execution: ExecutionView) -> Iterator[str]:
