@@ -54,6 +54,7 @@ def load_suite(
     root: Path | None = None,
     environ: Mapping[str, str] = MappingProxyType({}),
     project: Callable[[], str] = lambda: "project",
+    text: bytes | None = None,
 ) -> LoadedSuite:
     """Load a kindlm.yaml. Never raises for what a user did: see the diagnostics.
 
@@ -62,8 +63,9 @@ def load_suite(
         root: the project root; a suite's identity is its path relative to it.
         environ: environment variables, which warnings may depend on.
         project: returns what its project is called if the file does not say so.
+        text: what the file will hold, if it is not written yet.
     """
-    data = read_bytes(path)
+    data = read_bytes(path) if text is None else Ok(text)
     if isinstance(data, Err):
         diagnostic = Diagnostic(data.error, "error", "", None)
         return LoadedSuite(path, None, path.name, 0, (diagnostic,))

@@ -27,6 +27,11 @@ def python_literal(text: str) -> str:
     return f"{quote}{inside}{quote}"
 
 
+def yaml_literal(text: str) -> str:
+    """Return a text as a double-quoted scalar of YAML, on one line."""
+    return f'"{"".join(map(_in_yaml, text))}"'
+
+
 def python_parts(text: str, room: int) -> list[str]:
     """Return the literals that make up a text, each of at most `room` columns."""
     whole = python_literal(text)

@@ -1,0 +1,95 @@
+"""Recorded conversations, read from files of other programs and from our own log.
+
+Each module here reads one source. It has `reads(document) -> bool`, and
+`read(document) -> Iterator[Recording]`, which yields one recording for each trace. A document is
+the JSON values of a file: one, or one for each line of a JSON Lines file. A file that is not JSON
+is one value of type bytes. All of it is untrusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.ports import ToolDefinition
+from kindlm.strict_json import parse_json
+from kindlm.transcript import Transcript
+
+SOURCES: tuple[str, ...] = ()
+"""The modules that read files, in the order in which they are asked."""
+
+MAX_BYTES = 100_000_000
+
+Document = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One recorded conversation with a model or an agent.
+
+    Attributes:
+        name: what the test is called; need not be unique.
+        transcript: system text, turns of the user, answers, tool calls with their results.
+        tools: tool definitions sent to the model, as far as they are known.
+        provider: as the source names it, such as `openai`; None if unknown.
+        model: as the source names it; None if unknown.
+        failed: whether the source says that something went wrong.
+        missing: why this is not enough for a test; None if it is.
+    """
+
+    name: str
+    transcript: Transcript
+    tools: tuple[ToolDefinition, ...] = ()
+    provider: str | None = None
+    model: str | None = None
+    failed: bool = False
+    missing: str | None = None
+
+
+class Source(Protocol):
+    """A module of this package."""
+
+    def reads(self, document: Document) -> bool:
+        """Return whether the document is in the form of this source."""
+        ...
+
+    def read(self, document: Document) -> Iterator[Recording]:
+        """Yield the recordings; raise `ValueError` for a document that is broken."""
+        ...
+
+
+def read_recordings(data: bytes) -> Result[list[Recording]]:
+    """Read the content of a file by the first source that knows its form."""
+    if len(data) > MAX_BYTES:
+        return _unreadable(f"It has more than {MAX_BYTES // 1_000_000} MB.")
+    try:
+        document = _document(data)
+        for name in SOURCES:
+            source = cast("Source", import_module(f"{__name__}.{name}"))
+            if source.reads(document):
+                return Ok(list(source.read(document)))
+    except (ValueError, RecursionError) as error:
+        return _unreadable(f"It is broken: {error}.")
+    return _unreadable("kindlm does not know its format.")
+
+
+def _document(data: bytes) -> Document:
+    """Return the JSON values of a file."""
+    if data.lstrip()[:1] not in (b"{", b"["):
+        return [data]
+    text = data.decode("utf-8")
+    try:
+        return [parse_json(text)]
+    except ValueError:
+        lines = [line for line in text.split("\n") if line.strip()]
+        if len(lines) < 2:
+            raise
+        return [parse_json(line) for line in lines]
+
+
+def _unreadable(why: str) -> Err:
+    hint = f"kindlm reads traces as JSON or JSON Lines: {', '.join(SOURCES)}."
+    return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, f"The file cannot be read. {why}", hint))

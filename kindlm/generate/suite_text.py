@@ -1,0 +1,120 @@
+"""A suite of kindlm.yaml as text: written from a plain mapping, and loaded once before it counts.
+
+Texts become quoted scalars or blocks, with all characters that are not printable escaped, so
+nothing in them can become structure, a comment or a terminal escape.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kindlm.config.load import load_suite
+from kindlm.errors import Err, Ok, Result
+from kindlm.generate.forms import WIDTH, keyed, width_of, yaml_literal
+
+BRACES = {"braces": "{{"}
+"""The variables of a test that has texts of `literal`."""
+
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: [A-Za-z_][\w./-]*)*", re.ASCII)
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment: a key of a mapping, whose value does not matter, or an item of a list."""
+
+    text: str
+
+
+def literal(text: str) -> str:
+    """Return a text for a prompt or a message in which nothing is a placeholder.
+
+    The test needs the variable of `BRACES` if the result has `{{braces}}`. Values of variables need
+    no such care.
+    """
+    return text.replace("{{", "{{braces}}")
+
+
+def suite_text(document: Mapping[str | Comment, Any], file: Path) -> Result[str]:
+    """Return a suite as text, if `kindlm test` can load it as `file`; else its first error."""
+    text = "\n".join(_lines(document, "")) + "\n"
+    loaded = load_suite(file, text=text.encode())
+    error = next((each.error for each in loaded.diagnostics if each.severity == "error"), None)
+    return Ok(text) if error is None else Err(error)
+
+
+def _lines(value: Mapping[Any, Any] | list[Any], indent: str) -> Iterator[str]:
+    """Yield the lines of a mapping or a list that is not empty."""
+    is_list = isinstance(value, list)
+    pairs = zip(value, value, strict=True) if isinstance(value, list) else value.items()
+    for key, item in pairs:
+        if isinstance(key, Comment):
+            for line in key.text.splitlines():
+                yield f"{indent}# {''.join(c if c.isprintable() else ' ' for c in line)}".rstrip()
+        elif is_list:
+            yield from _entry("- ", item, indent)
+        else:
+            yield from _entry(f"{_scalar(key)}: ", item, indent)
+
+
+def _entry(before: str, item: Any, indent: str) -> Iterator[str]:
+    """Yield the lines of an item of a list or of a key with its value."""
+    inner = f"{indent}  "
+    line = _one_line(item)
+    can_break = item and isinstance(item, Mapping | list | str)
+    if line is not None and not (can_break and width_of(f"{indent}{before}{line}") > WIDTH):
+        yield f"{indent}{before}{line}"
+    elif isinstance(item, str) and _fits_block(item):
+        yield f"{indent}{before}|{'' if item.endswith(chr(10)) else '-'}"
+        for each in item.removesuffix("\n").split("\n"):
+            yield f"{inner}{each}".rstrip()
+    elif isinstance(item, str):
+        yield from keyed(before, item, indent)
+    elif before == "- ":
+        first, *others = _lines(item, inner)
+        yield f"{indent}- {first[len(inner) :]}"
+        yield from others
+    else:
+        yield f"{indent}{before.rstrip()}"
+        yield from _lines(item, inner)
+
+
+def _one_line(item: Any) -> str | None:
+    """Return a value on one line; None if it holds more than scalars, or several lines."""
+    if not isinstance(item, Mapping | list):
+        return _scalar(item) if _is_scalar(item) else None
+    parts = [*item, *item.values()] if isinstance(item, Mapping) else item
+    if not all(_is_scalar(each) or each in ({}, []) for each in parts):
+        return None
+    if isinstance(item, list):
+        return f"[{', '.join(map(_scalar, item))}]"
+    pairs = ", ".join(f"{_scalar(key)}: {_scalar(each)}" for key, each in item.items())
+    return f"{{ {pairs} }}" if pairs else "{}"
+
+
+def _is_scalar(value: Any) -> bool:
+    is_lines = isinstance(value, str) and "\n" in value
+    return not is_lines and not isinstance(value, Comment | Mapping | list)
+
+
+def _fits_block(text: str) -> bool:
+    """Return whether a text of several lines can stand as it is, below a `|`."""
+    lines = text.removesuffix("\n").split("\n")
+    return (
+        len(lines) > 1
+        and all(line.isprintable() and line == line.rstrip() for line in lines)
+        and lines[0][:1].strip() != ""
+        and lines[-1] != ""
+    )
+
+
+def _scalar(value: Any) -> str:
+    if not isinstance(value, str):
+        return json.dumps(value, allow_nan=False)
+    is_plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+    return value if is_plain else yaml_literal(value)
