@@ -103,9 +103,11 @@ def cli_reference() -> str:
     """Return a section for each command, with what its `--help` prints."""
     from typer.main import get_command
 
-    from kindlm.cli.app import make_app
+    from kindlm.cli.app import hide_types, make_app
 
-    return "\n".join(_help("kindlm", get_command(make_app()), None))
+    command = get_command(make_app())
+    hide_types(command)
+    return "\n".join(_help("kindlm", command, None))
 
 
 def _help(name: str, command: Any, parent: Any) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -92,6 +93,9 @@ _MODULES = {"watch": "test", "import": "import_", "list": "list_"}
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
 """What typer raises for wrong usage; not all of its versions export it by name."""
+
+
+_INPUT = re.compile(r"Invalid value for (.+): Input (should be .+?)(?:, unable to parse .*)?\Z")
 
 
 def _print_version(asked: bool) -> None:
@@ -292,7 +296,18 @@ def _make_command(name: str | None) -> Any:
         return typer.main.get_command(make_app(loaded=False))
     with ending_at_once(), put_off():
         app = make_app([name])
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    hide_types(command)
+    return command
+
+
+def hide_types(command: Any) -> None:
+    """Leave the Python types of arguments out of the help."""
+    for inner in getattr(command, "commands", {}).values():
+        hide_types(inner)
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda **_: None
 
 
 def _usage_error(error: Any) -> KindlmError:
@@ -302,7 +317,9 @@ def _usage_error(error: Any) -> KindlmError:
         "--no-progress" in each.opts for each in error.ctx.command.params
     ):
         hint = f"To hide the progress, write --no-progress. {hint}"
-    return misuse(error.format_message(), hint)
+    # The values are checked by pydantic, which speaks of input.
+    said = error.format_message().replace(": Value error, ", ": ")
+    return misuse(_INPUT.sub(r"\1 \2.", said), hint)
 
 
 def _not_utf8(argument: str) -> KindlmError:

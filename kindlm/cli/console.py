@@ -182,7 +182,8 @@ def or_fail(result: Result[_T]) -> _T:
 def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None = None) -> None:
     """Show errors and warnings: what happened, how to fix it, where it is, where to read more.
 
-    Of several errors with the same code, the last one says where to read more.
+    Of several errors with the same code, the last one says where to read more. Wrong usage has
+    its command's help for that.
     """
     from kindlm.cli.problems import render_problem
     from kindlm.recording.secrets import redactor
@@ -192,7 +193,8 @@ def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
     found = [_parts(problem, redact) for problem in problems]
     last = {part.error.code: part for part in found if not part.warning}
     for part in found:
-        refer = last.get(part.error.code) is part
+        is_usage = part.error.code is ErrorCode.CONFIG_VALIDATION_ERROR and not part.error.where
+        refer = last.get(part.error.code) is part and not is_usage
         shown = render_problem(
             part.error,
             warning=part.warning,

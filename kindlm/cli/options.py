@@ -100,8 +100,8 @@ TestsOption = Annotated[
         "--test",
         "-t",
         metavar="TEXT",
-        help="Run only the test named TEXT; if there is none, tests whose name, suite or file"
-        " contains it. Repeatable.",
+        help="Run only the test named TEXT. Without such a test: all tests whose name, suite or"
+        " file contains TEXT. Repeatable.",
     ),
 ]
 

@@ -11,6 +11,7 @@ import pytest
 
 import kindlm
 from kindlm.checks.base import codes
+from kindlm.cli.app import COMMANDS
 from kindlm.cli.problems import REFERENCE, render_problem
 from kindlm.errors import ErrorCode, KindlmError
 
@@ -93,6 +94,8 @@ def test_a_near_miss_of_a_code_is_guessed(kindlm: Any) -> None:
     done = kindlm("explain", "PROVIDER_RATELIMIT")
     assert (done.code, done.out) == (1, "")
     assert 'Did you mean "PROVIDER_RATE_LIMIT"?' in done.err
+    assert kindlm("explain", "E202").out.startswith("PROVIDER_RATE_LIMIT (202)")
+    assert "Similar codes: 700 HISTORY_VERSION_MISMATCH. " in kindlm("explain", "e707").err
 
 
 def test_every_code_of_an_assertion_is_there() -> None:
@@ -117,6 +120,27 @@ def test_one_reference_is_enough_for_many_errors_of_a_kind(kindlm: Any, here: Pa
     assert errors.rstrip().endswith(
         "See: https://kindlm.com/docs/reference/errors/#config_validation_error"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["test", "--repeat", "x"], "✗ '--repeat' should be a valid integer."),
+        (["test", "-j", "99"], "✗ '--concurrency' / '-j' should be less than or equal to 32."),
+        (["runs", "--format", "x"], "Invalid value for '--format': 'x' is not one of"),
+    ],
+)
+def test_wrong_usage_is_said_in_the_words_of_a_command_line(
+    kindlm: Any, given: list[str], said: str
+) -> None:
+    errors = kindlm(*given).err
+    assert said in errors
+    assert errors.endswith(f"How it is used: kindlm {given[0]} --help\n")
+
+
+def test_help_shows_no_python_types(kindlm: Any) -> None:
+    shown = "".join(kindlm(*command.split(), "--help").out for command in COMMANDS)
+    assert re.findall(r"<(?:str|int|float|path|list|\w+ range)\b.*?>", shown) == []
 
 
 def test_warnings_refer_to_nothing(kindlm: Any, here: Path) -> None:

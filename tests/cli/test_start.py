@@ -93,3 +93,19 @@ def test_a_run_on_openai_loads_its_sdk_alone_and_once(tmp_path: Path) -> None:
     assert "openai" in asked
     assert below(asked, (*UNUSED, "sqlite_utils")) == set()
     assert below(remembered, (*UNUSED, "sqlite_utils", "openai")) == set()
+
+
+def test_the_help_of_no_command_loads_what_only_its_work_needs(tmp_path: Path) -> None:
+    script = (
+        "import sys, json\n"
+        "from kindlm.cli.app import COMMANDS, run\n"
+        "codes = [run([*command.split(), '--help']) for command in COMMANDS]\n"
+        "json.dump([max(codes), sorted(sys.modules)], sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, check=True
+    )
+    code, loaded = json.loads(done.stderr)
+    assert code == 0
+    work = ("kindlm.config", "kindlm.engine", "kindlm.reports.pages", "yaml")
+    assert below(set(loaded), (*UNUSED, *work)) - {"kindlm.browse"} == set()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,7 +21,8 @@ def _is_required(module: str) -> bool:
 def need(module: str) -> Any:
     """Return a module of a framework; skip the test, or the file, where it is not installed."""
     if _is_required(module):
-        return importlib.import_module(module)
+        with warnings.catch_warnings(action="ignore"):
+            return importlib.import_module(module)
     return pytest.importorskip(module, exc_type=ImportError)
 
 

@@ -46,7 +46,9 @@ _Run = Annotated[
         show_default=False,
     ),
 ]
-_Suite = Annotated[str | None, typer.Option("--suite", "-s", help="Use only this suite.")]
+_Suite = Annotated[
+    str | None, typer.Option("--suite", "-s", metavar="NAME", help="Use only this suite.")
+]
 
 _DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
 
@@ -59,7 +61,12 @@ def set_command(
     suite: _Suite = None,
     label: Annotated[
         str,
-        typer.Option("--label", help="Name of the baseline, to keep several.", show_default=False),
+        typer.Option(
+            "--label",
+            metavar="NAME",
+            help="Name of the baseline, to keep several.",
+            show_default=False,
+        ),
     ] = "",
     database: DatabaseOption = None,
     verbose: VerboseOption = False,
@@ -129,7 +136,9 @@ def compare_command(
     suite: _Suite = None,
     label: Annotated[
         str | None,
-        typer.Option("--label", help="Name of the baseline. Default: the active one."),
+        typer.Option(
+            "--label", metavar="NAME", help="Name of the baseline. Default: the active one."
+        ),
     ] = None,
     form: Annotated[
         ListFormat, typer.Option("--format", help="json is for programs.")
@@ -153,11 +162,15 @@ def remove_command(
     suite: _Suite = None,
     label: Annotated[
         str | None,
-        typer.Option("--label", help="Name of the baseline. Default: the active one."),
+        typer.Option(
+            "--label", metavar="NAME", help="Name of the baseline. Default: the active one."
+        ),
     ] = None,
     project: Annotated[
         str | None,
-        typer.Option("--project", help="Project of the baseline, if several share a history."),
+        typer.Option(
+            "--project", metavar="NAME", help="Project of the baseline, if several share a history."
+        ),
     ] = None,
     database: DatabaseOption = None,
     verbose: VerboseOption = False,

@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kindlm.browse.descriptions import INSTANCE, START_PAGE, described, merged, settings
-from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette, serve
-from kindlm.cli.commands.review import reviewed
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.journal import open_journal
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import Err, Ok, Result
-from kindlm.history.run_view import RunView
-from kindlm.recording.project import regression_threshold
-from kindlm.reports.untrusted import printed_json
 
 if TYPE_CHECKING:
     from kindlm.browse.routes import RecordReview
@@ -31,13 +25,19 @@ def browse_command(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", min=0, max=65535, help="Port to bind. Default: 8001, or a free one."
+            "--port",
+            metavar="N",
+            min=0,
+            max=65535,
+            help="Port to bind. Default: 8001, or a free one.",
         ),
     ] = None,
     host: Annotated[
         str,
         typer.Option(
-            "--host", help="Address to bind. Anyone who can reach it can read the history."
+            "--host",
+            metavar="HOST",
+            help="Address to bind. Anyone who can reach it can read the history.",
         ),
     ] = "127.0.0.1",
     no_open: Annotated[
@@ -55,6 +55,10 @@ def browse_command(
     if metadata:
         print_metadata(db)
         return
+    from kindlm.browse.descriptions import START_PAGE
+    from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette, serve
+    from kindlm.recording.project import regression_threshold
+
     with open_history(db):
         project = existing_history(db)
     threshold = or_fail(regression_threshold(project.root))
@@ -87,6 +91,8 @@ def browse_command(
 
 def reviews_of(database: Path | None) -> RecordReview:
     """Return what records the user's reviews from pages of a history."""
+    from kindlm.cli.commands.review import reviewed
+    from kindlm.history.run_view import RunView
 
     def record(execution: str, passed: bool, text: str | None) -> Result[None]:
         with open_journal(database) as (log, reader):
@@ -102,6 +108,9 @@ def print_metadata(database: Path | None) -> None:
 
     Datasette names a database by its file.
     """
+    from kindlm.browse.descriptions import INSTANCE, described, merged, settings
+    from kindlm.reports.untrusted import printed_json
+
     name = project_here(database).database.stem
     told = INSTANCE | {"databases": {name: merged(described(), settings())}}
     sys.stdout.write(printed_json(told, indent=2) + "\n")

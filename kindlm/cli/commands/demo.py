@@ -15,18 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kindlm.cli.console import make_console, or_fail, refuse, wants_color
-from kindlm.cli.run_recording import record_run
 from kindlm.cli.scaffold import create_project, template_file
-from kindlm.events import RunOptions
-from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-from kindlm.history.run_view import RunView
-from kindlm.plan import Selection
-from kindlm.recording.history_file import new_run_id
-from kindlm.recording.loading import load_paths
-from kindlm.recording.project import run_environment
-from kindlm.recording.request import RunRequest
-from kindlm.reports.diff.terminal import write_diff
-from kindlm.reports.report_registry import ReportOptions
 from kindlm_store import open_reader
 
 _GOOD_AGENT = "support"
@@ -41,6 +30,10 @@ def demo_command(
     ] = Path("kindlm-demo"),
 ) -> None:
     """Watch kindlm find a change in a bundled agent."""
+    from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+    from kindlm.reports.diff.terminal import write_diff
+    from kindlm.reports.report_registry import ReportOptions
+
     out = _stdout()
     _lay_out(folder)
     _keep_edits(folder, out)
@@ -105,6 +98,8 @@ def _keep_edits(folder: Path, out: Console) -> None:
 
 
 def _has_finished(folder: Path, run: str) -> bool:
+    from kindlm.history.run_view import RunView
+
     with closing(open_reader(_database(folder))) as reader:
         view = RunView(reader, run)
         return view.is_recorded and view.info.ended == "finished"
@@ -117,6 +112,14 @@ def _cut_short(out: Console) -> NoReturn:
 
 
 def _record(folder: Path, label: str) -> str:
+    from kindlm.cli.run_recording import record_run
+    from kindlm.events import RunOptions
+    from kindlm.plan import Selection
+    from kindlm.recording.history_file import new_run_id
+    from kindlm.recording.loading import load_paths
+    from kindlm.recording.project import run_environment
+    from kindlm.recording.request import RunRequest
+
     loaded = or_fail(load_paths([folder / "kindlm.yaml"], folder))
     request = RunRequest(
         suites=loaded.suites,

@@ -40,7 +40,9 @@ def explain_command(
         typer.echo("\n".join(["\nFailed checks:", *_table(failures, width)]))
         return
     numbers = {number: name for name, (number, _) in errors.items()}
-    name = numbers.get(code, code.upper().replace("-", "_"))
+    # Other tools put a letter before their numbers: E102.
+    number = re.sub(r"\A[a-zA-Z]+-?(?=\d)", "", code)
+    name = numbers.get(number, code.upper().replace("-", "_"))
     if name in errors:
         number, text = errors[name]
         typer.echo(f"{name} ({number})\n\n{_wrapped(text, width)}\n\n{REFERENCE}#{name.lower()}")
@@ -50,9 +52,11 @@ def explain_command(
     else:
         close = suggest(name, [*errors, *failures])
         with_it = [known for known in (*errors, *failures) if name in known]
+        if not with_it and number.isdecimal():
+            with_it = [f"{near} {numbers[near]}" for near in numbers if near[0] == number[0]]
         guess = f'Did you mean "{close}"? ' if close else ""
         if not close and with_it:
-            guess = f"Codes with that word: {', '.join(with_it)}. "
+            guess = f"Similar codes: {', '.join(with_it)}. "
         refuse(f'There is no code "{code}".', f"{guess}List all codes: kindlm explain")
 
 

@@ -72,7 +72,12 @@ def import_command(
     ],
     suite: Annotated[
         str | None,
-        typer.Option("--suite", "-s", help="Suite name for EvalView results, which have none."),
+        typer.Option(
+            "--suite",
+            "-s",
+            metavar="NAME",
+            help="Suite name for EvalView results, which have none.",
+        ),
     ] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,

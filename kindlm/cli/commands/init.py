@@ -9,7 +9,7 @@ from contextlib import chdir
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,13 +17,10 @@ from kindlm.cli.commands.init_agent import KINDS, write_first_test
 from kindlm.cli.console import ask, is_asked, note, or_fail
 from kindlm.cli.options import VerboseOption
 from kindlm.cli.scaffold import create_project, quoted
-from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Document
-from kindlm.config.target_schema import AgentConfig
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse
-from kindlm.scenarios.configuration import agent_config
-from kindlm.secrecy import secret_parts
-from kindlm.spelling import TOML
+
+if TYPE_CHECKING:
+    from kindlm.config.target_schema import AgentConfig
 
 _MODELS = {
     "openai": ("gpt-4o-mini", "OPENAI_API_KEY"),
@@ -219,6 +216,12 @@ def agent_at(url: str) -> Result[AgentConfig]:
 
     One with a secret is refused: it is written into files.
     """
+    from kindlm.config.diagnostics import Reporter
+    from kindlm.config.document import Document
+    from kindlm.scenarios.configuration import agent_config
+    from kindlm.secrecy import secret_parts
+    from kindlm.spelling import TOML
+
     if any(secret_parts(url)):
         return Err(secret_in_url())
     reporter = Reporter("", Document(), TOML)

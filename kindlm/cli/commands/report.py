@@ -18,7 +18,9 @@ def report_command(
     form: Annotated[
         str,
         typer.Option(
-            "--format", help="terminal, json, junit, markdown, html, sarif or compliance."
+            "--format",
+            metavar="NAME",
+            help="terminal, json, junit, markdown, html, sarif or compliance.",
         ),
     ] = "terminal",
     output: Annotated[

@@ -38,7 +38,9 @@ class RescoreOptions(DerivedOptions):
     ] = False
     since: Annotated[
         str | None,
-        typer.Option("--since", help="With --all: only runs since then: 30d, 12h, 2026-01-31."),
+        typer.Option(
+            "--since", metavar="AGE", help="With --all: only runs since then: 30d, 12h, 2026-01-31."
+        ),
     ] = None
     suite: Annotated[
         str | None, typer.Option("--suite", "-s", metavar="NAME", help="Rescore only this suite.")

@@ -45,18 +45,24 @@ def review_command(
         _Verdict | None, typer.Argument(metavar="pass|fail", help="Your verdict.")
     ] = None,
     note: Annotated[
-        str | None, typer.Option("--note", help="Reason, recorded with the verdict.")
+        str | None,
+        typer.Option("--note", metavar="TEXT", help="Reason, recorded with the verdict."),
     ] = None,
     agreement: Annotated[
         bool,
         typer.Option("--agreement", help="Report judge–human agreement, for RUN or all runs."),
     ] = False,
     suite: Annotated[
-        str | None, typer.Option("--suite", "-s", help="With --agreement: only this suite.")
+        str | None,
+        typer.Option("--suite", "-s", metavar="NAME", help="With --agreement: only this suite."),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="With --agreement: only runs since then: 30d, 2026-01-31."),
+        typer.Option(
+            "--since",
+            metavar="AGE",
+            help="With --agreement: only runs since then: 30d, 2026-01-31.",
+        ),
     ] = None,
     form: Annotated[
         ListFormat, typer.Option("--format", help="With --agreement: json is for programs.")

@@ -37,9 +37,12 @@ def runs_command(
         str | None,
         typer.Option("--test", "-t", metavar="NAME", help="Show this test over time."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of runs.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of runs.")
+    ] = 20,
     suite: Annotated[
-        str | None, typer.Option("--suite", "-s", help="Show only runs of this suite.")
+        str | None,
+        typer.Option("--suite", "-s", metavar="NAME", help="Show only runs of this suite."),
     ] = None,
     model: Annotated[
         str | None,
@@ -47,7 +50,9 @@ def runs_command(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Show only runs since then: 30d, 12h, 2w, 2026-01-31."),
+        typer.Option(
+            "--since", metavar="AGE", help="Show only runs since then: 30d, 12h, 2w, 2026-01-31."
+        ),
     ] = None,
     form: Annotated[
         ListFormat, typer.Option("--format", help="json is for programs.")

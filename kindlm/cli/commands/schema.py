@@ -11,7 +11,6 @@ import typer
 
 from kindlm.cli.console import refuse, show
 from kindlm.cli.options import VerboseOption
-from kindlm.config import Diagnostic, schema_with_packages
 from kindlm.errors import ErrorCode, SourceLocation
 
 
@@ -44,6 +43,8 @@ def schema_text() -> str:
 
     A faulty package is left out, with a warning: what the others add can be used.
     """
+    from kindlm.config import Diagnostic, schema_with_packages
+
     schema, errors = schema_with_packages()
     show(Diagnostic(error, "warning", "", None) for error in errors)
     return json.dumps(schema, ensure_ascii=False, indent=2) + "\n"
