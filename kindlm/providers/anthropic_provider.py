@@ -130,8 +130,8 @@ def _written_arguments(call: ToolCall) -> str:
 
 
 _BASE_URL = "https://api.anthropic.com"
-_NO_KEY = "unused"
-_API_VERSION = "2023-06-01"
+NO_KEY = "unused"
+API_VERSION = "2023-06-01"
 """The last version that takes `temperature` and `top_p`, which suites set and judges need.
 
 Later ones refuse them for all models; of what is used here nothing else differs. A model that
@@ -159,7 +159,7 @@ class Anthropic(Provider):
 
             def connect(http_client: Any) -> anthropic.AsyncAnthropic:
                 return anthropic.AsyncAnthropic(
-                    api_key=access.key or _NO_KEY,
+                    api_key=access.key or NO_KEY,
                     base_url=base_url,
                     max_retries=0,
                     timeout=None,
@@ -183,11 +183,11 @@ def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
 
     from kindlm.providers.sdk_transport import header_names
 
-    key = access.key or _NO_KEY
+    key = access.key or NO_KEY
     # The SDK itself reads this variable, and only from the process environment.
     ambient = tuple(header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS"))
     ours: dict[str, str | anthropic.Omit] = {
-        "anthropic-version": _API_VERSION,
+        "anthropic-version": API_VERSION,
         "X-Api-Key": key,
     }
     if access.base_url is None:

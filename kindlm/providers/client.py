@@ -101,6 +101,10 @@ class AnswerTooLong(Exception):  # noqa: N818 - it names what happened
     """An answer has more than `MAX_BODY_BYTES`, packed or unpacked."""
 
 
+class NoCredentials(Exception):  # noqa: N818 - it names what happened
+    """Nothing was sent, as there are no valid credentials. Its arguments: why, and a hint."""
+
+
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
     """An HTTP answer, read to its end. Header names are found in any case."""
@@ -116,7 +120,8 @@ class Transport(Protocol):
     async def send(self, path: str, body: bytes) -> HttpAnswer:
         """Post a body and return the answer whatever its status.
 
-        Raise `NoAnswer` without one, and `AnswerTooLong` for one that is not read to its end.
+        Raise `NoAnswer` without one, `AnswerTooLong` for one that is not read to its end, and
+        `NoCredentials`.
         """
         ...
 
@@ -149,6 +154,8 @@ class WireClient:
             return Err(provider_failures.of_network(self._endpoint, error))
         except AnswerTooLong:
             return Err(provider_failures.of_excess(self._endpoint, MAX_BODY_BYTES))
+        except NoCredentials as error:
+            return Err(provider_failures.of_credentials(self._endpoint, *error.args))
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -110,6 +110,12 @@ def of_network(endpoint: Endpoint, error: BaseException) -> KindlmError:
     )
 
 
+def of_credentials(endpoint: Endpoint, reason: str, hint: str) -> KindlmError:
+    """Return the error of credentials that are not found, or that cannot be renewed."""
+    message = f"No valid credentials for {endpoint.title}: {_quoted(endpoint, reason)}"
+    return _error(endpoint, ErrorCode.PROVIDER_AUTH_ERROR, message, hint)
+
+
 def of_excess(endpoint: Endpoint, limit: int) -> KindlmError:
     """Return the error of an answer with more bytes than are read of any."""
     return _error(

@@ -35,8 +35,15 @@ import httpx
 
 from kindlm.garbage import put_off
 from kindlm.http_client import has_proxies
-from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer
+from kindlm.providers.client import (
+    MAX_BODY_BYTES,
+    AnswerTooLong,
+    HttpAnswer,
+    NoAnswer,
+    NoCredentials,
+)
 from kindlm.providers.request_form import FormCache, RequestForm, form_of
+from kindlm_store import Redactor
 
 if TYPE_CHECKING:
     import httpx2
@@ -69,6 +76,19 @@ class AsyncSdk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Signing:
+    """How an SDK authorizes requests whose headers differ each time: by a signature or a token.
+
+    Attributes:
+        errors: What it raises if it finds no credentials, or cannot renew them.
+        hint: What the user can do then.
+    """
+
+    errors: tuple[type[Exception], ...]
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sdk:
     """An SDK, and how it is used.
 
@@ -77,11 +97,13 @@ class Sdk:
             run at once; it is used without redirects.
         connect: Makes the SDK's client on an HTTP client.
         headers: What each request says beside what the SDK says.
+        signing: How it signs requests, if it does: it then sends each of them itself.
     """
 
     module: ModuleType
     connect: Callable[[Any], AsyncSdk]
     headers: Mapping[str, Any]
+    signing: Signing | None = None
 
 
 class SdkTransport:
@@ -102,7 +124,7 @@ class SdkTransport:
         self._forms: dict[str, RequestForm | None] = {}
         known = cache.read(path) if cache is not None and self._direct else None
         if known is None:
-            self._sdk()
+            self._direct = not self._sdk().signs and self._direct
         else:
             self._forms[path] = known
         self._asking = asyncio.Lock()
@@ -166,8 +188,12 @@ class _Connected:
         bound = _bounded_by(self._http, MAX_BODY_BYTES, AnswerTooLong)
         http_client.event_hooks = {"response": [bound]}
         self.client = sdk.connect(http_client)
-        # openai before 2.17 and anthropic before 0.77 do not.
-        self._takes_bytes = "content" in inspect.signature(sdk.module.AsyncClient.post).parameters
+        self.signs = sdk.signing is not None
+        # openai before 2.17 and anthropic before 0.77 do not, and a class that signs puts a part
+        # of the body into the path.
+        takes_bytes = "content" in inspect.signature(sdk.module.AsyncClient.post).parameters
+        self._takes_bytes = takes_bytes and not self.signs
+        self._without_credentials = () if sdk.signing is None else sdk.signing.errors
         self._failures = (
             *(sdk.module.APIError, self._http.HTTPError, self._http.InvalidURL),
             *_UNREACHABLE,
@@ -175,15 +201,22 @@ class _Connected:
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
         """Post a body and return the answer whatever its status; see `client.Transport`."""
+        signing = self._sdk.signing
         try:
             response = await self._post(self.client, path, body)
+        except self._without_credentials as error:
+            hint = "" if signing is None else signing.hint
+            raise NoCredentials(str(error), hint) from error
         except self._failures as error:
             response = getattr(error, "response", None)
             if response is None and isinstance(error.__cause__, AnswerTooLong):
                 raise AnswerTooLong from error
             if response is None:
                 raise NoAnswer from error
-        return HttpAnswer(response.status_code, response.headers, response.text)
+        text = response.text
+        if signing is not None:
+            text = _without_tokens(text, response.request.headers)
+        return HttpAnswer(response.status_code, response.headers, text)
 
     async def ask(self, path: str) -> list[httpx2.Request]:
         """Return requests that the SDK would send to a path, which go nowhere; none if it fails."""
@@ -209,6 +242,19 @@ class _Connected:
         return await client.post(
             path, cast_to=self._http.Response, options={"headers": self._sdk.headers}, **sent
         )
+
+
+def _without_tokens(text: str, sent: Mapping[str, str]) -> str:
+    """Return an answer without the tokens of its request: no variable holds them.
+
+    A signature opens nothing, and is not among them.
+    """
+    scheme, _, token = sent.get("authorization", "").partition(" ")
+    tokens = (token if scheme == "Bearer" else "", sent.get("x-amz-security-token", ""))
+    return _redactor(tokens)(text)
+
+
+_redactor = functools.lru_cache(maxsize=4)(Redactor)
 
 
 def _http_library(sdk: ModuleType) -> Any:

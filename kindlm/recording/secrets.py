@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kindlm.errors import ErrorCode
@@ -62,10 +64,11 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     they name a file or folder, and of all variables whose names say KEY, TOKEN, SECRET or PASSWORD.
     Also what is not an ordinary word, path or address of variables whose names end in AUTH, COOKIE,
     CREDENTIAL, DSN, PASS, PASSWD or PWD, and of the passwords in URLs, whatever their variable. Of
-    a URL or a list of names with values (`host=db password=…`) only what is secret in it.
+    a URL or a list of names with values (`host=db password=…`) only what is secret in it. And what
+    is secret in the file that GOOGLE_APPLICATION_CREDENTIALS names.
     """
     named = set(key_variables)
-    values: set[str] = set()
+    values = set(_secrets_in_file(environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")))
     for name, written in environ.items():
         value = written.strip()
         if is_secret_name(name) or (name in named and not _is_there(value)):
@@ -78,6 +81,23 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     # find these takes a while, and most environments hold no secret.
     words = _vocabulary() if long_enough else ()
     return {value for value in long_enough if not any(value in word for word in words)}
+
+
+def _secrets_in_file(path: str) -> Iterator[str]:
+    """Yield the values in a file of JSON whose keys say that they are secret."""
+    try:
+        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file() raises for what is too long
+            return
+        found = [json.loads(Path(path).read_bytes())]
+    except (OSError, ValueError, RecursionError):
+        return
+    for value in found:  # grows as it goes
+        items = value.items() if isinstance(value, dict) else ()
+        for name, item in items:
+            if isinstance(item, dict):
+                found.append(item)
+            elif isinstance(item, str) and is_secret_name(name) and not is_ordinary(item):
+                yield item.strip()
 
 
 def _is_there(value: str) -> bool:

@@ -1,0 +1,89 @@
+"""The `anthropic-bedrock` provider: Anthropic's models on Amazon Bedrock.
+
+Requests are signed with AWS credentials, or carry the Bedrock API key that `apiKeyEnv` names.
+Their form: https://docs.aws.amazon.com/bedrock/latest/userguide/model-parameters-anthropic-claude-messages-request-response.html
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from kindlm.errors import Err
+from kindlm.plugins import Access, Maybe, Text
+from kindlm.providers.anthropic_platforms import (
+    Platform,
+    bad_host_part,
+    missing_package,
+    platform_client,
+    wire_of_version,
+)
+from kindlm.providers.client import WireClient
+from kindlm.providers.provider_failures import Endpoint, of_credentials
+
+if TYPE_CHECKING:
+    import anthropic
+
+_WIRE = wire_of_version("bedrock-2023-05-31")
+_HINT = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run: aws sso login"
+
+
+class AnthropicBedrock(Platform):
+    """Calls Amazon Bedrock. boto3 finds the credentials: variables, a profile, a role."""
+
+    region: Maybe[Text] = Field(default=None, examples=["us-east-1"])
+    """The AWS region (`anthropic-bedrock`). Without it: AWS_REGION, AWS_DEFAULT_REGION, or the
+    region of the profile."""
+
+    def connect(self, access: Access) -> WireClient | Err:
+        """Return the client."""
+        from kindlm.providers.sdk_transport import Signing
+
+        environ = access.environ
+        key = access.key
+        if key is None and access.base_url is None:
+            key = environ.get("AWS_BEARER_TOKEN_BEDROCK") or None
+        profile = None if "AWS_ACCESS_KEY_ID" in environ else environ.get("AWS_PROFILE")
+        region = self.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+        signing = None
+        try:
+            import boto3
+            from botocore.exceptions import BotoCoreError, ClientError
+        except ImportError:
+            if key is None:
+                return missing_package(access, "boto3", "bedrock")
+            signing = Signing((), _HINT)
+        else:
+            # The SDK raises a RuntimeError if boto3 finds no credentials.
+            signing = Signing((BotoCoreError, ClientError, RuntimeError), _HINT)
+            if region is None:
+                try:
+                    region = boto3.Session(profile_name=profile).region_name
+                except BotoCoreError as error:
+                    return Err(of_credentials(Endpoint(access.name, ""), str(error), _HINT))
+        if wrong := bad_host_part(access, "region", region):
+            return wrong
+        base_url = access.base_url or environ.get("ANTHROPIC_BEDROCK_BASE_URL")
+        base_url = base_url or f"https://bedrock-runtime.{region}.amazonaws.com"
+        endpoint = Endpoint(access.name, base_url, access.key_variable, key or "")
+
+        def connect(http_client: Any) -> anthropic.AsyncAnthropicBedrock:
+            import anthropic
+
+            client = anthropic.AsyncAnthropicBedrock(
+                aws_region=region,
+                base_url=base_url,
+                max_retries=0,
+                timeout=None,
+                http_client=http_client,
+            )
+            # Set afterwards: given to it, they would clash with variables that it reads itself.
+            client.api_key = key
+            client.aws_access_key = environ.get("AWS_ACCESS_KEY_ID")
+            client.aws_secret_key = environ.get("AWS_SECRET_ACCESS_KEY")
+            client.aws_session_token = environ.get("AWS_SESSION_TOKEN")
+            client.aws_profile = profile
+            return client
+
+        return platform_client(access, endpoint, connect, _WIRE, signing=signing)

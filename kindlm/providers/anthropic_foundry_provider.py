@@ -1,0 +1,56 @@
+"""The `anthropic-foundry` provider: Anthropic's models on Microsoft Foundry, with an API key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from kindlm.errors import Err
+from kindlm.plugins import Access, Maybe, Text
+from kindlm.providers.anthropic_platforms import Platform, bad_host_part, platform_client
+from kindlm.providers.anthropic_provider import API_VERSION, NO_KEY, WIRE
+from kindlm.providers.client import WireClient
+from kindlm.providers.provider_failures import Endpoint, missing_key
+
+if TYPE_CHECKING:
+    import anthropic
+
+_KEY = "ANTHROPIC_FOUNDRY_API_KEY"
+
+
+class AnthropicFoundry(Platform):
+    """Calls Microsoft Foundry. Its key: `apiKeyEnv`, or ANTHROPIC_FOUNDRY_API_KEY."""
+
+    resource: Maybe[Text] = Field(default=None, examples=["my-resource"])
+    """The name of the resource (`anthropic-foundry`); without it: ANTHROPIC_FOUNDRY_RESOURCE."""
+
+    def connect(self, access: Access) -> WireClient | Err:
+        """Return the client."""
+        environ = access.environ
+        key = access.key
+        base_url = access.base_url
+        if base_url is None:
+            key = key or environ.get(_KEY, "").strip()
+            if not key:
+                return Err(missing_key(access.name, _KEY))
+            resource = self.resource or environ.get("ANTHROPIC_FOUNDRY_RESOURCE")
+            if wrong := bad_host_part(access, "resource", resource):
+                return wrong
+            base_url = f"https://{resource}.services.ai.azure.com/anthropic/"
+        key = key or NO_KEY
+        endpoint = Endpoint(access.name, base_url, access.key_variable or _KEY, key)
+
+        def connect(http_client: Any) -> anthropic.AsyncAnthropicFoundry:
+            import anthropic
+
+            return anthropic.AsyncAnthropicFoundry(
+                api_key=key,
+                base_url=base_url,
+                max_retries=0,
+                timeout=None,
+                http_client=http_client,
+            )
+
+        headers = {"anthropic-version": API_VERSION, "x-api-key": key, "api-key": key}
+        return platform_client(access, endpoint, connect, WIRE, headers=headers)

@@ -1,0 +1,102 @@
+"""What providers of Anthropic's models on Amazon Bedrock, Google Vertex and Foundry share.
+
+The SDK has a class for each platform, which knows its paths and credentials. Signatures and tokens
+differ from request to request, so the SDK sends each of them, and nothing is cached between runs.
+
+With `baseUrl`, only the key that `apiKeyEnv` names is sent, or an AWS signature.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.plugins import Access, Provider
+from kindlm.ports import ModelRequest
+from kindlm.providers.anthropic_provider import WIRE, decode, encode
+from kindlm.providers.client import WireClient
+from kindlm.providers.provider_failures import Endpoint
+from kindlm.providers.wire import Wire, WireRequest
+
+if TYPE_CHECKING:
+    from kindlm.providers.sdk_transport import AsyncSdk, Signing
+
+_HOST_PART = re.compile(r"[a-z0-9-]+", re.IGNORECASE | re.ASCII)
+_FIRST_MAJOR = 1
+"""Older SDKs lack a class or a kind of credentials."""
+
+
+class Platform(Provider):
+    """A provider of Anthropic's models."""
+
+    takes_seed: ClassVar[bool] = False
+    takes_prefill: ClassVar[bool] = True
+
+
+def platform_client(
+    access: Access,
+    endpoint: Endpoint,
+    connect: Callable[[Any], AsyncSdk],
+    wire: Wire,
+    *,
+    headers: Mapping[str, str] | None = None,
+    signing: Signing | None = None,
+) -> WireClient | Err:
+    """Return the client of a platform; `connect` makes the SDK's on an HTTP client."""
+    import anthropic
+
+    from kindlm.providers.sdk_transport import Sdk, SdkTransport, header_names
+
+    if int(anthropic.__version__.partition(".")[0]) < _FIRST_MAJOR:
+        message = f"{endpoint.title} needs version {_FIRST_MAJOR} or later of the package anthropic"
+        return unusable(message, "Update it: pip install --upgrade anthropic")
+    ours: dict[str, Any] = {}
+    if access.base_url is not None:
+        # The SDK itself reads this variable, and only from the process environment.
+        names = header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS")
+        ours = {name.lower(): anthropic.Omit() for name in names}
+    sdk = Sdk(anthropic, connect, ours | dict(headers or {}), signing)
+    return WireClient(endpoint, wire, SdkTransport(wire.path, lambda: sdk))
+
+
+def wire_of_version(version: str) -> Wire:
+    """Return Anthropic's wire format with the version in the body, as Bedrock and Vertex want it.
+
+    The SDK would send the version of Anthropic's own API, which takes no sampling parameters.
+    """
+
+    def encode_with_version(request: ModelRequest, refused: frozenset[str]) -> WireRequest:
+        sent = encode(request, refused)
+        return replace(sent, body={"anthropic_version": version, **sent.body})
+
+    return Wire(WIRE.path, encode_with_version, decode)
+
+
+def bad_host_part(access: Access, key: str, value: str | None) -> Err | None:
+    """Return what is wrong with a part of the address of a platform; None if nothing is."""
+    if value is not None and _HOST_PART.fullmatch(value):
+        return None
+    problem = "is missing" if value is None else "is not a part of a host name"
+    return unusable(
+        f"The {key} of the provider {access.name} {problem}",
+        f"Set providers.{access.name}.{key}",
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+    )
+
+
+def missing_package(access: Access, package: str, extra: str) -> Err:
+    """Return the error of a package that a platform needs for its credentials."""
+    return unusable(
+        f"The provider {access.name} needs the package {package}, which is not installed",
+        f"Install it: pip install 'kindlm[{extra}]'",
+    )
+
+
+def unusable(message: str, hint: str, code: ErrorCode = ErrorCode.PROVIDER_NOT_FOUND) -> Err:
+    """Return the error of a provider that cannot be called at all."""
+    details = {"status": None, "retry_after": None, "retryable": False, "body": None}
+    return Err(KindlmError(code, message, hint, details=details))

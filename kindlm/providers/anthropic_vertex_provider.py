@@ -1,0 +1,125 @@
+"""The `anthropic-vertex` provider: Anthropic's models on Google Vertex AI.
+
+Requests carry an access token: from Google's Application Default Credentials, or the one in the
+variable that `apiKeyEnv` names. Their form:
+https://cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/use-claude
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from kindlm.errors import Err, ErrorCode
+from kindlm.plugins import Access, Maybe, Text
+from kindlm.providers.anthropic_platforms import (
+    Platform,
+    bad_host_part,
+    missing_package,
+    platform_client,
+    unusable,
+    wire_of_version,
+)
+from kindlm.providers.client import WireClient
+from kindlm.providers.provider_failures import Endpoint, of_credentials
+
+if TYPE_CHECKING:
+    import anthropic
+
+_WIRE = wire_of_version("vertex-2023-10-16")
+_HINT = "Run: gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+
+
+class AnthropicVertex(Platform):
+    """Calls Google Vertex AI. google-auth finds the credentials."""
+
+    location: Maybe[Text] = Field(default=None, examples=["global"])
+    """Where the models run: a region, or `global` (`anthropic-vertex`). Without it:
+    CLOUD_ML_REGION."""
+
+    project: Maybe[Text] = Field(default=None, examples=["my-project"])
+    """The id of the Google Cloud project (`anthropic-vertex`). Without it:
+    ANTHROPIC_VERTEX_PROJECT_ID, or GOOGLE_CLOUD_PROJECT."""
+
+    def connect(self, access: Access) -> WireClient | Err:
+        """Return the client."""
+        from kindlm.providers.sdk_transport import Signing
+
+        environ = access.environ
+        location = self.location or environ.get("CLOUD_ML_REGION")
+        project = self.project or environ.get("ANTHROPIC_VERTEX_PROJECT_ID")
+        project = project or environ.get("GOOGLE_CLOUD_PROJECT")
+        if wrong := bad_host_part(access, "location", location):
+            return wrong
+        assert location is not None
+        if not project:
+            return unusable(
+                f"The project of the provider {access.name} is missing",
+                f"Set providers.{access.name}.project",
+                ErrorCode.CONFIG_VALIDATION_ERROR,
+            )
+        if access.base_url is not None and access.key is None:
+            return unusable(
+                f"kindlm sends no Google credentials to the baseUrl of the provider {access.name}",
+                f"Name a variable that holds an access token: providers.{access.name}.apiKeyEnv",
+                ErrorCode.PROVIDER_AUTH_ERROR,
+            )
+        base_url = access.base_url or environ.get("ANTHROPIC_VERTEX_BASE_URL") or _address(location)
+        endpoint = Endpoint(access.name, base_url, access.key_variable, access.key or "")
+        try:
+            from google.auth.exceptions import GoogleAuthError
+        except ImportError:
+            if access.key is None:
+                return missing_package(access, "google-auth", "vertex")
+            signing, credentials = Signing((), _HINT), None
+        else:
+            # The SDK raises a RuntimeError if the credentials yield no token.
+            signing = Signing((GoogleAuthError, RuntimeError), _HINT)
+            try:
+                credentials = None if access.key else _credentials(environ)
+            except GoogleAuthError as error:
+                return Err(of_credentials(endpoint, str(error), _HINT))
+
+        def connect(http_client: Any) -> anthropic.AsyncAnthropicVertex:
+            import anthropic
+
+            return anthropic.AsyncAnthropicVertex(
+                region=location,
+                project_id=project,
+                access_token=access.key,
+                credentials=credentials,
+                base_url=base_url,
+                max_retries=0,
+                timeout=None,
+                http_client=http_client,
+            )
+
+        return platform_client(access, endpoint, connect, _WIRE, signing=signing)
+
+
+def _address(location: str) -> str:
+    match location:
+        case "global":
+            return "https://aiplatform.googleapis.com/v1"
+        case "us" | "eu":
+            return f"https://aiplatform.{location}.rep.googleapis.com/v1"
+        case _:
+            return f"https://{location}-aiplatform.googleapis.com/v1"
+
+
+def _credentials(environ: Mapping[str, str]) -> Any:
+    """Return the credentials of a file that only `.env` names; None if google-auth finds them."""
+    file = environ.get(_FILE)
+    if not file or file == os.environ.get(_FILE):
+        return None
+    import google.auth
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it warns of files of unknown origin
+        return google.auth.load_credentials_from_file(file, scopes=[_SCOPE])[0]
