@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
+from contextlib import suppress
+from functools import cache
 from itertools import pairwise
-from textwrap import dedent
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
@@ -127,17 +129,37 @@ def _docstrings(section: type[Described]) -> dict[str, str]:
     for part in reversed(section.__mro__):
         if not issubclass(part, Described) or part is Described:
             continue
-        try:
-            (definition,) = ast.parse(dedent(inspect.getsource(part))).body
-        except (OSError, SyntaxError):
-            continue  # written nowhere, as in a shell
-        for attribute, below in pairwise(getattr(definition, "body", ())):
+        for attribute, below in pairwise(_class_bodies(part.__module__).get(part.__qualname__, ())):
             match attribute, below:
                 case (
                     ast.AnnAssign(target=ast.Name(id=name)),
                     ast.Expr(value=ast.Constant(value=str(text))),
                 ):
                     found[name] = inspect.cleandoc(text)
+    return found
+
+
+@cache
+def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
+    """Return the statements of a module's classes by their qualified names.
+
+    Empty where the source is nowhere, as in a shell.
+    """
+    found: dict[str, list[ast.stmt]] = {}
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            match child:
+                case ast.ClassDef(name=name):
+                    found[prefix + name] = child.body
+                    visit(child, f"{prefix}{name}.")
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    visit(child, f"{prefix}{name}.<locals>.")
+                case ast.stmt():
+                    visit(child, prefix)
+
+    with suppress(OSError, SyntaxError):
+        visit(ast.parse(inspect.getsource(sys.modules[module])), "")
     return found
 
 
