@@ -334,7 +334,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars for a million tokens."""
+    """Price in US dollars per million tokens."""
 
     input_usd: float
     output_usd: float
@@ -358,7 +358,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Compliance:
-    """What the compliance report says about the system under test.
+    """Details of the system under test, for the compliance report.
 
     `template` is the Markdown of the framework `custom`.
     """

@@ -48,8 +48,8 @@ class Http(Served):
     request: Literal["message", "messages", "query"] = Field(
         default="message", examples=["messages"]
     )
-    """Form of the JSON body (`http`): the new message, which is the default; all messages, which
-    is the only form that has the system text; or `query` and `context`."""
+    """Form of the JSON body (`http`). `message`, the default, has the new message. `messages` has
+    all messages, and alone the system text. `query` has `query` and `context`."""
     body: BodyTemplate = None
     protocol: ProtocolName = None
     response_path: ResponsePath = None

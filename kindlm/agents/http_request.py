@@ -153,8 +153,8 @@ BodyTemplate = Annotated[
     AfterValidator(check_placeholders),
     Field(
         examples=[{"input": {"text": "{{message}}"}}],
-        description="Template of the JSON body instead (`http`, `streaming`), with {{message}}, "
-        "{{messages}}, {{system}} and {{conversation_id}}. Beside `protocol`, an object whose keys "
+        description="Your own template of the JSON body (`http`, `streaming`), with {{message}}, "
+        "{{messages}}, {{system}} and {{conversation_id}}. With `protocol`, an object whose keys "
         "are added to the body of the protocol.",
     ),
 ]

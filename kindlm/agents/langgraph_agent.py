@@ -47,14 +47,15 @@ class Graph(Served):
     """Graphs behind a server of the user's, or behind LangGraph's own."""
 
     mode: Maybe[Literal["standard", "streaming", "cloud"]] = Field(default=None, examples=["cloud"])
-    """How the graph is served (`langgraph`): by a server of yours that answers with one value or
-    with a stream, or by LangGraph's own. By default that is `cloud` if `endpoint` has the port 2024
-    or `/threads` in its path, else `streaming` with `streaming: true`, else `standard`."""
+    """How the graph is served (`langgraph`): by your server with one JSON value (`standard`) or a
+    stream (`streaming`), or by LangGraph's own server (`cloud`). By default `cloud` if `endpoint`
+    has the port 2024 or `/threads` in its path, else `streaming` with `streaming: true`, else
+    `standard`."""
     streaming: Streams = None
     assistant_id: AssistantId = None
     input_key: Maybe[Text] = Field(default=None, examples=["question"])
-    """Where the graph takes the message in its input (`langgraph` in the mode `cloud`), if it takes
-    no `messages`."""
+    """Input key for the message (`langgraph` in the mode `cloud`), if the graph takes no
+    `messages`."""
     graph_config: Maybe[dict[str, Any]] = Field(default=None, examples=[{"recursion_limit": 50}])
     """The `config` of the graph's runs (`langgraph` in the mode `cloud`)."""
 

@@ -25,16 +25,16 @@ class ProgramOptions(Adapter):
     """What a program is started with."""
 
     command: Maybe[CommandLine] = Field(default=None, examples=["python agent.py"])
-    """The program and its arguments (`subprocess`, which requires it, and `mcp`). No shell: split
-    as a shell would, or given as a list."""
+    """Program with its arguments (`mcp`; required for `subprocess`): a string that is split like a
+    shell would, or a list. No shell runs it."""
     env: Annotated[dict[str, str], AfterValidator(_check_variables)] = Field(
         default={}, examples=[{"MODE": "test"}]
     )
-    """Environment variables for the program (`subprocess`, `mcp`), beside those of the run. In a
-    sandbox they are all it has of them."""
+    """Environment variables for the program (`subprocess`, `mcp`), added to those of the run. In a
+    sandbox, the program gets only these."""
     cwd: Text = Field(default=".", examples=["agent"])
-    """Folder that the program runs in (`subprocess`, `mcp`), relative to this file; in a sandbox,
-    relative to the folder that its snapshot begins in. The folder of this file by default."""
+    """Working folder of the program (`subprocess`, `mcp`), relative to this file; in a sandbox,
+    relative to the start folder of its snapshot. By default the folder of this file."""
 
     @property
     def words(self) -> list[str]:

@@ -71,8 +71,8 @@ class Python(Adapter):
     starts_program: ClassVar[bool] = True
 
     path: Text = Field(default=".", examples=["src"])
-    """Folder that the module is imported from (`python`), relative to this file; what is not there
-    is looked for in the root of the project. The folder of this file by default."""
+    """Folder to import the module from (`python`), relative to this file. By default the folder of
+    this file. Missing modules are imported from the root of the project."""
     response_path: ResponsePath = None
     tool_calls_path: ToolCallsPath = None
 

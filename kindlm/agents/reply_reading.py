@@ -57,18 +57,18 @@ ResponsePath = Annotated[
     Maybe[JsonPath],
     Field(
         examples=["data.reply.text"],
-        description="Where the text is in the answer. By default it is looked for under its usual "
-        "names: message, text, content, response, output, result, answer, or "
-        "choices[0].message.content. Where none of them is there, the answer is an error, unless it"
-        " holds tool calls alone; `$` takes all of it as its text.",
+        description="Path of the text in the answer. By default kindlm looks for the usual names: "
+        "message, text, content, response, output, result, answer, or choices[0].message.content. "
+        "Without any of them, the answer is an error unless it has tool calls. `$` takes the whole "
+        "answer as the text.",
     ),
 ]
 ToolCallsPath = Annotated[
     Maybe[JsonPath],
     Field(
         examples=["data.steps"],
-        description="Where the tool calls are in the answer. By default they are looked for "
-        "likewise.",
+        description="Path of the tool calls in the answer. By default kindlm looks for the usual "
+        "names.",
     ),
 ]
 

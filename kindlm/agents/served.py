@@ -29,7 +29,7 @@ Streams = Annotated[
     Maybe[bool],
     Field(
         examples=[True],
-        description="Whether it answers with a stream: false by default for `langgraph`, true for "
+        description="The agent answers with a stream. By default false for `langgraph`, true for "
         "`tapescope` and `streaming`.",
     ),
 ]
@@ -37,9 +37,8 @@ AssistantId = Annotated[
     Maybe[Text],
     Field(
         examples=["agent"],
-        description="The assistant that is asked (`langgraph` in the mode `cloud`, where it is "
-        "`agent` by default; `openai-assistants`, where it is that of the variable "
-        "OPENAI_ASSISTANT_ID).",
+        description="Id of the assistant. By default `agent` for `langgraph` in the mode `cloud`, "
+        "and OPENAI_ASSISTANT_ID for `openai-assistants`.",
     ),
 ]
 

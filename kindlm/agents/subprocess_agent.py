@@ -86,17 +86,17 @@ class Program(ProgramOptions):
 
     command: CommandLine = Field(examples=["python agent.py"])
     one_shot: bool = Field(default=False, examples=[True])
-    """Whether the program is started anew for each message (`subprocess`): it gets the message
-    where `command` has {{message}}, else as its input, and prints its answer as text. There are
-    {{messages}}, {{system}} and {{conversation_id}}, too. By default one program answers a whole
-    conversation, in lines of JSON."""
+    """Start the program for each message (`subprocess`). It gets the message where `command` has
+    {{message}}, else on standard input, and prints its answer as text. {{messages}}, {{system}} and
+    {{conversation_id}} are available, too. By default one program answers a whole conversation, in
+    lines of JSON."""
     sandbox: Literal["local", "daytona"] = Field(default="local", examples=["daytona"])
-    """Where the program runs (`subprocess`): on this machine, which is the default, or in a sandbox
-    of Daytona (the extra `kindlm[daytona]`), one for each conversation. Where none can be made,
-    there is a warning, and the program runs on this machine."""
+    """Where the program runs (`subprocess`): `local`, the default, or `daytona`, a sandbox of
+    Daytona for each conversation (the extra `kindlm[daytona]`). If no sandbox can be created,
+    kindlm warns and runs the program on this machine."""
     snapshot: Maybe[Text] = Field(default=None, examples=["shop-agent"])
-    """The snapshot of Daytona that sandboxes are made of (`subprocess` with `sandbox: daytona`);
-    the program has to be in it. That of the account by default."""
+    """Daytona snapshot of the sandboxes (`subprocess` with `sandbox: daytona`). It must contain the
+    program. By default that of the account."""
     response_path: ResponsePath = None
     tool_calls_path: ToolCallsPath = None
 

@@ -90,12 +90,12 @@ def _difference(mismatch: Mismatch) -> str:
 
 
 class CallCount(ExpectSection):
-    """How many calls are expected: at least `min`, at most `max`."""
+    """Number of expected calls: at least `min`, at most `max`."""
 
     min: Maybe[Count] = Field(default=None, examples=[1])
-    """Least number of calls; 1 by default, or 0 with `max: 0` and in a `subset`."""
+    """Minimum number of calls. By default 1, or 0 with `max: 0` and in a `subset`."""
     max: Maybe[Count] = Field(default=None, examples=[2])
-    """Largest number of calls; any number by default."""
+    """Maximum number of calls. By default unlimited."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:

@@ -90,19 +90,19 @@ Scores in between are allowed. Which of the two is better does not matter.""",
 
 
 class Drift(CheckSection, AskingCheck):
-    """How far the output may be from the baseline's."""
+    """Maximum difference between the output and the baseline's."""
 
     kind = "drift"
 
     max_score: Score = Field(default=0.15, examples=[0.1])
-    """Largest drift that passes: 0 is the same, 1 is something else."""
+    """Maximum drift to pass, from 0 (the same) to 1 (unrelated)."""
     method: Literal["judge", "embedding", "field-diff"] = Field(
         default="judge", examples=["field-diff"]
     )
     """`judge`: a model compares. `embedding`: distance of meaning. `field-diff`: share of JSON
     fields that differ."""
     fields: Maybe[list[str]] = Field(default=None, examples=[["response.action"]])
-    """Paths that field-diff compares; all fields by default."""
+    """Paths that `field-diff` compares. By default all fields."""
 
     @property
     def label(self) -> str:
@@ -185,7 +185,7 @@ class Baseline(ExpectSection):
     key = Key("baseline", order=50, in_format=True)
 
     drift: Maybe[Drift] = None
-    """Largest distance from the baseline's answer."""
+    """Maximum distance from the baseline's answer."""
 
 
 async def measured_by(

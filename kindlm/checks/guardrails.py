@@ -81,7 +81,7 @@ class KeywordsDeny(Check):
 
 
 class Keywords(ExpectSection):
-    """Words that must, or must not, be in the output; case does not matter."""
+    """Required and forbidden words in the output. Case does not matter."""
 
     deny: list[str] = Field(default=[], examples=[["not my problem"]])
     """None of these may be in the output."""
@@ -105,8 +105,8 @@ class Guardrails(ExpectSection):
 
     key = Key(
         "guardrails",
-        "What must never happen. Texts are looked at as they are written and in their normal form: "
-        "NFKC, without invisible characters.",
+        "What must never happen. kindlm searches texts as written and in their normal form (NFKC, "
+        "without invisible characters).",
         order=20,
         in_format=True,
         examples=[{"pii": {}}],

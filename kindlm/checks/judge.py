@@ -110,25 +110,25 @@ class Judge(CheckSection, AskingCheck):
     kind = "judge"
 
     criteria: Maybe[Text] = Field(default=None, examples=["Confirms the refund and is polite"])
-    """What the judge looks at, in plain words. Required without `ready`."""
+    """What the answer must fulfil, in plain words. Required without `ready`."""
     ready: Maybe[
         Annotated[Literal["faithful", "relevant", "safe", "onTopic"], BeforeValidator(_name_of)]
     ] = Field(default=None, examples=["faithful"], json_schema_extra=EXTENSION)
-    """A ready criterion in place of `criteria`. `judge: faithful` is short for it."""
+    """Ready criterion instead of `criteria`. The short form is `judge: faithful`."""
     context: Maybe[Solid] = Field(
         default=None, examples=["Refunds take 5 days."], json_schema_extra=EXTENSION
     )
-    """What the judge of a ready criterion has to know besides the conversation."""
+    """Context for the judge of a ready criterion, such as facts."""
     min_score: Score = Field(default=0.7, examples=[0.9])
-    """Least score with which it passes."""
+    """Minimum score to pass."""
     model: Maybe[str] = Field(default=None, examples=["judge"])
-    """Id of the model that judges this criterion; `defaults.judgeModel` by default."""
+    """Id of the model that judges this criterion. By default `defaults.judgeModel`."""
     rubric: Maybe[str] = Field(default=None, examples=["1.0: both. 0.5: one of them. 0: none."])
-    """How to score; a general rubric by default."""
+    """How to score. By default a general rubric."""
     passes: Annotated[int, Field(ge=1, le=_MAX_PASSES), WHOLE] = Field(
         default=1, examples=[3], json_schema_extra=EXTENSION
     )
-    """How often the judge is asked; the median of its scores counts."""
+    """Number of calls to the judge. The median of the scores counts."""
 
     _scale: float | None = PrivateAttr(None)
 

@@ -43,7 +43,7 @@ _DECIMALS = 12
 
 
 class Latency(CheckSection):
-    """How long the answers may take."""
+    """Limit of the time for answers."""
 
     main = "maxMs"
 
@@ -52,7 +52,7 @@ class Latency(CheckSection):
     reads = Reads.NUMBERS_AND_NAMES
 
     max_ms: Positive = Field(examples=[5000])
-    """Most milliseconds for all answers of one conversation together. Waits between retries and
+    """Maximum milliseconds for all answers of a conversation together. Waits between retries and
     `delayMs` of simulated tools do not count."""
 
     @property
@@ -75,13 +75,13 @@ class Latency(CheckSection):
 
 
 class LatencyMs(ExpectSection):
-    """Most milliseconds for all answers of one conversation together, as `latency.maxMs`."""
+    """Maximum milliseconds for all answers of a conversation together, as `latency.maxMs`."""
 
     key = Key("latencyMs", order=71, examples=[5000])
     main = "maxMs"
 
     max_ms: Positive = Field(examples=[5000])
-    """The milliseconds."""
+    """Maximum milliseconds."""
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         yield from Latency.model_construct(max_ms=self.max_ms).checks(schema)
@@ -96,16 +96,16 @@ def beyond(timeout_ms: float) -> str:
 
 
 class Cost(CheckSection):
-    """What one conversation may cost."""
+    """Limit of the cost of a conversation."""
 
     main = "maxUsd"
 
-    key = Key("cost", "What the conversation may cost.", order=80)
+    key = Key("cost", "Limit of the cost.", order=80)
     kind = "cost"
     reads = Reads.NUMBERS_AND_NAMES
 
     max_usd: Annotated[float, Field(ge=0)] = Field(examples=[0.02])
-    """Most US dollars, judges not counted. A cost that is not known is not taken for 0."""
+    """Maximum US dollars, without judges. An unknown cost does not count as 0."""
 
     @property
     def label(self) -> str:
@@ -128,13 +128,13 @@ class Cost(CheckSection):
 
 
 class CostUsd(ExpectSection):
-    """Most US dollars for one conversation, as `cost.maxUsd`."""
+    """Maximum US dollars for a conversation, as `cost.maxUsd`."""
 
     key = Key("costUsd", order=81, examples=[0.02])
     main = "maxUsd"
 
     max_usd: Annotated[float, Field(ge=0)] = Field(examples=[0.02])
-    """The dollars."""
+    """Maximum US dollars."""
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         yield from Cost.model_construct(max_usd=self.max_usd).checks(schema)

@@ -61,35 +61,35 @@ _HIDDEN = (
 
 
 class Output(ExpectSection):
-    """What is expected of the final text."""
+    """Checks of the final text."""
 
     key = Key(
         "output", "The final text.", order=10, in_format=True, examples=[{"contains": ["refund"]}]
     )
 
     format: Literal["text", "json"] = Field(default="text", examples=["json"])
-    """With `json` the whole text must be JSON that fits `schema` or `schemaFile`."""
+    """With `json`, the whole text must be JSON that fits `schema` or `schemaFile`."""
     schema_file: Maybe[Text] = Field(default=None, examples=["schemas/answer.json"])
-    """JSON Schema that the output must fit, relative to this file. Format json requires it, or
-    `schema`."""
+    """JSON Schema file that the output must fit, relative to this file. `format: json` requires it
+    or `schema`."""
     schema_: Maybe[dict[str, Any]] = Field(
         default=None,
         alias="schema",
         examples=[{"type": "object", "required": ["status"]}],
         json_schema_extra=EXTENSION,
     )
-    """JSON Schema that the output must fit. It needs no `format: json`: the whole text must be JSON
-    then."""
+    """JSON Schema that the output must fit. The whole text must then be JSON, also without `format:
+    json`."""
     equals: Maybe[Solid] = Field(default=None, examples=["refunded"], json_schema_extra=EXTENSION)
     """The whole output. Case matters; spaces and line breaks around it do not."""
     starts_with: Maybe[Solid] = Field(
         default=None, examples=["Dear customer"], json_schema_extra=EXTENSION
     )
-    """Text that the output must begin with; case and spaces before it do not matter."""
+    """Text that the output must begin with. Case and leading spaces do not matter."""
     contains_any: Maybe[Annotated[list[Text], Field(min_length=1)]] = Field(
         default=None, examples=[["refund", "money back"]], json_schema_extra=EXTENSION
     )
-    """Texts of which at least one must be in the output; case does not matter."""
+    """At least one of these texts must be in the output. Case does not matter."""
     regex: Maybe[Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]] = (
         Field(default=None, examples=[[r"REF-\d{4}"]], json_schema_extra=EXTENSION)
     )
@@ -98,16 +98,16 @@ class Output(ExpectSection):
     not_regex: Maybe[
         Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]
     ] = Field(default=None, examples=[[r"will e-?mail"]], json_schema_extra=EXTENSION)
-    """Regular expressions of which none may match anywhere in the output or in its normal form.
-    Case matters, unless one begins with `(?i)`."""
+    """Regular expressions that must not match anywhere in the output or its normal form. Case
+    matters, unless one begins with `(?i)`."""
     similar_to: Maybe[SimilarTo] = Field(default=None, json_schema_extra=EXTENSION)
-    """Text that the output must mean the same as, more or less."""
+    """Text that the output must be similar to in meaning."""
     contains: list[str] = Field(default=[], examples=[["refund", "REF-5678"]])
-    """Texts that must all be in the output; case does not matter."""
+    """Texts that must all be in the output. Case does not matter."""
     not_contains: list[str] = Field(default=[], examples=[["error", "undefined"]])
-    """Texts of which none may be in the output or in its normal form; case does not matter."""
+    """Texts that must not be in the output or its normal form. Case does not matter."""
     max_length: Maybe[Annotated[int, Field(gt=0), WHOLE]] = Field(default=None, examples=[500])
-    """Most characters the output may have."""
+    """Maximum number of characters of the output."""
 
     @model_validator(mode="after")
     def _json_needs_a_schema(self) -> Self:

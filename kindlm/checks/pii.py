@@ -51,9 +51,9 @@ class NamedPattern(Section):
     """A pattern of personal data with a name for reports."""
 
     name: Text = Field(examples=["customer number"])
-    """What the report calls it."""
+    """Name in reports."""
     pattern: Pattern = Field(examples=[r"\bC-\d{6}\b"])
-    """Regular expression; case does not matter."""
+    """Regular expression. Case does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Written:
 
 
 class Pii(CheckSection):
-    """No personal data in the output, nor in the arguments of tool calls."""
+    """No personal data in the output or in arguments of tool calls."""
 
     main = "enabled"
 
@@ -93,7 +93,8 @@ class Pii(CheckSection):
         default=[*DEFAULT_PATTERNS],
         examples=[[r"\b\d{3}-\d{2}-\d{4}\b"]],
     )
-    """Replaces the defaults: US social security, credit card, e-mail."""
+    """Patterns instead of the defaults: US social security numbers, credit card numbers, e-mail
+    addresses."""
     custom_patterns: list[NamedPattern] = Field(default=[])
     """Further patterns, with names."""
 

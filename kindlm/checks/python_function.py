@@ -139,10 +139,10 @@ class PythonFunction(CheckSection, AskingCheck):
     asks_judge = False
 
     function: Text = Field(examples=["checks.py:polite"])
-    """The function, as `file.py:name`, relative to this file. It gets the execution, and returns
-    true, false, the reason for a failure as a text, or a score from 0 to 1."""
+    """Function as `file.py:name`, relative to this file. It gets the execution and returns true,
+    false, the reason of a failure as a string, or a score from 0 to 1."""
     min_score: Score = Field(default=0.7, examples=[0.9])
-    """Least score with which it passes, for a function that returns a score."""
+    """Minimum score to pass, for a function that returns a score."""
 
     _call: Callable[[CheckedExecution], Any] | None = PrivateAttr(None)
 

@@ -35,12 +35,12 @@ class SimilarTo(CheckSection, AskingCheck):
     main: ClassVar[str | None] = "text"
 
     text: Solid = Field(examples=["The refund arrives in 5 days."])
-    """What the output must mean."""
+    """The text to compare with."""
     min_score: Score = Field(default=0.8, examples=[0.9])
-    """Least similarity with which it passes: 1 is the same meaning, 0 another one."""
+    """Minimum similarity to pass, from 0 (unrelated) to 1 (the same meaning)."""
     method: Literal["embedding", "judge"] = Field(default="embedding", examples=["judge"])
-    """`embedding`: cosine of the embeddings, from a provider or a local model. `judge`: a model
-    compares."""
+    """`embedding`: cosine similarity of embeddings, from a provider or a local model. `judge`: a
+    model compares."""
 
     @property
     def label(self) -> str:

@@ -99,13 +99,13 @@ class _Candidate:
 
 
 class ToolCall(CheckSection):
-    """A tool call that is expected, or must not happen. All that is written holds of one call."""
+    """An expected or forbidden tool call. All keys must fit the same call."""
 
     main = "tool"
 
     key = Key(
         "toolCalls",
-        "Calls that are expected, or must not happen.",
+        "Expected and forbidden tool calls.",
         many=True,
         order=40,
         in_format=True,
@@ -125,26 +125,25 @@ class ToolCall(CheckSection):
     tool: Text = Field(examples=["lookup_order"])
     """Name of the tool."""
     should_not_call: bool = Field(default=False, examples=[True])
-    """The tool must not be called; with `argsMatch`: not with such arguments. A call whose
-    arguments are not a JSON object leaves that undecided, and so does an agent that does not
-    show that
+    """The tool must not be called; with `argsMatch`, not with such arguments. The check is
+    undecided if the arguments of a call are not a JSON object, or if the agent does not show that
     it reports its tool calls."""
     args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
-    """Arguments that must be there; more are allowed, at every level."""
+    """Required arguments. Additional ones are allowed, at every level."""
     args_schema: Maybe[Text] = Field(default=None, examples=["schemas/lookup.json"])
     """JSON Schema file for the arguments, relative to this file."""
     order: Maybe[Count] = Field(default=None, examples=[0])
     """Position among all tool calls, from 0."""
     response_contains: Maybe[str] = Field(default=None, examples=["delivered"])
-    """Text that must be in the tool's answer."""
+    """Text that must be in the tool result."""
     before: Maybe[Text] = Field(
         default=None, examples=["issue_refund"], json_schema_extra=EXTENSION
     )
-    """Name of a tool that is not called earlier than this; it need not be called at all."""
+    """Name of a tool that must not be called before this one. It need not be called at all."""
     after: Maybe[Text] = Field(default=None, examples=["log_in"], json_schema_extra=EXTENSION)
-    """Name of a tool that must have been called earlier."""
+    """Name of a tool that must be called before this one."""
     count: Maybe[CallCount] = Field(default=None, json_schema_extra=EXTENSION)
-    """How many calls are as this entry says; other calls of the tool do not count. By default at
+    """Number of calls that fit this entry. Other calls to the tool do not count. By default at
     least one."""
 
     _document: Any = PrivateAttr(None)

@@ -59,9 +59,9 @@ class TrajectoryCall(ExpectSection):
     tool: Text = Field(examples=["issue_refund"])
     """Name of the tool."""
     args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
-    """Arguments that must be there; more are allowed, at every level."""
+    """Required arguments. Additional ones are allowed, at every level."""
     count: Maybe[CallCount] = None
-    """How many calls are as this entry says. By default one (`strict`, `unordered`), at least one
+    """Number of calls that fit this entry. By default one (`strict`, `unordered`), at least one
     (`in-order`, `superset`), or any number (`subset`)."""
 
     def tools(self) -> Iterator[tuple[Place, str]]:
@@ -83,9 +83,9 @@ class TrajectoryCall(ExpectSection):
 
 
 class Trajectory(CheckSection):
-    """The way through the tools as a whole."""
+    """The sequence of tool calls as a whole."""
 
-    key = Key("trajectory", "All tool calls, as one way.", order=60)
+    key = Key("trajectory", "All tool calls of the conversation as a sequence.", order=60)
     kind = "trajectory"
     about_tools = True
     reads = Reads.CALLS
@@ -93,11 +93,11 @@ class Trajectory(CheckSection):
     mode: Literal["strict", "in-order", "unordered", "subset", "superset"] = Field(
         examples=["in-order"]
     )
-    """`strict`: the calls are these, in this order. `in-order`: among the calls are these, in this
-    order. `unordered`: the calls are these, in any order. `subset`: every call is one of these, any
-    number of times. `superset`: among the calls are these, in any order."""
+    """`strict`: exactly these calls, in this order. `in-order`: these calls in this order, and any
+    others. `unordered`: exactly these calls, in any order. `subset`: only these calls, any number
+    of times. `superset`: these calls in any order, and any others."""
     calls: list[TrajectoryCall]
-    """The calls that are compared with those that were made."""
+    """The expected calls."""
 
     @property
     def label(self) -> str:

@@ -35,7 +35,7 @@ Placed = tuple[Path, Expectation]
 
 
 class Expect(Open):
-    """What is expected of a conversation."""
+    """Checks of a conversation."""
 
     def written(self) -> Iterator[tuple[Place, ExpectSection]]:
         """Yield what is written here and its parts, each with its place below `expect`."""

@@ -63,20 +63,20 @@ def _with_other_spelling(schema: dict[str, Any]) -> None:
 
 
 class SuiteConfig(Section):
-    """What the suite is called."""
+    """Name and tags of the suite."""
 
     main = "name"
 
     name: Text = Field(examples=["support"])
-    """Name of the suite, in reports and for baselines; that of the file by default."""
+    """Name of the suite in reports and baselines. By default that of the file."""
     description: Maybe[str] = Field(default=None, examples=["What the support agent must do"])
-    """What the suite is about."""
+    """Description of the suite."""
     tags: list[str] = Field(default=[], examples=[["support"]])
-    """Every test of the suite has these tags too."""
+    """Tags of all tests in the suite."""
 
 
 class PromptConfig(Section):
-    """The messages that open a conversation; {{name}} stands for a variable of the test."""
+    """The messages that begin a conversation; {{name}} stands for a variable of the test."""
 
     main = "user"
 
@@ -93,14 +93,14 @@ class PromptConfig(Section):
     )
     """File with the system text, relative to this file."""
     user: Maybe[Text] = Field(default=None, examples=["{{message}}"])
-    """What the user says first; `{{input}}` by default beside a system text. Else this or
+    """The user's first message. By default `{{input}}` if there is a system text; otherwise this or
     `userFile` is required."""
     user_file: Maybe[Text] = Field(
         default=None, examples=["prompts/user.md"], json_schema_extra=EXTENSION
     )
     """File with the user's text, relative to this file."""
     assistant: Maybe[str] = Field(default=None, examples=["{"])
-    """The beginning of the answer, which the model continues (Anthropic, Ollama)."""
+    """Beginning of the answer, for the model to continue (Anthropic, Ollama)."""
 
     @model_validator(mode="after")
     def _one_source_each(self) -> PromptConfig:
@@ -114,14 +114,14 @@ class PromptConfig(Section):
 
 
 class CallConfig(Section):
-    """A tool call of an MCP server that is tested (`adapter: mcp`)."""
+    """A tool call to a tested MCP server (`adapter: mcp`)."""
 
     main = "tool"
 
     tool: Text = Field(examples=["lookup_order"])
     """Name of the tool."""
     arguments: dict[str, Any] = Field(default={}, examples=[{"order_id": "{{order_id}}"}])
-    """What it is called with; in texts, {{name}} stands for a variable of the test."""
+    """Arguments of the call. In strings, {{name}} stands for a variable of the test."""
 
 
 class TurnConfig(Section):
@@ -130,24 +130,24 @@ class TurnConfig(Section):
     main = "user"
 
     user: Maybe[Text] = Field(default=None, examples=["And now the other half, please."])
-    """What the user says; {{name}} stands for a variable of the test. Required, unless there is a
+    """The user's message. {{name}} stands for a variable of the test. Required, unless there is a
     `call`."""
     call: Maybe[CallConfig] = Field(default=None, json_schema_extra=EXTENSION)
     """The next call of a test that begins with a `call`."""
     expect: ExpectConfig = Field(
         default=ExpectConfig(), examples=[{"output": {"contains": ["already refunded"]}}]
     )
-    """Looks at the conversation up to the answer to this message."""
+    """Checks of the conversation up to the answer to this message."""
 
 
 class MessageConfig(Section):
-    """A message, as the APIs of models have it."""
+    """A message, as in the APIs of models."""
 
     role: Literal["system", "user", "assistant"] = Field(examples=["user"])
-    """Who says it. The agent under test answers messages of the `user`; a message of the
-    `assistant` can only be the beginning of its answer."""
+    """Role of the sender. The agent answers messages of the `user`. A message of the `assistant`
+    can only be the beginning of its answer."""
     content: Text = Field(examples=["Where is my order?"])
-    """What is said."""
+    """Text of the message."""
 
 
 def _in_order(messages: Any) -> Any:
@@ -188,7 +188,7 @@ Input = Annotated[
 
 
 class TestConfig(Section):
-    """One test: what is said to a model, an agent or a program, and what is expected of it."""
+    """A test: messages to a model, an agent or a program, and checks of its answers."""
 
     __test__ = False
 
@@ -197,66 +197,66 @@ class TestConfig(Section):
     input: Maybe[Input] = Field(
         default=None, examples=["Where is my order A1?"], json_schema_extra=EXTENSION
     )
-    """What is said to the model or agent: a text; a list of messages, each a text or a mapping
-    with `role` and `content`; or the keys of a prompt. Where prompts, or the `command`, have the
-    variable `{{input}}`, it is that variable."""
+    """Messages to the model or agent: a text; a list of messages, each a text or a mapping with
+    `role` and `content`; or the keys of a prompt. If prompts or the `command` contain `{{input}}`,
+    it is the value of that variable."""
     prompt: Maybe[Text] = Field(default=None, examples=["support"])
     """A key of `prompts`, in place of `input`."""
     prompts: Maybe[list[Text]] = Field(
         default=None, examples=[["formal", "casual"]], json_schema_extra=EXTENSION
     )
-    """Keys of `prompts`: the test runs with each of them on each of its targets, and `[formal]` is
-    added to its name. Without `prompt`, `command` and `call`, it runs with all prompts by default,
-    and with an `input`, with those that have `{{input}}`."""
+    """Keys of `prompts`. The test runs with each of them on each of its targets, and `[formal]` is
+    added to its name. By default all prompts, or those with `{{input}}` if the test has an `input`.
+    A test with `prompt`, `command` or `call` has none."""
     call: Maybe[CallConfig] = Field(default=None, json_schema_extra=EXTENSION)
-    """The tool call, in place of a prompt, where an MCP server is tested."""
+    """Tool call that replaces the prompt, to test an MCP server."""
     vars: dict[str, str] = Field(default={}, examples=[{"message": "I was charged twice."}])
     """Variables for the prompt, the conversation and the command."""
     vars_from: Maybe[Text] = Field(
         default=None, examples=["cases.csv"], json_schema_extra=EXTENSION
     )
-    """CSV or JSON Lines file, relative to this file: the test becomes one for each row, and the
-    columns are variables, before those of `vars`. `[id]` is added to the name: the column `id`,
-    else the number of the row."""
+    """CSV or JSON Lines file, relative to this file. The test runs for each row. Columns are
+    variables and override `vars`. `[id]` is added to the name: the column `id`, else the number of
+    the row."""
     command: Maybe[CommandLine] = Field(
         default=None,
         examples=["python agent.py --order {{order_id}}"],
         json_schema_extra=EXTENSION,
     )
-    """A program that is tested instead of a model or agent, in this file's folder. No shell: it is
-    split into words, and then variables are put into these. What it prints is its answer, but for
-    lines `{"kindlm": "tool_call", "name", "arguments"?, "response"?, "id"?}` and
-    `{"kindlm": "output_json", "value"}`; a line that is nearly one of these stays text, gets a
-    warning, and may be a call that a test forbids: such a test is undecided. A call whose
-    `arguments` are not an object gets a warning and counts as a call."""
+    """Program to test instead of a model or agent, in this file's folder. No shell runs it: kindlm
+    splits the command into words and then inserts the variables. Its output is the answer, except
+    for lines `{"kindlm": "tool_call", "name", "arguments"?, "response"?, "id"?}` and `{"kindlm":
+    "output_json", "value"}`. A line that is nearly one of these stays text and gets a warning; it
+    may be a forbidden call, so a test that forbids one is undecided. A call whose `arguments` are
+    not an object gets a warning and counts."""
     reports_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
-    """The `command` reports every tool call that it makes, so that one that it did not report was
-    not made. A line of its output that is a report shows that, too."""
+    """The `command` reports every tool call, so a call that it does not report was not made. Any
+    line of its output that is such a report shows this, too."""
     models: Maybe[list[str]] = Field(default=None, examples=[["gpt"]])
-    """Ids of the models and agents it runs on. By default all agents, or all models if there are no
-    agents. MCP servers (`adapter: mcp`) are agents of tests with a `call`, and of no others."""
+    """Ids of the models and agents to run on. By default all agents, or all models if there are no
+    agents. Only tests with a `call` run on MCP servers (`adapter: mcp`)."""
     repeat: Maybe[Repeat] = Field(default=None, examples=[5])
-    """How often it runs on each of them; `defaults.repeat` by default."""
+    """Number of repeats on each target. By default `defaults.repeat`."""
     conversation: list[TurnConfig] = Field(default=[], json_schema_extra=EXTENSION)
-    """What the user says after the first answer, message by message."""
+    """The user's further messages, sent one after another."""
     tools: list[ToolsEntry] = Field(default=[], examples=[[{"name": "lookup_order"}]])
     """Simulated tools that the model can call, and tools of MCP servers (`mcp`)."""
     strict_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
-    """A call that no answer is meant for, or that breaks its schema, fails the test;
-    `defaults.strictTools` by default."""
+    """A call without a matching result, or with invalid arguments, fails the test. By default
+    `defaults.strictTools`."""
     expect: ExpectConfig = Field(examples=[{"output": {"contains": ["refund"]}}])
-    """What is expected of the whole conversation; the output is the last answer."""
+    """Checks of the whole conversation. The output is the last answer."""
     tags: list[str] = Field(default=[], examples=[["smoke"]])
-    """What it can be selected by."""
+    """Tags to select the test by."""
     skip: bool = Field(default=False, examples=[True])
-    """Leave it out for now; reports show it as skipped."""
+    """Skip the test. Reports show it as skipped."""
     pass_rate: Maybe[Score] = Field(default=None, examples=[0.8], json_schema_extra=EXTENSION)
-    """Share of its repeats that must pass; `defaults.passRate` by default. It tolerates failures,
-    no errors: where a repeat errors, the test does not pass."""
+    """Share of repeats that must pass. By default `defaults.passRate`. It tolerates failures, but
+    not errors: a test with an errored repeat does not pass."""
     max_turns: Annotated[int, Field(ge=1, le=20), WHOLE] = Field(
         default=10, examples=[12], json_schema_extra=EXTENSION
     )
-    """Most model calls in one conversation."""
+    """Maximum number of model calls in a conversation."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> TestConfig:
@@ -289,44 +289,44 @@ class TestConfig(Section):
 
 
 class GatesConfig(Section):
-    """Conditions on the suite as a whole."""
+    """Limits over the whole suite. They decide the exit code."""
 
     pass_rate_min: Score = Field(default=0.95, examples=[0.9])
-    """Least share of executions that pass. Written, it decides how many failures are tolerated."""
+    """Minimum share of executions that pass. If you write it, it decides how many failures are
+    tolerated."""
     schema_failures_max: Count = Field(default=0, examples=[0])
-    """Most outputs that break their schema."""
+    """Maximum number of outputs that violate their schema."""
     judge_avg_min: Maybe[Score] = Field(default=None, examples=[0.8])
-    """Least mean score of all criteria."""
+    """Minimum mean score of all criteria."""
     drift_score_max: Maybe[Score] = Field(default=None, examples=[0.15])
-    """Largest drift of any test."""
+    """Maximum drift of any test."""
     pii_failures_max: Count = Field(default=0, examples=[0])
-    """Most outputs with personal data."""
+    """Maximum number of outputs with personal data."""
     keyword_failures_max: Count = Field(default=0, examples=[0])
-    """Most violations of keywords."""
+    """Maximum number of keyword violations."""
     cost_max_usd: Maybe[Positive] = Field(default=None, examples=[2.5])
-    """Most US dollars for the suite, judges included. Once exceeded, no further call
-    is made."""
+    """Maximum US dollars for the suite, with judges. Then kindlm makes no further call."""
     latency_max_ms: Maybe[Positive] = Field(default=None, examples=[8000])
-    """Largest mean latency of an execution, in milliseconds."""
+    """Maximum mean latency of an execution, in milliseconds."""
 
 
 class ComplianceMetadata(Section):
-    """What the compliance report says about the system under test."""
+    """Details of the system under test, for the compliance report."""
 
     system_name: Maybe[str] = Field(default=None, examples=["ACME Support Agent"])
-    """What the system is called."""
+    """Name of the system."""
     system_version: Maybe[str] = Field(default=None, examples=["2.1.0"])
-    """Which version is tested."""
+    """Tested version."""
     risk_level: Maybe[Literal["high", "limited", "minimal"]] = Field(
         default=None, examples=["limited"]
     )
-    """Its class of risk."""
+    """Risk class of the system."""
     operator: Maybe[str] = Field(default=None, examples=["ACME Corp"])
-    """Who runs it."""
+    """Operator of the system."""
     intended_purpose: Maybe[str] = Field(default=None, examples=["Answers order inquiries"])
-    """What it is for."""
+    """Purpose of the system."""
     data_governance_notes: Maybe[str] = Field(default=None, examples=["No customer data is kept"])
-    """How its data is handled."""
+    """How the system handles its data."""
 
 
 class ComplianceConfig(Section):
@@ -335,64 +335,64 @@ class ComplianceConfig(Section):
     enabled: bool = Field(default=False, examples=[True])
     """Write the report after a run."""
     framework: Literal["eu-ai-act", "custom"] = Field(default="eu-ai-act", examples=["custom"])
-    """What the report is arranged by; custom needs a template."""
+    """Structure of the report. `custom` needs a template."""
     template: Maybe[str] = Field(
         default=None, examples=["reports/template.md"], json_schema_extra=EXTENSION
     )
-    """Markdown with placeholders of Jinja, for the framework `custom`: see
-    [Evidence for audits](../how-to/compliance.md)."""
+    """Markdown template with Jinja placeholders, for the framework `custom`: see [Evidence for
+    audits](../how-to/compliance.md)."""
     output_dir: str = Field(default="./compliance-reports", examples=["reports"])
     """Folder for the reports, relative to this file."""
     metadata: Maybe[ComplianceMetadata] = None
-    """What it says about the system."""
+    """Details of the system for the report."""
 
 
 class UploadConfig(Section):
-    """Uploading of results."""
+    """Upload of results."""
 
     enabled: bool = Field(default=False, examples=[False])
     """Upload after a run."""
     include_artifacts: bool = Field(default=False, examples=[False])
-    """Upload prompts and outputs too."""
+    """Also upload prompts and outputs."""
     redact_patterns: list[Pattern] = Field(default=[], examples=[[r"\bC-\d{6}\b"]])
-    """What is made unreadable before."""
+    """Regular expressions for text to redact before the upload."""
     api_url: Url = Field(default="https://api.kindlm.com/v1", examples=["https://example.com/v1"])
-    """Where to."""
+    """URL to upload to."""
 
 
 class DefaultsConfig(Section):
-    """What holds for every test that does not say otherwise."""
+    """Defaults of all tests."""
 
     repeat: Repeat = Field(default=1, examples=[3])
-    """How often a test runs on each of its targets."""
+    """Number of repeats of a test on each of its targets."""
     concurrency: Concurrency = Field(default=4, examples=[8])
-    """How many executions run at once."""
+    """Number of executions at the same time."""
     timeout_ms: Milliseconds = Field(default=60_000, examples=[30_000])
-    """Milliseconds for one call to a provider, an agent or a command."""
+    """Time limit of one call to a provider, an agent or a command, in milliseconds."""
     judge_model: Maybe[str] = Field(default=None, examples=["judge"])
-    """Id of the model that judges; the first model by default."""
+    """Id of the model that judges. By default the first model."""
     retries: Annotated[int, Field(ge=0, le=10), WHOLE] = Field(
         default=2, examples=[0], json_schema_extra=EXTENSION
     )
-    """How often a call that failed is tried again."""
+    """Number of retries of a failed call."""
     pass_rate: Score = Field(default=1.0, examples=[0.8], json_schema_extra=EXTENSION)
     """Share of a test's repeats that must pass."""
     execution_timeout_ms: Milliseconds = Field(
         default=300_000, examples=[120_000], json_schema_extra=EXTENSION
     )
-    """Milliseconds for one whole execution. Waits that a provider asks for do not count."""
+    """Time limit of a whole execution, in milliseconds. Waits that a provider asks for do not
+    count."""
     strict_tools: bool = Field(default=False, examples=[True], json_schema_extra=EXTENSION)
-    """Calls of simulated tools must meet an answer that is meant for them, and keep their
-    schema."""
+    """A call to a simulated tool must have a matching result and valid arguments."""
 
 
 class RecordConfig(Section):
-    """What is recorded."""
+    """Settings of the recording."""
 
     redact_pii: bool = Field(default=False, examples=[True])
-    """Make personal data unreadable before it is recorded."""
+    """Redact personal data before it is recorded."""
     raw_bodies: bool = Field(default=True, examples=[False])
-    """Keep what providers and agents answered, byte for byte."""
+    """Record the bodies of answers byte for byte."""
 
 
 class KindlmConfig(Section):
@@ -401,11 +401,10 @@ class KindlmConfig(Section):
     kindlm: Annotated[Literal[1], BeforeValidator(not_bool)] = Field(examples=[1])
     """Version of this format; 1 by default."""
     project: Text = Field(examples=["acme-support"])
-    """What the suite belongs to; by default `project` of kindlm.toml, else the name of the remote
+    """The project of the suite. By default `project` of kindlm.toml, else the name of the remote
     repository, else that of the folder."""
     suite: SuiteConfig
-    """What the suite is called; by default the name of the file, or of the folder that has a
-    `kindlm.yaml`."""
+    """Name of the suite. By default that of the file; for a `kindlm.yaml`, that of its folder."""
     providers: dict[str, ProviderConfig] = Field(
         default={}, examples=[{"openai": {"apiKeyEnv": "OPENAI_API_KEY"}}]
     )
@@ -414,31 +413,31 @@ class KindlmConfig(Section):
     models: Annotated[list[ModelConfig], Field(max_length=MAX_MODELS)] = Field(
         default=[], examples=[[{"id": "gpt", "provider": "openai", "model": "gpt-4o"}]]
     )
-    """The models that are tested, or that judge. Required unless only agents or commands are
-    tested. A single one may stand under `model`."""
+    """Models to test, and judges. Required unless the suite tests only agents or commands. `model`
+    takes a single one."""
     agents: Annotated[list[AgentConfig], Field(max_length=MAX_MODELS)] = Field(
         default=[],
         examples=[[{"id": "shop", "adapter": "http", "endpoint": "http://127.0.0.1:8000/chat"}]],
         json_schema_extra=EXTENSION,
     )
-    """The live agents that are tested. With agents, tests run on models only where their `models`
-    names them. A single one may stand under `agent`: `agent: http://localhost:8000/chat`."""
+    """Live agents to test. With agents, a test runs on models only if its `models` names them.
+    `agent` takes a single one: `agent: http://localhost:8000/chat`."""
     prompts: dict[str, PromptConfig] = Field(
         default={}, examples=[{"support": {"user": "{{message}}"}}]
     )
-    """The messages that open conversations, by name, for tests without an `input`."""
+    """The messages that begin conversations, by name, for tests without an `input`."""
     tests: Annotated[list[TestConfig], Field(min_length=1, max_length=MAX_TESTS)] = Field(
         examples=[[{"name": "greets", "prompt": "support", "expect": {}}]]
     )
     """The tests."""
     gates: GatesConfig = GatesConfig()
-    """Conditions on the suite as a whole."""
+    """Limits over the whole suite. They decide the exit code."""
     compliance: Maybe[ComplianceConfig] = None
     """The compliance report."""
     upload: UploadConfig = UploadConfig()
-    """Uploading of results."""
+    """Upload of results."""
     defaults: DefaultsConfig = DefaultsConfig()
-    """What holds for every test that does not say otherwise."""
+    """Defaults of all tests."""
     serve: list[ServeConfig] = Field(default=[], json_schema_extra=EXTENSION)
     """Programs to start before the tests."""
     prices: dict[str, PriceConfig] = Field(
@@ -446,8 +445,8 @@ class KindlmConfig(Section):
         examples=[{"my-model": {"input": 0.5, "output": 1.5}}],
         json_schema_extra=EXTENSION,
     )
-    """Prices by model, beside or instead of the built-in ones: by the name that the provider
-    reports, else by that in `models`. An agent goes by its id, a command by `command`, unless they
-    name a model that has a price."""
+    """Prices by model, in addition to the built-in ones or instead of them. kindlm looks for the
+    model name that the provider reports, else for the one in `models`. For an agent that names no
+    model with a price, use its id; for a command, `command`."""
     record: RecordConfig = Field(default=RecordConfig(), json_schema_extra=EXTENSION)
-    """What is recorded."""
+    """Settings of the recording."""

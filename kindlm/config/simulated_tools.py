@@ -28,55 +28,56 @@ from kindlm.values import MAPPING, OTHER
 
 
 class ToolReplyConfig(Section):
-    """One answer of a simulated tool: `then`, or a `fault`."""
+    """A result of a simulated tool: `then`, or a `fault`."""
 
     then: Any = Field(default=None, examples=[{"status": "delivered"}])
-    """The answer; null is one too. May hold `{{args.NAME}}` and `{{state.NAME}}`."""
+    """The result; null is one, too. May contain `{{args.NAME}}` and `{{state.NAME}}`."""
     fault: Maybe[Literal["timeout", "error", "malformed"]] = Field(
         default=None, examples=["timeout"], json_schema_extra=EXTENSION
     )
-    """Fails instead of answering: an error that says so, or a text that is not JSON."""
+    """A failure instead of a result: an error that says so, or a text that is not JSON."""
     set_state: dict[str, Any] = Field(
         default={}, examples=[{"refunded": "{{args.order_id}}"}], json_schema_extra=EXTENSION
     )
-    """Values to remember for the rest of the conversation; all tools of the test share them."""
+    """Values to remember for the rest of the conversation. All tools of the test share them."""
     delay_ms: Count = Field(default=0, examples=[200], json_schema_extra=EXTENSION)
-    """Milliseconds that the answer takes; parallel calls wait side by side. They count for
-    `executionTimeoutMs`, not as latency."""
+    """Delay of the result in milliseconds. Parallel calls wait at the same time. The delay counts
+    for `executionTimeoutMs`, not as latency."""
 
 
 class ToolAnswerConfig(ToolReplyConfig):
-    """An answer, and the calls that get it."""
+    """A result, and the calls that get it."""
 
     when: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
-    """Arguments that the call must have; more are allowed. Without it, every call matches."""
+    """Arguments that the call must have. Additional ones are allowed. Without `when`, every call
+    matches."""
     when_state: Maybe[dict[str, Any]] = Field(
         default=None, examples=[{"refunded": {"$absent": True}}], json_schema_extra=EXTENSION
     )
-    """What must have been remembered; `{ $absent: true }` stands for what must not be there."""
+    """Values that must have been remembered. `{ $absent: true }` stands for no value."""
     sequence: list[ToolReplyConfig] = Field(
         default=[],
         examples=[[{"then": {"status": "pending"}}, {"then": {"status": "done"}}]],
         json_schema_extra=EXTENSION,
     )
-    """The first call gets the first answer, the next call the next; the last answer stays."""
+    """Results for one call after another. Further calls get the last one."""
 
 
 class CassetteConfig(Section):
-    """Answers that were recorded in an earlier run, in the test of the same name."""
+    """Results recorded in an earlier run, in the test of the same name."""
 
     main = "run"
 
     run: Text = Field(examples=["latest"])
-    """Id or label of a run that executed tests of this suite, or `latest`: the newest of them that
-    has finished. Of several runs with one label, the newest counts."""
+    """Id or label of a run of this suite, or `latest` for the newest finished one. If several runs
+    have the label, the newest counts."""
     match: Literal["arguments"] = Field(default="arguments", examples=["arguments"])
-    """A call gets the answer that equal arguments got then, of several of these one after another;
-    the last one stays."""
+    """A call gets the recorded result of a call with equal arguments. If there are several, calls
+    get them one after another, and further calls the last one."""
 
 
 class ToolConfig(Section):
-    """A simulated tool. `responses` answer first, then the cassette, then `defaultResponse`."""
+    """A simulated tool: results come from `responses`, the cassette or `defaultResponse`."""
 
     main = "name"
 
@@ -88,19 +89,20 @@ class ToolConfig(Section):
         default=None,
         examples=[{"type": "object", "properties": {"order_id": {"type": "string"}}}],
     )
-    """JSON Schema of the arguments. Calls that break it are shown, and fail under strictTools."""
+    """JSON Schema of the arguments. Reports show calls that violate it; with `strictTools`, they
+    fail the test."""
     responses: list[ToolAnswerConfig] = Field(
         default=[], examples=[[{"when": {"order_id": "A1"}, "then": {"status": "delivered"}}]]
     )
-    """The first that matches answers."""
+    """Results for matching calls. The first match counts."""
     default_response: Any = Field(default=None, examples=[{"error": "Order not found"}])
-    """The answer when nothing matches; null is an answer too."""
+    """The result if nothing matches. Null is a result, too."""
     result_schema: Maybe[Text] = Field(
         default=None, examples=["schemas/order.json"], json_schema_extra=EXTENSION
     )
-    """JSON Schema file that all answers must fit, relative to this file."""
+    """JSON Schema file for all results, relative to this file."""
     cassette: Maybe[CassetteConfig] = Field(default=None, json_schema_extra=EXTENSION)
-    """Answers that were recorded in an earlier run, in the test of the same name."""
+    """Results recorded in an earlier run, in the test of the same name."""
 
 
 class McpToolsConfig(Section):
@@ -111,16 +113,16 @@ class McpToolsConfig(Section):
     server: Text = Field(examples=["shop"])
     """Id of an agent with `adapter: mcp`."""
     only: Maybe[Words] = Field(default=None, examples=[["lookup_order"]])
-    """Names of those that the model gets; all by default."""
+    """Names of the tools for the model. By default all."""
     simulate: bool = Field(default=False, examples=[True])
-    """Never call the server: calls are answered by the tools of the test with the same names."""
+    """Never call the server. Calls get the results of the simulated tools with the same names."""
 
 
 class ServerToolsConfig(Section):
-    """Tools that an MCP server has. A tool of the same name in this test is simulated."""
+    """Tools of an MCP server. A tool of the same name in this test is simulated."""
 
     mcp: McpToolsConfig
-    """Whose tools they are."""
+    """The server, and which of its tools."""
 
 
 ToolsEntry = Annotated[

@@ -53,12 +53,12 @@ class ProviderConfig(Chosen):
     """How to reach a provider."""
 
     type: Maybe[Text] = Field(default=None, examples=["openai"], json_schema_extra=EXTENSION)
-    """The wire format, for a provider with a name of your own; the name itself by default."""
+    """The wire format, for a provider with a name of your own. By default the name itself."""
     api_key_env: Maybe[EnvName] = Field(default=None, examples=["OPENAI_API_KEY"])
     """Name of the environment variable that holds the API key. Never the key itself. Required
     for `openai` and `anthropic`."""
     base_url: Maybe[Url] = Field(default=None, examples=["https://llm.example.com/v1"])
-    """Base URL of a compatible API; may hold {{env.NAME}} and {{serve.NAME.port}}."""
+    """Base URL of a compatible API. May contain {{env.NAME}} and {{serve.NAME.port}}."""
     organization: Maybe[str] = Field(default=None, examples=["org-acme"])
     """Organization id (OpenAI)."""
 
@@ -73,36 +73,36 @@ class ParamsConfig(Section):
     """Sampling parameters."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] = Field(default=0.2, examples=[0])
-    """How freely the model chooses its words."""
+    """Randomness of the answer."""
     max_tokens: Annotated[int, Field(ge=1, le=128_000), WHOLE] = Field(
         default=1024, examples=[2048]
     )
-    """Most tokens of one answer."""
+    """Maximum tokens of an answer."""
     top_p: Maybe[Score] = Field(default=None, examples=[0.9])
-    """Share of probability that the model chooses from."""
+    """Nucleus sampling: the share of probability to sample from."""
     stop_sequences: Maybe[list[str]] = Field(default=None, examples=[["END"]])
-    """Texts that end the answer."""
+    """Strings that end the answer."""
     seed: Maybe[Annotated[int, WHOLE]] = Field(default=None, examples=[42])
-    """For providers that can repeat themselves: all but Anthropic."""
+    """Seed, for providers that support one: all except Anthropic."""
 
 
 class ModelConfig(Section):
-    """A model to test, or one that judges."""
+    """A model to test, or a judge."""
 
     main = "model"
 
     id: Text = Field(examples=["gpt"])
-    """Your name for this model, used in reports; what `model` says by default."""
+    """Your name for this model in reports. By default the value of `model`."""
     provider: Text = Field(examples=["openai"])
     """A key of `providers`. Required, unless `model` names it or there is only one."""
     model: Text = Field(examples=["gpt-4o"])
-    """The model's name at its provider; `openai/gpt-4o` names the provider, too."""
+    """Name of the model at its provider. `openai/gpt-4o` names the provider, too."""
     params: ParamsConfig = ParamsConfig()
-    """How it is asked. A default that the model does not take is left out with a warning."""
+    """Sampling parameters. kindlm omits defaults that a model does not support, and warns."""
     role: Maybe[Literal["judge"]] = Field(
         default=None, examples=["judge"], json_schema_extra=EXTENSION
     )
-    """`judge`: this model only judges, tests do not run on it."""
+    """`judge`: this model only judges. Tests do not run on it."""
 
 
 def _with_other_names(schema: dict[str, Any]) -> None:
@@ -113,60 +113,57 @@ def _with_other_names(schema: dict[str, Any]) -> None:
 
 
 class AgentConfig(Chosen):
-    """A live agent that is tested."""
+    """A live agent to test."""
 
     main = "endpoint"
 
     model_config = ConfigDict(json_schema_extra=_with_other_names)
 
     id: Text = Field(examples=["shop"])
-    """Your name for this agent, used in reports; `agent` by default, then `agent-2`."""
+    """Your name for this agent in reports. By default `agent`, then `agent-2`."""
     adapter: Text = Field(
         validation_alias=AliasChoices("adapter", "type"),
         serialization_alias="adapter",
         examples=["http"],
     )
-    """How it is talked to: `http`, `langgraph`, `crewai`, `openai-assistants`, `tapescope` or
-    `streaming`, each with a wire format of its own; `mcp` for an MCP server, whose tools tests call
-    or models get; `subprocess` for a program; or `python` for code that is called directly. That
-    code runs in processes of its own, each for one conversation at a time; what a process has
-    imported is kept for the next one. By default `http` for a URL, and `python` for
-    `package.module:name`. Code and programs have the environment of the run, `.env`
-    included. `openai-assistant` and `jsonl` are other names of `openai-assistants` and
-    `tapescope`."""
+    """How kindlm talks to the agent. `http`, `langgraph`, `crewai`, `openai-assistants`,
+    `tapescope` and `streaming` have wire formats of their own. `mcp` is for an MCP server,
+    `subprocess` for a program, and `python` for Python code. By default `http` for a URL, and
+    `python` for `package.module:name`. Python code runs in separate processes, each for one
+    conversation at a time; a process keeps its imports for the next one. Code and programs get the
+    environment of the run, with `.env`. `openai-assistant` and `jsonl` are aliases of
+    `openai-assistants` and `tapescope`."""
     endpoint: Maybe[Text] = Field(
         default=None,
         validation_alias=AliasChoices("endpoint", "url"),
         serialization_alias="endpoint",
         examples=["http://127.0.0.1:8000/chat"],
     )
-    """Its URL; for `python` its `package.module:name`. Required, except for `openai-assistants`,
-    `subprocess`, and an MCP server with a `command`.
-    Like all texts of an agent, it may hold
-    {{env.NAME}} and {{serve.NAME.port}}. A
-    password or key in it belongs into the environment: it is refused where it is written out."""
+    """URL of the agent; for `python`, `package.module:name`. Required, except for
+    `openai-assistants`, `subprocess`, and an MCP server with a `command`. Like all strings of an
+    agent, it may contain {{env.NAME}} and {{serve.NAME.port}}. kindlm refuses a literal password or
+    key: put it into the environment."""
     timeout_ms: Maybe[Milliseconds] = Field(default=None, examples=[120_000])
-    """Milliseconds for one answer; those of `defaults.timeoutMs` by default."""
+    """Time limit of one answer in milliseconds. By default `defaults.timeoutMs`."""
     reports_tools: Maybe[bool] = Field(default=None, examples=[True])
-    """It reports every tool call that it makes. Checks of calls that were not made need this where
-    its answers do not show it: see [Agents](../how-to/agents.md)."""
+    """The agent reports every tool call. Tool checks need this if its answers do not show it: see
+    [Agents](../how-to/agents.md)."""
     gateway: Maybe[bool] = Field(default=None, examples=[True])
-    """It calls its models through kindlm, which records these calls and sees its tool calls in
+    """The agent calls its models through kindlm, which records these calls and finds tool calls in
     them: see [The gateway](../how-to/agents.md#the-gateway)."""
     telemetry: Maybe[Literal["otlp"]] = Field(default=None, examples=["otlp"])
-    """`otlp`: it exports OpenTelemetry spans of its tool calls and model calls, and kindlm receives
-    them: see [OpenTelemetry](../how-to/agents.md#opentelemetry)."""
+    """`otlp`: the agent exports OpenTelemetry spans of its tool calls and model calls, and kindlm
+    receives them: see [OpenTelemetry](../how-to/agents.md#opentelemetry)."""
     telemetry_wait_ms: Maybe[Annotated[int, Field(ge=1), WHOLE]] = Field(
         default=None, examples=[30_000]
     )
-    """Milliseconds that kindlm waits, after each answer, for spans that have not arrived; 10,000 by
-    default."""
+    """Milliseconds to wait for missing spans after each answer. By default 10,000."""
     verbose: bool = Field(default=False, examples=[True])
-    """Write what is sent to it and what comes back into the log."""
+    """Write all requests and answers to the log."""
     headers: dict[str, str] = Field(
         default={}, examples=[{"Authorization": "Bearer {{env.SHOP_TOKEN}}"}]
     )
-    """HTTP headers. Credentials belong into the environment: {{env.NAME}}."""
+    """HTTP headers. Put credentials into the environment: {{env.NAME}}."""
 
     @property
     def options(self) -> Adapter | None:
@@ -176,32 +173,33 @@ class AgentConfig(Chosen):
 
 
 class PriceConfig(Section):
-    """US dollars for a million tokens."""
+    """Price in US dollars per million tokens."""
 
     input: Annotated[float, Field(ge=0)] = Field(examples=[0.5])
-    """For what the model reads."""
+    """Price of input tokens."""
     output: Annotated[float, Field(ge=0)] = Field(examples=[1.5])
-    """For what the model writes."""
+    """Price of output tokens."""
 
 
 class ReadyConfig(Section):
-    """A service is ready when it prints a line that contains `line`."""
+    """The program is ready when it prints a line that contains `line`."""
 
     line: Text = Field(examples=["listening on"])
     """Part of the line."""
 
 
 class ServeConfig(Section):
-    """A program to start before the tests, on a free port: {{serve.NAME.port}} and PORT.
+    """A program to start before the tests, with a free port: {{serve.NAME.port}} and PORT.
 
-    It runs until the tests are done. One that ends by itself before stops the run, which does not
-    pass: `kindlm test --resume` starts it again and goes on with the tests that are left.
+    It runs until the tests are done. If it ends earlier, kindlm stops the run, which then does not
+    pass; `kindlm test --resume` starts the program again and runs the remaining tests.
     """
 
     name: Annotated[str, Field(pattern=r"^\w+$")] = Field(examples=["agent"])
-    """What its port is called by."""
+    """Name of the program, for {{serve.NAME.port}}."""
     command: CommandLine = Field(examples=["python agent.py --port {{serve.agent.port}}"])
-    """No shell: split as a shell would, or given as a list."""
+    """Program with its arguments: a string that is split like a shell would, or a list. No shell
+    runs it."""
     ready: Maybe[
         Annotated[
             Annotated[Url, Tag(TEXT)] | Annotated[ReadyConfig, Tag(MAPPING)],
@@ -212,8 +210,9 @@ class ServeConfig(Section):
             ),
         ]
     ] = Field(default=None, examples=["http://127.0.0.1:{{serve.agent.port}}/health"])
-    """URL that answers once the service is ready, or the line it prints; the tests wait for it."""
+    """URL that answers when the program is ready, or a line that it then prints. The tests wait for
+    it."""
     env: dict[str, str] = Field(default={}, examples=[{"MODE": "test"}])
-    """Environment variables for it, beside those of kindlm."""
+    """Environment variables for the program, added to those of kindlm."""
     timeout_ms: Annotated[int, Field(ge=1), WHOLE] = Field(default=20_000, examples=[5000])
-    """Milliseconds it has to get ready."""
+    """Milliseconds until the program must be ready."""

@@ -48,7 +48,7 @@ class ScriptedCallConfig(Section):
     name: Text = Field(examples=["lookup_order"])
     """Name of the tool."""
     arguments: dict[str, Any] = Field(default={}, examples=[{"order_id": "A1"}])
-    """What it is called with."""
+    """Arguments of the call."""
 
 
 class ReplyConfig(Section):
@@ -57,17 +57,17 @@ class ReplyConfig(Section):
     main = "text"
 
     text: Maybe[str] = Field(default=None, examples=["You said: {{message}}"])
-    """{{message}} stands for the last message of the user."""
+    """Text of the reply. {{message}} stands for the user's last message."""
     tool_calls: Maybe[list[ScriptedCallConfig]] = None
-    """Tools that it calls."""
+    """Tool calls of the reply."""
     error: Maybe[Literal["rate_limit", "timeout", "auth", "api", "network"]] = Field(
         default=None, examples=["rate_limit"]
     )
-    """Fails like this instead of answering."""
+    """The error to return instead of a reply."""
     retry_after: Maybe[Annotated[float, Field(ge=0)]] = Field(default=None, examples=[1])
-    """Seconds to wait, with the error rate_limit."""
+    """Seconds to wait, for the error `rate_limit`."""
     delay_ms: Maybe[Annotated[float, Field(ge=0)]] = Field(default=None, examples=[200])
-    """Milliseconds that the answer takes."""
+    """Milliseconds until the reply."""
 
     @model_validator(mode="after")
     def _says_something(self) -> ReplyConfig:

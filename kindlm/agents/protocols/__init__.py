@@ -21,9 +21,9 @@ ProtocolName = Annotated[
     Maybe[Name],
     Field(
         examples=["responses"],
-        description="The protocol that it speaks (`http`, `streaming`): requests have its form, and"
-        " an answer in another form is an error. Without it, requests have the form of the adapter,"
-        " and answers are read by what they look like.",
+        description="Protocol of the agent (`http`, `streaming`). Requests have its form, and an "
+        "answer in another form is an error. Without it, requests have the form of the adapter, "
+        "and kindlm recognises the form of answers.",
     ),
 ]
 
