@@ -83,7 +83,8 @@ def installed(group: str) -> Mapping[str, tuple[Plugin, ...]]:
 def own_names(base: type[Provider | Adapter]) -> Mapping[str, str]:
     """Return kindlm's own providers or adapters by name, with their modules; none is imported.
 
-    The file says the name: `openai_provider.py` is the provider `openai`.
+    The file says the name: `openai_provider.py` is the provider `openai`. Those that share a file
+    are not among them: see `_together`.
     """
     package = import_module(base.group)
     files = (file.name for file in pkgutil.iter_modules(package.__path__))
@@ -101,27 +102,47 @@ def own(base: type[K], name: str) -> type[K] | None:
     """
     module = own_names(base).get(name)
     if module is not None:
-        return _defined_in(module, base)
+        return _defined_in(module, base)[0]
     if base is Provider:
-        return None
+        return _together(base).get(name)
     return next((kind for kind in all_own(base).values() if name in _other_names(kind)), None)
 
 
 def all_own(base: type[K]) -> dict[str, type[K]]:
     """Return all providers or adapters of kindlm by the names that are recorded; imports them."""
-    found: dict[str, type[K]] = {}
+    found: dict[str, type[K]] = {**_together(base)}
     for name, module in own_names(base).items():
-        kind: type[K] = _defined_in(module, base)
+        kind: type[K] = _defined_in(module, base)[0]
         for each in (name, *_other_names(kind).values()):
             found[each] = kind
     return dict(sorted(found.items()))
 
 
-def _defined_in(module: str, base: type[K]) -> type[K]:
-    for found in vars(import_module(module)).values():
-        if inspect.isclass(found) and issubclass(found, base) and found.__module__ == module:
-            return found
-    raise TypeError(f"{module} defines no {base.__name__}")
+@cache
+def _together(base: type[K]) -> Mapping[str, type[K]]:
+    """Return those that share a file, such as `preset_providers.py`, by name; imports them.
+
+    Such a name is that of the class, in lower case.
+    """
+    package = import_module(base.group)
+    files = (file.name for file in pkgutil.iter_modules(package.__path__))
+    return {
+        kind.__name__.lower(): kind
+        for file in files
+        if file.endswith(f"{base.file_ending}s")
+        for kind in _defined_in(f"{base.group}.{file}", base)
+    }
+
+
+def _defined_in(module: str, base: type[K]) -> list[type[K]]:
+    return [
+        found
+        for found in vars(import_module(module)).values()
+        if inspect.isclass(found)
+        and issubclass(found, base)
+        and found.__module__ == module
+        and not found.__name__.startswith("_")
+    ]
 
 
 def _other_names(kind: type[Any]) -> Mapping[str, str]:

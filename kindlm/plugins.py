@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any, ClassVar, Self
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -184,6 +185,10 @@ class Provider(Section):
     """The variable of the key where the file names no variable and no `baseUrl`.
 
     A provider with one requires `apiKeyEnv` under its own name, and `baseUrl` under another."""
+    usual_base_url: ClassVar[str | None] = None
+    """Its address where the file names no `baseUrl`, with `{name}` in the place of an option.
+
+    A provider with one requires these options, and neither `apiKeyEnv` nor `baseUrl`."""
     needs_base_url: ClassVar[bool] = False
     """Whether `baseUrl` is required."""
     takes_key: ClassVar[bool] = True
@@ -193,6 +198,12 @@ class Provider(Section):
     """Whether `embedder` returns one."""
     takes_placeholders: ClassVar[bool] = True
     """Whether `{{env.NAME}}` stands for a variable in its options."""
+
+    @classmethod
+    def address_options(cls) -> tuple[str, ...]:
+        """Return the options that `usual_base_url` needs, in order."""
+        parts = Formatter().parse(cls.usual_base_url or "")
+        return tuple(dict.fromkeys(name for _, name, _, _ in parts if name))
 
     def connect(self, access: Access) -> ModelClient | Err:
         """Return the client for all calls of a run; `complete` makes one, without retries.

@@ -31,7 +31,7 @@ _BEST_KNOWN = ("openai", "anthropic")
 
 def provider_types() -> list[str]:
     """Return the types of kindlm's own providers."""
-    others = sorted(own_names(Provider).keys() - {*_BEST_KNOWN})
+    others = sorted(all_own(Provider).keys() - {*_BEST_KNOWN})
     return [*_BEST_KNOWN, *others]
 
 
@@ -80,15 +80,18 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     else:
         common = Provider.reserved | {"organization"}
         options = _of_kindlm(Provider, kind, path, written, common, reporter, _foreign_to_provider)
-    for needed in () if of_kind is None else _needed_by(of_kind, name, str(wire)):
+    for needed in () if of_kind is None else _needed_by(of_kind, name, str(wire), written):
         if needed not in written:
             reporter.missing_key((*path, needed))
     taken = {"type"} if kind is None and not in_packages and type_ is not None else set()
     return {key: written[key] for key in written if key in common - taken}, options
 
 
-def _needed_by(kind: type[Provider], name: str, wire: str) -> Iterator[str]:
+def _needed_by(kind: type[Provider], name: str, wire: str, written: Raw) -> Iterator[str]:
     """Yield the keys that a provider requires under a name."""
+    if kind.usual_base_url is not None:
+        yield from () if "baseUrl" in written else kind.address_options()
+        return
     is_usual = name == wire or name in own_names(Provider)
     if kind.usual_key_variable is not None and is_usual:
         yield "apiKeyEnv"

@@ -59,6 +59,7 @@ def fill_in(
     for judge in _judges(root):
         _add_judge(root, judge)
     _add_providers(root)
+    _add_keys(root)
     for prompt in (root.child("prompts") or Node({}, 0)).children.values():
         if isinstance(prompt.value, dict) and prompt.value.keys() <= _SYSTEM and prompt.value:
             _default(prompt, "user", _INPUT)
@@ -112,10 +113,17 @@ def _fill_in_model(model: Node, providers: Any) -> None:
 
 
 def _split(text: str, providers: Any) -> tuple[str, str] | None:
-    """Return the provider and the model of `openai/gpt-4o` or `openai:gpt-4o`."""
+    """Return the provider and the model of `openai/gpt-4o` or `openai:gpt-4o`.
+
+    A single provider may be a gateway, whose models are called `groq/…` themselves.
+    """
     found = _MODEL.fullmatch(text)
-    if found is None or not (found[1] in providers or own(Provider, found[1])):
+    if found is None:
         return None
+    if found[1] not in providers:
+        kind = own(Provider, found[1])
+        if kind is None or (kind.usual_base_url is not None and len(providers) == 1):
+            return None
     return found[1], found[2]
 
 
@@ -158,6 +166,17 @@ def _add_providers(root: Node) -> None:
                 _default(settings, "apiKeyEnv", kind.usual_key_variable)
             providers.put(str(name), settings)
             root.put("providers", providers)
+
+
+def _add_keys(root: Node) -> None:
+    """Add the usual `apiKeyEnv` of providers that are at their usual address."""
+    for name, settings in (root.child("providers") or Node({}, 0)).children.items():
+        if not isinstance(settings.value, dict) or "baseUrl" in settings.value:
+            continue
+        type_ = settings.value.get("type", name)
+        kind = own(Provider, type_) if isinstance(type_, str) else None
+        if kind is not None and kind.usual_base_url and kind.usual_key_variable:
+            _default(settings, "apiKeyEnv", kind.usual_key_variable)
 
 
 def _fill_in_test(root: Node, test: Node, place: Path, names: list[str] | None) -> dict[Path, Path]:

@@ -11,7 +11,7 @@ from kindlm.config.entries import provider_types
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.short_form import ALONE
 from kindlm.errors import KindlmError
-from kindlm.packages import all_own, own_names
+from kindlm.packages import all_own
 from kindlm.plugins import Adapter, Check, Provider
 from kindlm.section import MAIN
 
@@ -137,7 +137,7 @@ def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:
         one = defined(check, name)
         keys = definitions["ExpectConfig"]["properties"]
         keys[name] = {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
-    providers, wrong_providers = packages.all_of(Provider, own_names(Provider))
+    providers, wrong_providers = packages.all_of(Provider, all_own(Provider))
     own_adapters = all_own(Adapter)
     names = (name for kind in own_adapters.values() for name in kind.other_names)
     adapters, wrong_adapters = packages.all_of(Adapter, {*own_adapters, *names})

@@ -19,7 +19,7 @@ from kindlm.config.mcp_references import check_servers, server_ids
 from kindlm.config.simulated_tools import check_tools
 from kindlm.config.templates import check_rows, check_templates
 from kindlm.errors import ErrorCode, Ok
-from kindlm.packages import own_names
+from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.suggestions import hint_for, suggest
 
@@ -78,7 +78,7 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
         provider = model.get("provider")
         if not isinstance(provider, str) or not provider or not providers or provider in providers:
             continue
-        known = provider in own_names(Provider)
+        known = own(Provider, provider) is not None
         reporter.error(
             (*path, "provider"),
             f'The model "{model.get("id")}" uses the provider "{provider}", '

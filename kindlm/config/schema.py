@@ -408,8 +408,8 @@ class KindlmConfig(Section):
     providers: dict[str, ProviderConfig] = Field(
         default={}, examples=[{"openai": {"apiKeyEnv": "OPENAI_API_KEY"}}]
     )
-    """How to reach models, by name: `openai`, `anthropic`, `ollama`, `scripted`, or a name of your
-    own with a `type`. The first three need no entry."""
+    """How to reach models, by name: a `type`, or a name of your own with a `type`. A type that
+    needs no more than its usual key needs no entry."""
     models: Annotated[list[ModelConfig], Field(max_length=MAX_MODELS)] = Field(
         default=[], examples=[[{"id": "gpt", "provider": "openai", "model": "gpt-4o"}]]
     )

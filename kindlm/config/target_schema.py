@@ -56,9 +56,10 @@ class ProviderConfig(Chosen):
     """The wire format, for a provider with a name of your own. By default the name itself."""
     api_key_env: Maybe[EnvName] = Field(default=None, examples=["OPENAI_API_KEY"])
     """Name of the environment variable that holds the API key. Never the key itself. Required
-    for `openai` and `anthropic`."""
+    for `openai` and `anthropic`; other types have a usual one."""
     base_url: Maybe[Url] = Field(default=None, examples=["https://llm.example.com/v1"])
-    """Base URL of a compatible API. May contain {{env.NAME}} and {{serve.NAME.port}}."""
+    """Base URL of a compatible API. By default that of the provider. May contain {{env.NAME}} and
+    {{serve.NAME.port}}."""
     organization: Maybe[str] = Field(default=None, examples=["org-acme"])
     """Organization id (OpenAI)."""
 

@@ -33,8 +33,8 @@ class AnthropicBedrock(Platform):
     """Calls Amazon Bedrock. boto3 finds the credentials: variables, a profile, a role."""
 
     region: Maybe[Text] = Field(default=None, examples=["us-east-1"])
-    """The AWS region (`anthropic-bedrock`). Without it: AWS_REGION, AWS_DEFAULT_REGION, or the
-    region of the profile."""
+    """The AWS region. Required for `bedrock`; for `anthropic-bedrock`, by default AWS_REGION,
+    AWS_DEFAULT_REGION, or the region of the profile."""
 
     def connect(self, access: Access) -> WireClient | Err:
         """Return the client."""

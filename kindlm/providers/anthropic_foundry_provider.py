@@ -23,7 +23,8 @@ class AnthropicFoundry(Platform):
     """Calls Microsoft Foundry. Its key: `apiKeyEnv`, or ANTHROPIC_FOUNDRY_API_KEY."""
 
     resource: Maybe[Text] = Field(default=None, examples=["my-resource"])
-    """The name of the resource (`anthropic-foundry`); without it: ANTHROPIC_FOUNDRY_RESOURCE."""
+    """The name of the resource, which begins its address. Required for `azure`; for
+    `anthropic-foundry`, by default ANTHROPIC_FOUNDRY_RESOURCE."""
 
     def connect(self, access: Access) -> WireClient | Err:
         """Return the client."""

@@ -40,11 +40,11 @@ class AnthropicVertex(Platform):
     """Calls Google Vertex AI. google-auth finds the credentials."""
 
     location: Maybe[Text] = Field(default=None, examples=["global"])
-    """Where the models run: a region, or `global` (`anthropic-vertex`). Without it:
-    CLOUD_ML_REGION."""
+    """Where the models run: a region, or `global`. Required for `vertex`; for `anthropic-vertex`,
+    by default CLOUD_ML_REGION."""
 
     project: Maybe[Text] = Field(default=None, examples=["my-project"])
-    """The id of the Google Cloud project (`anthropic-vertex`). Without it:
+    """The id of the Google Cloud project. Required for `vertex`; for `anthropic-vertex`, by default
     ANTHROPIC_VERTEX_PROJECT_ID, or GOOGLE_CLOUD_PROJECT."""
 
     def connect(self, access: Access) -> WireClient | Err:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.packages import own_names
+from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.ports import Embedder, Embedding
 from kindlm.providers import provider_failures
@@ -244,7 +244,7 @@ def may_embed(suite: Suite, environ: Mapping[str, str]) -> bool:
 
 def can_embed(settings: ProviderSettings) -> bool:
     """Tell whether a provider is one of kindlm that turns texts into vectors."""
-    return settings.type in own_names(Provider) and options_of(settings).embeds
+    return own(Provider, settings.type) is not None and options_of(settings).embeds
 
 
 def _candidates(suite: Suite, target: str) -> Iterator[ProviderSettings]:

@@ -14,8 +14,9 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kindlm.errors import Err
 from kindlm.plugins import Access, Provider
-from kindlm.ports import ModelRequest, ResponseSchema, ToolDefinition
+from kindlm.ports import Embedder, ModelRequest, ResponseSchema, ToolDefinition
 from kindlm.providers.client import WireClient
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
@@ -66,7 +67,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-_WITH_SCHEMA = "response_format.json_schema"
+WITH_SCHEMA = "response_format.json_schema"
 """What is remembered of a model that takes no schema for its answers."""
 
 _TOKENS_TO_THINK = 25_000
@@ -147,7 +148,7 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
 
 def _add_response_format(draft: Draft, wanted: ResponseSchema) -> None:
     # Servers know both forms, JSON of any shape alone, or none: each is tried once.
-    if _WITH_SCHEMA in draft.refused:
+    if WITH_SCHEMA in draft.refused:
         if "response_format" not in draft.refused:
             draft.warnings.append(
                 f"`response_format` was sent without a schema: {draft.model} does not take one"
@@ -155,7 +156,7 @@ def _add_response_format(draft: Draft, wanted: ResponseSchema) -> None:
         draft.add_ours("response_format", {"type": "json_object"})
     else:
         draft.add_ours("response_format", _response_format(wanted))
-        draft.plainer["response_format"] = _WITH_SCHEMA
+        draft.plainer["response_format"] = WITH_SCHEMA
 
 
 def _response_format(wanted: ResponseSchema) -> dict[str, Any]:
@@ -200,7 +201,7 @@ def _add_token_limit(draft: Draft, params: ModelParams, thoughts: int) -> None:
 
 _BASE_URL = "https://api.openai.com/v1"
 _NO_KEY = "unused"
-_EMBEDDING_MODEL = "text-embedding-3-small"
+EMBEDDING_MODEL = "text-embedding-3-small"
 
 
 class OpenAi(Provider):
@@ -209,19 +210,29 @@ class OpenAi(Provider):
     Without a key no `Authorization` is sent, as local servers like it.
     """
 
-    usual_key_variable: ClassVar[str] = "OPENAI_API_KEY"
+    usual_key_variable: ClassVar[str | None] = "OPENAI_API_KEY"
     embeds: ClassVar[bool] = True
 
-    def connect(self, access: Access) -> WireClient:
+    def connect(self, access: Access) -> WireClient | Err:
         """Return the client."""
-        endpoint = _endpoint(access)
-        return WireClient(endpoint, WIRE, _connect(access, endpoint, WIRE.path))
+        return client_of(access, WIRE)
 
-    def embedder(self, access: Access) -> WireEmbedder:
+    def embedder(self, access: Access) -> Embedder:
         """Return an embedder with the smaller of OpenAI's models, which other servers know, too."""
-        endpoint = _endpoint(access)
-        connect = partial(_connect, access, endpoint, _EMBEDDING_WIRE.path)
-        return WireEmbedder(endpoint, _EMBEDDING_WIRE, _EMBEDDING_MODEL, connect)
+        return embedder_of(access, EMBEDDING_MODEL)
+
+
+def client_of(access: Access, wire: Wire) -> WireClient:
+    """Return the client of an endpoint that is reached with the SDK."""
+    endpoint = _endpoint(access)
+    return WireClient(endpoint, wire, _connect(access, endpoint, wire.path))
+
+
+def embedder_of(access: Access, model: str) -> WireEmbedder:
+    """Return the embedder of such an endpoint."""
+    endpoint = _endpoint(access)
+    connect = partial(_connect, access, endpoint, _EMBEDDING_WIRE.path)
+    return WireEmbedder(endpoint, _EMBEDDING_WIRE, model, connect)
 
 
 def _endpoint(access: Access) -> Endpoint:

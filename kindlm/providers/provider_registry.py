@@ -32,7 +32,7 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     access = check_settings(settings, environ)
     if isinstance(access, Err):
         return access
-    if settings.type in packages.own_names(Provider):
+    if packages.own(Provider, settings.type) is not None:
         with put_off():
             made = options_of(settings).connect(access.value)
         return made if isinstance(made, Err) else Ok(made)
@@ -125,7 +125,7 @@ def _bad_url(settings: ProviderSettings) -> KindlmError:
 
 
 def _unknown(settings: ProviderSettings) -> KindlmError:
-    known = (*packages.own_names(Provider), *packages.installed(Provider.group))
+    known = (*packages.all_own(Provider), *packages.installed(Provider.group))
     return KindlmError(
         ErrorCode.PROVIDER_NOT_FOUND,
         f"Provider {settings.name!r} has the unknown type {settings.type!r}",

@@ -116,7 +116,7 @@ def _installed() -> list[str]:
         for name in sorted(os.listdir(folder))  # noqa: PTH208
         if name.endswith((".dist-info", ".egg-info"))
     ]
-    ours = Path(__file__).parent.glob("*_provider.py")
+    ours = Path(__file__).parent.glob("*_provider*.py")
     return [*names, *(str(file.stat().st_mtime_ns) for file in sorted(ours))]
 
 

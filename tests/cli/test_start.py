@@ -21,6 +21,7 @@ UNUSED = (
     "kindlm.formats.evalview",
     "kindlm.generate",
     "kindlm.history.diff",
+    "kindlm.providers.preset_providers",
     "kindlm.pytest_plugin",
     "kindlm.scenarios.api",
     "kindlm.scenarios.scenario_files",

@@ -1,0 +1,279 @@
+"""Presets: providers that speak OpenAI's format, each with its address, its key and its quirks.
+
+A class is a preset, and nothing else names it. Its name in lower case is its `type`; its class
+variables are what kindlm knows of the provider; its fields are the options in its address. What
+the environment says about OpenAI, a preset does not get: no key, no address, no headers.
+
+What a model refuses is found out by asking (`client.py`). A preset only says what asking does not
+show: what a provider calls otherwise, what it wants back, and what every one of its models refuses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.plugins import Access, Maybe, Text
+from kindlm.ports import Embedder, ModelRequest
+from kindlm.providers.client import WireClient
+from kindlm.providers.openai_provider import (
+    EMBEDDING_MODEL,
+    WITH_SCHEMA,
+    OpenAi,
+    client_of,
+    decode,
+    embedder_of,
+    encode,
+)
+from kindlm.providers.wire import Wire, WireRequest
+from kindlm.wires.answer import WireAnswer, objects
+
+_IN_ADDRESS = re.compile(r"[\w.:-]+", re.ASCII)
+"""What an option may put into an address: nothing that ends the name of a host or begins a path."""
+
+
+class _Preset(OpenAi):
+    """A provider at its usual address, or behind a `baseUrl` that speaks as it does."""
+
+    usual_base_url: ClassVar[str | None]
+    embedding_model: ClassVar[str | None] = None
+    """What embeds texts there; None if it has no endpoint for that, or no model that all have."""
+    refuses: ClassVar[frozenset[str]] = frozenset()
+    """What no model there takes; see `WireRequest.to_remember`."""
+    renames: ClassVar[Mapping[str, str]] = {}
+    """Parameters that have another name there."""
+    returns: ClassVar[frozenset[str]] = frozenset()
+    """Fields of a message with tool calls, or of such a call, that have to go back as they came."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.embeds = cls.embedding_model is not None
+
+    def connect(self, access: Access) -> WireClient | Err:
+        """Return the client, an error if an option cannot be a part of the address."""
+        placed = self._placed(access)
+        if isinstance(placed, Err):
+            return placed
+        talk = _Talk(self.refuses, self.renames, self.returns)
+        return client_of(placed, Wire("/chat/completions", talk.encode, talk.decode))
+
+    def embedder(self, access: Access) -> Embedder:
+        """Return the embedder with the model that most users have there."""
+        placed = self._placed(access)
+        assert not isinstance(placed, Err), "what embeds has no options in its address"
+        return embedder_of(placed, self.embedding_model or EMBEDDING_MODEL)
+
+    def base_url(self) -> str:
+        """Return the usual address with the options in it."""
+        options = {name: getattr(self, name) for name in self.address_options()}
+        return (self.usual_base_url or "").format(**options)
+
+    def _placed(self, access: Access) -> Access | Err:
+        """Return access to the preset's own address, as if the file named it.
+
+        So nothing goes there that the environment says about OpenAI.
+        """
+        if access.base_url is not None:
+            return access
+        for name in self.address_options():
+            value = getattr(self, name)
+            if value is None or not _IN_ADDRESS.fullmatch(value):
+                message = f"providers.{access.name}.{name} cannot be a part of an address"
+                hint = (
+                    "Write its name alone, without https://, or write the whole address as baseUrl"
+                )
+                return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
+        variable = access.key_variable or self.usual_key_variable
+        return replace(access, base_url=self.base_url(), key_variable=variable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """What one client says and hears, in OpenAI's format with the quirks of a preset.
+
+    Models that think while they call tools want what they thought back with the results, in fields
+    that have no place in a transcript. They are kept for each tool call while the client lives.
+    """
+
+    refuses: frozenset[str]
+    renames: Mapping[str, str]
+    returns: frozenset[str]
+    thoughts: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
+
+    def encode(self, request: ModelRequest, refused: frozenset[str]) -> WireRequest:
+        """Return the body of a chat completion; see `Wire`."""
+        sent = encode(request, refused | self.refuses)
+        for message in sent.body["messages"] if self.thoughts else ():
+            for call in message.get("tool_calls", ()):
+                of_message, of_call = self.thoughts.get(call["id"], ({}, {}))
+                message.update(of_message)
+                call.update(of_call)
+        body = {self.renames.get(name, name): value for name, value in sent.body.items()}
+        return replace(sent, body=body)
+
+    def decode(self, body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
+        """Read a chat completion; raise `UnreadableReply` if it is none."""
+        answer = decode(body, request)
+        message = body["choices"][0]["message"]
+        for call in objects(message.get("tool_calls")) if self.returns else ():
+            self.thoughts[str(call.get("id"))] = (dict(self._of(message)), dict(self._of(call)))
+        return answer
+
+    def _of(self, part: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        return ((name, part[name]) for name in self.returns if part.get(name) is not None)
+
+
+class Azure(_Preset):
+    """Azure OpenAI and Microsoft Foundry, by their v1 API; a model is the name of a deployment.
+
+    https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle: the OpenAI client
+    with the resource's key, and no `api-version`.
+    """
+
+    usual_base_url: ClassVar[str | None] = "https://{resource}.openai.azure.com/openai/v1"
+    usual_key_variable: ClassVar[str | None] = "AZURE_OPENAI_API_KEY"
+
+    resource: Maybe[Text] = Field(default=None, examples=["acme-eu"])
+    """The name of the resource, which begins its address."""
+
+
+class Bedrock(_Preset):
+    """Amazon Bedrock, by its OpenAI-compatible endpoint and with a Bedrock API key.
+
+    https://docs.aws.amazon.com/bedrock/latest/userguide/inference-chat-completions-mantle.html:
+    `bedrock-mantle` is recommended; `bedrock-runtime`, and other paths, are a `baseUrl`.
+    """
+
+    usual_base_url: ClassVar[str | None] = "https://bedrock-mantle.{region}.api.aws/v1"
+    usual_key_variable: ClassVar[str | None] = "AWS_BEARER_TOKEN_BEDROCK"
+
+    region: Maybe[Text] = Field(default=None, examples=["eu-central-1"])
+    """The AWS region."""
+
+
+class Gemini(_Preset):
+    """Google's Gemini API, by its OpenAI-compatible endpoint.
+
+    https://ai.google.dev/gemini-api/docs/openai. A call without its signature is refused:
+    https://ai.google.dev/gemini-api/docs/thought-signatures.
+    """
+
+    usual_base_url: ClassVar[str | None] = "https://generativelanguage.googleapis.com/v1beta/openai"
+    usual_key_variable: ClassVar[str | None] = "GEMINI_API_KEY"
+    embedding_model: ClassVar[str | None] = "gemini-embedding-001"
+    returns: ClassVar[frozenset[str]] = frozenset({"extra_content"})
+
+
+class Vertex(_Preset):
+    """Google Vertex AI, by its OpenAI-compatible endpoint and with an access token.
+
+    https://cloud.google.com/vertex-ai/generative-ai/docs/migrate/openai/auth-and-credentials: a
+    token is valid for an hour. The variable is the one of Google's Terraform provider.
+    """
+
+    usual_base_url: ClassVar[str | None] = (
+        "https://{location}-aiplatform.googleapis.com/v1/projects/{project}/locations/{location}"
+        "/endpoints/openapi"
+    )
+    usual_key_variable: ClassVar[str | None] = "GOOGLE_OAUTH_ACCESS_TOKEN"
+    returns: ClassVar[frozenset[str]] = frozenset({"extra_content"})
+
+    project: Maybe[Text] = Field(default=None, examples=["acme-prod"])
+    """The id of the Google Cloud project."""
+    location: Maybe[Text] = Field(default=None, examples=["europe-west4"])
+    """Where the models run: a region, or `global`."""
+
+    def base_url(self) -> str:
+        """Return the address; `global` is no part of the host's name."""
+        return super().base_url().replace("//global-", "//")
+
+
+class Mistral(_Preset):
+    """Mistral. https://docs.mistral.ai/api/endpoint/chat: `random_seed`; others are refused."""
+
+    usual_base_url: ClassVar[str | None] = "https://api.mistral.ai/v1"
+    usual_key_variable: ClassVar[str | None] = "MISTRAL_API_KEY"
+    embedding_model: ClassVar[str | None] = "mistral-embed"
+    renames: ClassVar[Mapping[str, str]] = {"seed": "random_seed"}
+
+
+class Cohere(_Preset):
+    """Cohere, by its Compatibility API. https://docs.cohere.com/docs/compatibility-api."""
+
+    usual_base_url: ClassVar[str | None] = "https://api.cohere.ai/compatibility/v1"
+    usual_key_variable: ClassVar[str | None] = "COHERE_API_KEY"
+    embedding_model: ClassVar[str | None] = "embed-v4.0"
+
+
+class Groq(_Preset):
+    """Groq. https://console.groq.com/docs/openai."""
+
+    usual_base_url: ClassVar[str | None] = "https://api.groq.com/openai/v1"
+    usual_key_variable: ClassVar[str | None] = "GROQ_API_KEY"
+
+
+class Xai(_Preset):
+    """xAI. https://docs.x.ai/developers/rest-api-reference/inference/chat."""
+
+    usual_base_url: ClassVar[str | None] = "https://api.x.ai/v1"
+    usual_key_variable: ClassVar[str | None] = "XAI_API_KEY"
+
+
+class DeepSeek(_Preset):
+    """DeepSeek. https://api-docs.deepseek.com/api/create-chat-completion: no schema of answers.
+
+    A request without what the model thought before its calls is refused:
+    https://api-docs.deepseek.com/guides/thinking_mode.
+    """
+
+    usual_base_url: ClassVar[str | None] = "https://api.deepseek.com"
+    usual_key_variable: ClassVar[str | None] = "DEEPSEEK_API_KEY"
+    refuses: ClassVar[frozenset[str]] = frozenset({WITH_SCHEMA})
+    returns: ClassVar[frozenset[str]] = frozenset({"reasoning_content"})
+
+
+class OpenRouter(_Preset):
+    """OpenRouter. https://openrouter.ai/docs/api/reference/overview.
+
+    https://openrouter.ai/docs/guides/best-practices/reasoning-tokens: what a model thought goes
+    back with its calls; some of the providers behind it refuse a request without.
+    """
+
+    usual_base_url: ClassVar[str | None] = "https://openrouter.ai/api/v1"
+    usual_key_variable: ClassVar[str | None] = "OPENROUTER_API_KEY"
+    embedding_model: ClassVar[str | None] = "openai/text-embedding-3-small"
+    returns: ClassVar[frozenset[str]] = frozenset({"reasoning_details"})
+
+
+class Together(_Preset):
+    """Together AI. https://docs.together.ai/docs/inference/openai-compatibility."""
+
+    usual_base_url: ClassVar[str | None] = "https://api.together.ai/v1"
+    usual_key_variable: ClassVar[str | None] = "TOGETHER_API_KEY"
+
+
+class Fireworks(_Preset):
+    """Fireworks AI. https://docs.fireworks.ai/tools-sdks/openai-compatibility."""
+
+    usual_base_url: ClassVar[str | None] = "https://api.fireworks.ai/inference/v1"
+    usual_key_variable: ClassVar[str | None] = "FIREWORKS_API_KEY"
+    embedding_model: ClassVar[str | None] = "nomic-ai/nomic-embed-text-v1.5"
+
+
+class LmStudio(_Preset):
+    """LM Studio on this machine. https://lmstudio.ai/docs/developer/openai-compat."""
+
+    usual_base_url: ClassVar[str | None] = "http://127.0.0.1:1234/v1"
+    usual_key_variable: ClassVar[str | None] = None
+
+
+class Vllm(_Preset):
+    """vLLM on this machine. https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html."""
+
+    usual_base_url: ClassVar[str | None] = "http://127.0.0.1:8000/v1"
+    usual_key_variable: ClassVar[str | None] = None

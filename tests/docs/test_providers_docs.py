@@ -1,0 +1,48 @@
+"""The page on providers is true: each example passes against the stand-in server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from checked_server import LoopbackServer
+
+from kindlm.cli.app import run
+from kindlm.packages import all_own
+from kindlm.plugins import Provider
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "providers.md").read_text("utf-8")
+EXAMPLES = dict(re.findall(r"<!-- provider: ([\w-]+) -->\n```yaml\n(.*?)```", PAGE, re.DOTALL))
+KEY = "key-of-the-stand-in-server"
+SCRIPT = {"keys": [KEY], "rules": [{"reply": {"text": "Hello!"}}]}
+"""What the stand-in server says; it refuses requests without this key."""
+
+
+def there(example: str, name: str, url: str) -> dict[str, Any]:
+    """Return an example whose provider is the stand-in server."""
+    suite: dict[str, Any] = yaml.safe_load(example)
+    settings = suite.setdefault("providers", {}).setdefault(name, {})
+    settings |= {"baseUrl": f"{url}/v1", "apiKeyEnv": "KEY_OF_THE_TEST"}
+    return suite
+
+
+def test_each_preset_has_an_example_of_six_lines():
+    presets = [name for name, kind in all_own(Provider).items() if kind.usual_base_url is not None]
+    assert {*presets} <= EXAMPLES.keys()
+    assert all(len(EXAMPLES[name].splitlines()) <= 6 for name in presets)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_passes(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KEY_OF_THE_TEST", KEY)
+    with LoopbackServer(SCRIPT) as server:
+        suite = there(EXAMPLES[name], name, server.url)
+        Path("kindlm.yaml").write_text(yaml.safe_dump(suite), "utf-8")
+        assert run(["test", "--quiet"]) == 0
+        (request,) = server.requests
+    _, _, model = suite["model"].partition("/")
+    assert request.body["model"] == model
