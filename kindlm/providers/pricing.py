@@ -63,6 +63,10 @@ class PriceTable:
         if usage.input_tokens is None or usage.output_tokens is None:
             return Cost()
         if price is None:
+            if provider == "pydantic-ai" and ":" in (named := requested or model or ""):
+                # It names a model with its provider: `google:gemini-2.5-pro`.
+                provider, _, bare = named.partition(":")
+                model, requested = (bare if requested is None else model), bare
             names = (model, requested if provider is not None else None)
             costs = (
                 _listed_cost(provider, name, usage.input_tokens, usage.output_tokens)

@@ -116,6 +116,12 @@ def of_credentials(endpoint: Endpoint, reason: str, hint: str) -> KindlmError:
     return _error(endpoint, ErrorCode.PROVIDER_AUTH_ERROR, message, hint)
 
 
+def of_call(endpoint: Endpoint, reason: str) -> KindlmError:
+    """Return the error of a call that failed in the provider's library, without a status."""
+    message = f"The call to {endpoint.title} failed: {_quoted(endpoint, reason)}"
+    return _error(endpoint, ErrorCode.PROVIDER_API_ERROR, message, None)
+
+
 def of_excess(endpoint: Endpoint, limit: int) -> KindlmError:
     """Return the error of an answer with more bytes than are read of any."""
     return _error(

@@ -1,0 +1,344 @@
+"""The `pydantic-ai` provider: all models that Pydantic AI can call, by its names for them.
+
+`google:gemini-2.5-pro`, `mistral:…`, `groq:…`, `cohere:…`, `huggingface:…`, `bedrock:…`: see
+https://ai.pydantic.dev/models/overview/. Pydantic AI makes one request for each call, without
+retries. It keeps no body of an answer, so none is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.garbage import put_off
+from kindlm.packages import CRASHES
+from kindlm.plugins import Access, Provider
+from kindlm.ports import ModelReply, ModelRequest
+from kindlm.providers import provider_failures
+from kindlm.providers.client import refused_parameters
+from kindlm.providers.provider_failures import Endpoint
+from kindlm.providers.wire import compact_json, tool_parameters
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+
+if TYPE_CHECKING:
+    from pydantic_ai import messages as parts
+    from pydantic_ai.models import Model, ModelRequestParameters
+
+_INSTALL = "Install it: pip install 'kindlm[models]'"
+_EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
+_NO_KEY = "unused"
+_ONE_TRY = {"AWS_MAX_ATTEMPTS": "1"}
+"""boto3 takes the number of tries from the environment alone."""
+
+_FINISH_REASONS = {
+    "stop": FinishReason.STOP,
+    "length": FinishReason.MAX_TOKENS,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "tool_call": FinishReason.TOOL_CALLS,
+    "error": FinishReason.OTHER,
+}
+
+
+class PydanticAi(Provider):
+    """Calls models through Pydantic AI, with the keys in its own variables or in `apiKeyEnv`."""
+
+    def connect(self, access: Access) -> PydanticAiClient | Err:
+        """Return the client."""
+        if importlib.util.find_spec("pydantic_ai") is None:
+            message = f"The provider {access.name} needs the package pydantic-ai-slim"
+            return Err(_unusable(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
+        return PydanticAiClient(access)
+
+
+class PydanticAiClient:
+    """Implements `ports.ModelClient`."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._endpoint = Endpoint(
+            access.name, access.base_url or "", access.key_variable, access.key or ""
+        )
+        self._models: dict[str, Model[Any]] = {}
+        self._without_temperature: set[str] = set()
+        # Models that think want what they thought back with the results of their calls.
+        self._said: dict[str, parts.ModelResponse] = {}
+
+    async def complete(self, request: ModelRequest) -> Result[ModelReply]:
+        """Make one request; see `ports.ModelClient`."""
+        model = await self._model(request.model)
+        if isinstance(model, Err):
+            return model
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                return await self._ask(model.value, request)
+        except TimeoutError:
+            return Err(provider_failures.of_timeout(self._endpoint, request.timeout_s))
+        except CRASHES as error:  # each provider's SDK has errors of its own
+            return Err(self._failure(error, request))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for model in self._models.values():
+            await model.__aexit__(None, None, None)
+
+    async def _model(self, name: str) -> Result[Model[Any]]:
+        if name not in self._models:
+            try:
+                with put_off(), _environment(self._access.environ):
+                    model = _made(name, self._access)
+            except CRASHES as error:
+                return Err(self._unmade(name, error))
+            self._models[name] = model
+            await model.__aenter__()  # keeps its connections until `aclose`
+        return Ok(self._models[name])
+
+    def _unmade(self, name: str, error: BaseException) -> KindlmError:
+        provider, said = name.partition(":")[0], self._endpoint.without_key(str(error))
+        if isinstance(error, ImportError):
+            extra = match[1] if (match := _EXTRA.search(said)) else provider
+            hint = f"{_INSTALL} 'pydantic-ai-slim[{extra}]'"
+            message = f"A package for {name} is not installed"
+            return _unusable(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
+        code, hint = ErrorCode.PROVIDER_AUTH_ERROR, "Set the variable of the key, or `apiKeyEnv`"
+        if said.startswith("Unknown"):
+            code, hint = ErrorCode.PROVIDER_NOT_FOUND, "Write it like google:gemini-2.5-pro"
+        reason = said.partition(" To try Pydantic AI")[0]
+        return _unusable(code, f"Pydantic AI cannot call {name}: {reason}", hint)
+
+    async def _ask(self, model: Model[Any], request: ModelRequest) -> Result[ModelReply]:
+        from pydantic_ai.direct import model_request
+
+        settings, warnings = self._settings(model, request)
+        messages = _messages(request.messages, self._said)
+        if request.messages[-1].prefill:
+            warnings.append("prefill was not sent: Pydantic AI has none")
+        started = time.perf_counter()
+        response = await model_request(
+            model,
+            list(messages),
+            model_settings=settings,
+            model_request_parameters=_parameters(model, request),
+            instrument=False,
+        )
+        latency_ms = (time.perf_counter() - started) * 1000
+        text = "".join(part.content for part in response.parts if part.part_kind == "text")
+        calls = [
+            ToolCall.told(part.tool_call_id, part.tool_name, part.args or {})
+            for part in response.parts
+            if part.part_kind == "tool-call"
+        ]
+        if calls:
+            self._said[calls[0].id] = response
+        wanted = request.response_schema
+        of_form = [call for call in calls if wanted is not None and call.name == wanted.name]
+        if of_form:
+            text = of_form[0].malformed or compact_json(of_form[0].arguments)
+            calls = [call for call in calls if call not in of_form]
+        ended = _FINISH_REASONS.get(response.finish_reason or "")
+        if calls and ended in (None, FinishReason.STOP):
+            ended = FinishReason.TOOL_CALLS
+        elif ended is FinishReason.TOOL_CALLS and not calls:
+            ended = FinishReason.STOP
+        used = response.usage
+        usage = Usage(used.input_tokens, used.output_tokens) if used.total_tokens else Usage()
+        return Ok(
+            ModelReply(
+                text,
+                raw=None,
+                latency_ms=latency_ms,
+                tool_calls=tuple(calls),
+                usage=usage,
+                finish_reason=ended,
+                model=response.model_name,
+                warnings=tuple(warnings),
+            )
+        )
+
+    def _settings(
+        self, model: Model[Any], request: ModelRequest
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return the settings of a request that the model takes, and warnings about the others."""
+        params = request.params
+        wanted = {
+            "max_retries": 0,
+            "max_tokens": params.max_tokens,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "seed": params.seed,
+            "stop_sequences": list(params.stop_sequences) or None,
+        }
+        refused = set(model.unsupported_settings)
+        if request.model in self._without_temperature:
+            refused.add("temperature")
+        given = {name: value for name, value in wanted.items() if value is not None}
+        warnings = [
+            f"`{name}` was not sent: {request.model} does not take it"
+            for name in given
+            if name in refused and name != "max_retries"
+        ]
+        return {name: given[name] for name in given if name not in refused}, warnings
+
+    def _failure(self, error: BaseException, request: ModelRequest) -> KindlmError:
+        """Return the error of a request that failed."""
+        from pydantic_ai import exceptions
+
+        if isinstance(error, exceptions.ModelHTTPError):
+            body = _body(error)
+            temperature = {"temperature"} - {*request.params.written}
+            if refused_parameters(error.status_code, body, temperature):
+                self._without_temperature.add(request.model)
+                return provider_failures.of_refused_default(
+                    self._endpoint, error.status_code, body, ["temperature"]
+                )
+            headers = dict(error.headers or {})
+            if error.retry_after is not None:  # in the body, at Google
+                headers["retry-after-ms"] = str(error.retry_after * 1000)
+            return provider_failures.of_status(self._endpoint, error.status_code, headers, body)
+        if isinstance(error, exceptions.ModelTimeoutError):
+            return provider_failures.of_timeout(self._endpoint, request.timeout_s)
+        if isinstance(error, exceptions.ModelConnectionError):
+            return provider_failures.of_network(self._endpoint, error)
+        said = f"{type(error).__name__}: {error}"
+        return provider_failures.of_call(self._endpoint, said)
+
+
+def _unusable(code: ErrorCode, message: str, hint: str) -> KindlmError:
+    details = {"status": None, "retry_after": None, "retryable": False, "body": None}
+    return KindlmError(code, message, hint, details=details)
+
+
+@contextlib.contextmanager
+def _environment(environ: Mapping[str, str]) -> Iterator[None]:
+    """Let Pydantic AI find what `.env` files say: it reads the environment of the process."""
+    added = {**environ, **_ONE_TRY}.items() - os.environ.items()
+    before = {name: os.environ.get(name) for name, _ in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _made(name: str, access: Access) -> Model[Any]:
+    """Return the model of a name; nothing is sent yet.
+
+    An address of the user gets no key but that of `apiKeyEnv`.
+    """
+    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.models import infer_model
+    from pydantic_ai.providers import infer_provider_class
+
+    if access.key is None and access.base_url is None:
+        return infer_model(name)
+    given = {"api_key": access.key or _NO_KEY}
+    if access.base_url is not None:
+        given["base_url"] = access.base_url
+
+    def provider(name: str) -> Any:
+        kind = infer_provider_class(name)
+        taken = inspect.signature(kind).parameters
+        for key, written in (("api_key", "apiKeyEnv"), ("base_url", "baseUrl")):
+            if key in given and key not in taken:
+                raise UserError(f"its provider {name} takes no {written}")
+        return kind(**given)
+
+    return infer_model(name, provider)
+
+
+def _messages(
+    messages: Iterable[Message], said: Mapping[str, parts.ModelResponse]
+) -> Iterator[parts.ModelMessage]:
+    """Yield the messages of a conversation; what stands between two answers is one request."""
+    from pydantic_ai import messages as parts
+
+    asked: list[parts.ModelRequestPart] = []
+    for message in messages:
+        match message.role:
+            case Role.SYSTEM:
+                asked.append(parts.SystemPromptPart(message.text))
+            case Role.USER:
+                asked.append(parts.UserPromptPart(message.text))
+            case Role.TOOL:
+                name = message.tool_name or ""
+                asked.append(parts.ToolReturnPart(name, message.text, message.tool_call_id or ""))
+            case Role.ASSISTANT if not message.prefill:
+                if asked:
+                    yield parts.ModelRequest(asked)
+                    asked = []
+                yield _answer(message, said)
+    if asked:
+        yield parts.ModelRequest(asked)
+
+
+def _answer(message: Message, said: Mapping[str, parts.ModelResponse]) -> parts.ModelResponse:
+    """Return an answer, as the model gave it where that is known to be the same."""
+    from pydantic_ai import messages as parts
+
+    calls = [
+        parts.ToolCallPart(
+            call.name, call.arguments if call.malformed is None else call.malformed, call.id
+        )
+        for call in message.tool_calls
+    ]
+    text = [parts.TextPart(message.text)] if message.text else []
+    given = said.get(message.tool_calls[0].id) if message.tool_calls else None
+    if given is not None:
+        same = [part for part in given.parts if part.part_kind == "tool-call"]
+        names = [(part.tool_name, part.args_as_dict()) for part in same]
+        if names == [(part.tool_name, part.args_as_dict()) for part in calls]:
+            return given
+    return parts.ModelResponse([*text, *calls])
+
+
+def _parameters(model: Model[Any], request: ModelRequest) -> ModelRequestParameters:
+    """Return the tools of a request, and the form of its answer.
+
+    Where a model takes no schema, or none beside tools, the form is a tool that it has to call.
+    """
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.output import OutputObjectDefinition
+    from pydantic_ai.tools import ToolDefinition
+
+    tools = [
+        ToolDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=tool_parameters(tool),
+        )
+        for tool in request.tools
+    ]
+    wanted = request.response_schema
+    if wanted is None:
+        return ModelRequestParameters(function_tools=tools)
+    schema = dict(wanted.schema)
+    takes_schema = model.profile.get("supports_json_schema_output") and not tools
+    return ModelRequestParameters(
+        function_tools=tools,
+        output_mode="native" if takes_schema else "tool",
+        allow_text_output=bool(takes_schema),
+        output_object=OutputObjectDefinition(name=wanted.name, json_schema=schema),
+        output_tools=[
+            ToolDefinition(name=wanted.name, parameters_json_schema=schema, kind="output")
+        ],
+    )
+
+
+def _body(error: Any) -> str:
+    """Return the body of an error as text; OpenAI's SDK keeps the inner part of it alone."""
+    body = error.body
+    if isinstance(body, dict) and "error" not in body:
+        body = {"error": body}
+    return body if isinstance(body, str) else json.dumps(body or {"error": str(error)}, default=str)

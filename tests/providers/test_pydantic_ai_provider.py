@@ -1,0 +1,229 @@
+"""Models by way of Pydantic AI: its real classes, and servers that answer them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+
+import openai
+import pytest
+from checked_server import LoopbackServer
+
+from kindlm.errors import Err, ErrorCode, Ok
+from kindlm.ports import ResponseSchema, ToolDefinition
+from kindlm.providers.pricing import PriceTable
+from kindlm.providers.provider_registry import make_client
+from kindlm.suite import ModelParams, ProviderSettings
+from kindlm.transcript import FinishReason, Message, Role, Usage
+
+if int(openai.__version__.partition(".")[0]) < 3:
+    pytest.skip("Pydantic AI needs a later OpenAI SDK", allow_module_level=True)
+
+KEY = "sk-planted-0123456789abcdef"
+SCRIPT = {
+    "models": ["gpt-4o", "claude-x", {"name": "thinker", "reasoning": True}],
+    "keys": [KEY],
+    "rules": [
+        {"when": {"structured": "mood"}, "reply": {"json": {"mood": "good"}}},
+        {
+            "when": {"offered": ["mood"]},
+            "reply": {"toolCalls": [{"name": "mood", "arguments": {}}]},
+        },
+        {
+            "when": {"notCalled": ["lookup"], "offered": ["lookup"]},
+            "reply": {
+                "text": "Let me see.",
+                "toolCalls": [{"name": "lookup", "arguments": {"id": "A1"}}],
+            },
+        },
+        {"reply": {"text": "Done."}},
+    ],
+}
+TOOLS = (ToolDefinition("lookup", "Finds", {"type": "object", "properties": {"id": {}}}),)
+SCHEMA = {
+    "type": "object",
+    "properties": {"mood": {"type": "string"}},
+    "required": ["mood"],
+    "additionalProperties": False,
+}
+SYSTEM, USER = Message(Role.SYSTEM, "Be kind."), Message(Role.USER, "Refund A1")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer(SCRIPT) as running:
+        yield running
+
+
+def make(base_url: str | None = None, **environ: str):
+    key = "KEY" if "KEY" in environ else None
+    made = make_client(ProviderSettings("pai", "pydantic-ai", key, base_url), environ=environ)
+    assert isinstance(made, Ok)
+    return made.value
+
+
+def ask(client, *requests):
+    async def run():
+        try:
+            return [await client.complete(request) for request in requests]
+        finally:
+            await client.aclose()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("model", "path", "structured"),
+    [
+        ("openai-chat:gpt-4o", "/v1", '{"mood":"good"}'),
+        ("openai:gpt-4o", "/v1", '{"mood":"good"}'),  # OpenAI's Responses
+        ("anthropic:claude-x", "", "{}"),  # not known to take a schema: a tool that it must call
+    ],
+)
+def test_a_conversation_arrives_and_is_read(model, path, structured, server, make_request):
+    client = make(server.url + path, KEY=KEY)
+    # Anthropic's current API takes none.
+    params = ModelParams(temperature=None, stop_sequences=("END",) if path == "" else ())
+    given = {"model": model, "params": params}
+
+    async def run():
+        first = await client.complete(make_request(SYSTEM, USER, tools=TOOLS, **given))
+        assert isinstance(first, Ok), first
+        calls = first.value.tool_calls
+        history = (
+            SYSTEM,
+            USER,
+            Message(Role.ASSISTANT, first.value.text, tool_calls=calls),
+            *(Message(Role.TOOL, "{}", tool_call_id=c.id, tool_name=c.name) for c in calls),
+        )
+        wanted = ResponseSchema("mood", SCHEMA)
+        rest = (
+            make_request(*history, tools=TOOLS, **given),
+            make_request(USER, response_schema=wanted, **given),
+            make_request(USER, model=f"{model.partition(':')[0]}:nobody", params=params),
+        )
+        results = [await client.complete(request) for request in rest]
+        await client.aclose()
+        return first.value, *results
+
+    first, second, form, unknown = asyncio.run(run())
+    assert first.text == "Let me see."
+    assert [(call.name, call.arguments) for call in first.tool_calls] == [("lookup", {"id": "A1"})]
+    assert first.finish_reason is FinishReason.TOOL_CALLS
+    assert first.usage.total > 0
+    assert first.raw is None
+    assert first.model in ("gpt-4o", "claude-x")
+    assert second.value.text == "Done."
+    assert second.value.finish_reason is FinishReason.STOP
+    assert form.value.text.replace(" ", "") == structured
+    assert form.value.tool_calls == ()
+    assert unknown.error.code is ErrorCode.PROVIDER_API_ERROR
+    assert unknown.error.details["status"] == 404
+    assert "nobody" in unknown.error.message
+
+
+def test_what_a_model_does_not_take_is_named_or_sent_again_without_it(server, make_request):
+    requests = [make_request(USER, model="openai-chat:thinker")] * 2
+    requests.append(make_request(USER, model="openai:gpt-4o", params=ModelParams(seed=1)))
+    first, second, third = ask(make(f"{server.url}/v1", KEY=KEY), *requests)
+    assert first.error.details["resend"] is True
+    assert second.value.warnings == (
+        "`temperature` was not sent: openai-chat:thinker does not take it",
+    )
+    assert third.value.warnings == ("`seed` was not sent: openai:gpt-4o does not take it",)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "details"),
+    [
+        (
+            {"status": 429, "retryAfter": 2},
+            ErrorCode.PROVIDER_RATE_LIMIT,
+            {"retryable": True, "retry_after": 2.0},
+        ),
+        ({"status": 500}, ErrorCode.PROVIDER_API_ERROR, {"retryable": True}),
+        ({"cut": "headers"}, ErrorCode.PROVIDER_NETWORK_ERROR, {"retryable": True}),
+        ({"malformed": True}, ErrorCode.PROVIDER_API_ERROR, {"retryable": False}),
+        ({"stallMs": 60_000}, ErrorCode.PROVIDER_TIMEOUT, {"retryable": True}),
+    ],
+)
+def test_one_request_is_made_and_its_failure_has_a_code(fault, code, details, make_request):
+    with LoopbackServer({**SCRIPT, "faults": [fault]}) as server:
+        request = make_request(USER, model="openai-chat:gpt-4o", timeout_s=2.0)
+        (result,) = ask(make(f"{server.url}/v1", KEY=KEY), request)
+        assert isinstance(result, Err)
+        assert result.error.code is code
+        assert result.error.details.items() >= details.items()
+        assert len(server.requests) <= 1
+
+
+def test_what_a_model_thought_goes_back_with_the_results_of_its_calls(peer, http, make_request):
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+    call = {"type": "tool_use", "id": "toolu_1", "name": "lookup", "input": {}}
+    answer = {"id": "m", "type": "message", "role": "assistant", "model": "claude-x"}
+    answer |= {"usage": {"input_tokens": 1, "output_tokens": 1}}
+    first = http(200, answer | {"content": [thought, call], "stop_reason": "tool_use"})
+
+    async def run():
+        async with peer(first) as server:
+            client = make(server.url, KEY=KEY)
+            said = (await client.complete(make_request(USER, model="anthropic:claude-x"))).value
+            back = (
+                Message(Role.ASSISTANT, said.text, tool_calls=said.tool_calls),
+                Message(Role.TOOL, "{}", tool_call_id="toolu_1", tool_name="lookup"),
+            )
+            await client.complete(make_request(USER, *back, model="anthropic:claude-x"))
+            await client.aclose()
+            return server.received[1].body["messages"][1]["content"]
+
+    assert [block["type"] for block in asyncio.run(run())] == ["thinking", "tool_use"]
+
+
+def test_keys_come_from_env_files_and_go_to_no_address_of_the_user(
+    peer, http, make_request, monkeypatch
+):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    async def sent(configured: bool):
+        async with peer(http(401, {"error": {"message": f"Bad key {KEY}"}})) as server:
+            environ = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url}
+            client = make(server.url if configured else None, **environ)
+            await client.complete(make_request(USER, model="openai-chat:gpt-4o"))
+            await client.aclose()
+            return server.received[0].headers["authorization"]
+
+    assert asyncio.run(sent(configured=False)) == f"Bearer {KEY}"
+    assert asyncio.run(sent(configured=True)) == "Bearer unused"
+    assert "OPENAI_API_KEY" not in os.environ
+
+
+def test_what_is_missing_is_named(make_request, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setitem(sys.modules, "mistralai", None)
+    monkeypatch.setitem(sys.modules, "mistralai.client", None)
+    names = ("mistral:mistral-large-latest", "opnai:gpt-4o", "openai:gpt-4o")
+    package, name, key = (
+        each.error for each in ask(make(), *[make_request(USER, model=name) for name in names])
+    )
+    assert package.code is ErrorCode.PROVIDER_NOT_FOUND
+    assert package.hint == "Install it: pip install 'kindlm[models]' 'pydantic-ai-slim[mistral]'"
+    assert name.code is ErrorCode.PROVIDER_NOT_FOUND
+    assert "opnai:gpt-4o" in name.message
+    assert key.code is ErrorCode.PROVIDER_AUTH_ERROR
+    assert "`OPENAI_API_KEY`" in key.message
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
+    made = make_client(ProviderSettings("pai", "pydantic-ai"), environ={})
+    assert isinstance(made, Err)
+    assert made.error.hint == "Install it: pip install 'kindlm[models]'"
+
+
+def test_prices_are_those_of_the_provider_in_the_name():
+    cost = PriceTable({}).cost
+    usage = Usage(1_000_000, 0)
+    of_google = cost("google", "gemini-2.5-flash", usage)
+    asked = {"requested": "google:gemini-2.5-flash"}
+    assert of_google.usd
+    assert cost("pydantic-ai", "gemini-2.5-flash", usage, **asked) == of_google
+    assert cost("pydantic-ai", "google:gemini-2.5-flash", usage) == of_google
