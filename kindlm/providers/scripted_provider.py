@@ -52,12 +52,13 @@ class ScriptedCallConfig(Section):
 
 
 class ReplyConfig(Section):
-    """One answer of a scripted provider: a text, tool calls, or an error."""
+    """A reply of a scripted provider: a text, tool calls, or an error."""
 
     main = "text"
 
     text: Maybe[str] = Field(default=None, examples=["You said: {{message}}"])
-    """Text of the reply. {{message}} stands for the user's last message."""
+    """Text of the reply. {{message}} stands for the user's last message. A judge replies with JSON
+    such as `{"score": 0.9, "reasoning": "It is polite."}`."""
     tool_calls: Maybe[list[ScriptedCallConfig]] = None
     """Tool calls of the reply."""
     error: Maybe[Literal["rate_limit", "timeout", "auth", "api", "network"]] = Field(
@@ -86,7 +87,7 @@ class Scripted(Provider):
     takes_placeholders: ClassVar[bool] = False
 
     replies: Annotated[list[ReplyConfig], Field(min_length=1)] = Field(json_schema_extra=EXTENSION)
-    """What a scripted provider answers, in order."""
+    """Replies of a scripted provider, in order."""
 
     def connect(self, access: Access) -> ScriptedClient:
         """Return a client of the replies."""

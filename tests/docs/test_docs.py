@@ -39,7 +39,8 @@ def test_the_checks_of_the_docs_pass(tmp_path):
     page = "docs/how-to/checks.md"
     (tmp_path / "kindlm.yaml").write_text(block(page, "checks: suite", "yaml"), "utf-8")
     (tmp_path / "checks.py").write_text(block(page, "checks: function", "python"), "utf-8")
-    command = [sys.executable, "-m", "kindlm", "test"]
+    (tmp_path / "judge.yaml").write_text(block(page, "checks: judge", "yaml"), "utf-8")
+    command = [sys.executable, "-m", "kindlm", "test", "kindlm.yaml", "judge.yaml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
