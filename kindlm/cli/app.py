@@ -72,7 +72,7 @@ Each is in the module of its name, and the help of its function begins with the 
 
 _HISTORY: Mapping[str, str] = {
     "backup": "Copy the history to a new file, and check the copy.",
-    "export": "Write a run as JSON Lines, for `kindlm history import`.",
+    "export": "Write a run to a file, or send it as an OpenTelemetry trace.",
     "import": "Import a run: a kindlm export, a recovery file, or another tool's results.",
     "merge": "Merge other histories into this one, in any order.",
     "verify": "Check recorded events and content against their hashes.",

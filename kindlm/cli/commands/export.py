@@ -1,29 +1,36 @@
-"""`kindlm history export`: a recorded run as a file that another history can import.
+"""`kindlm history export`: a recorded run as a file that another history can import, or as a trace.
 
-The file holds the run, the runs that it was derived from, the repeats that `kindlm settle` added to
-any of them, and what is noted of them.
+The file for a history holds the run, the runs that it was derived from, the repeats that
+`kindlm settle` added to any of them, and what is noted of them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from kindlm.cli.console import fail, note, warn
+from kindlm.cli.console import fail, note, or_fail, warn
 from kindlm.cli.export_file import write_export
 from kindlm.cli.history import existing_history, fail_to_open, named_run, open_tables
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
-from kindlm.errors import KindlmError, misuse
+from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.wording import count
 from kindlm_store import OpenError
 from kindlm_store.database import snapshot, translated
+
+if TYPE_CHECKING:
+    from kindlm.telemetry.span_writing import OutSpan
 
 _SOURCE = "SELECT source_run FROM runs WHERE id = ?"
 
@@ -53,39 +60,76 @@ SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'r
 """
 
 
+class ExportFormat(StrEnum):
+    """What a run is exported as."""
+
+    KINDLM = "kindlm"
+    OTLP = "otlp"
+
+
 def export_command(
     run: RunArgument = "latest",
+    form: Annotated[
+        ExportFormat,
+        typer.Option("--format", help="otlp is an OpenTelemetry trace."),
+    ] = ExportFormat.KINDLM,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is stdout."),
     ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="URL",
+            help="Send the trace to an OTLP endpoint, with the headers in "
+            "OTEL_EXPORTER_OTLP_HEADERS.",
+        ),
+    ] = None,
+    contents: Annotated[
+        bool,
+        typer.Option("--contents", help="Add prompts, answers and tool calls to the trace."),
+    ] = False,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Write a run as JSON Lines, for `kindlm history import`.
+    """Write a run to a file, or send it as an OpenTelemetry trace.
 
-    Includes its content, labels, reviews and baselines.
+    The default format is for `kindlm history import`. It includes content, labels, reviews and
+    baselines.
     """
     del verbose
+    _require_possible(form, output, to, contents=contents)
     if output == STDOUT:
         output = None
     path = existing_history(db).database
-    replaced = False
+    replaced, missing = False, list[str]()
     try:
         with closing(open_tables(path)) as reader, snapshot(reader, path):
             named = named_run(reader, run)
-            runs, missing = _sources(reader, named)
-            runs[-1:-1] = _added(reader, runs)
-            streams = _streams(reader, runs)
+            runs, unit = [named], "event"
+            write: Callable[[BinaryIO], int]
+            if form is ExportFormat.KINDLM:
+                runs, missing = _sources(reader, named)
+                runs[-1:-1] = _added(reader, runs)
+                streams = _streams(reader, runs)
+                write = partial(write_export, run=named, streams=streams, log=reader)
+            else:
+                spans, unit = _spans(reader, named, contents=contents), "span"
+                if to is not None:
+                    with translated(path):
+                        _send(named, spans, to, contents=contents)
+                    return
+                write = partial(_write_spans, spans=spans)
             if output is None:
                 with translated(path):
-                    events = write_export(sys.stdout.buffer, named, streams, reader)
+                    written = write(sys.stdout.buffer)
             elif is_history(output, path):
                 fail([_unwritable(output, "it is the history")])
             else:
                 replaced = replaces(output)
                 with open_output(output) as file, translated(path):
-                    events = write_export(file, named, streams, reader)
+                    written = write(file)
     except OpenError as error:
         fail_to_open(error)
     except OSError as error:
@@ -97,8 +141,62 @@ def export_command(
         warn(f"Run {source}, which {runs[0]} was derived from, is not in this history.")
     if output is not None:
         place = f"{output}, in place of the file that was there" if replaced else output
-        note(f"{', '.join(runs)}: {count(events, 'event')} written to {place}.")
-        note(f"Bring it into another history: kindlm history import {output}")
+        note(f"{', '.join(runs)}: {count(written, unit)} written to {place}.")
+        if form is ExportFormat.KINDLM:
+            note(f"Bring it into another history: kindlm history import {output}")
+        elif not contents:
+            note(_NO_CONTENTS)
+
+
+def _require_possible(
+    form: ExportFormat, output: Path | None, to: str | None, *, contents: bool
+) -> None:
+    """End the command if its options do not go together."""
+    if form is ExportFormat.KINDLM and (to is not None or contents):
+        option = "--contents" if to is None else "--to"
+        fail([misuse(f"{option} needs --format otlp.", "Add --format otlp.")])
+    if to is not None and output is not None:
+        fail([misuse("Only one of --to and -o is possible.", "Leave one of them out.")])
+
+
+_NO_CONTENTS = "It holds no prompts, answers or tool arguments; --contents adds them."
+
+
+def _spans(db: sqlite3.Connection, run: str, *, contents: bool) -> Iterator[list[OutSpan]]:
+    """Yield the spans of a run in parts."""
+    from kindlm.cli.otlp_spans import trace_of_run
+    from kindlm.recording.secrets import redactor
+    from kindlm.telemetry.span_writing import batches
+
+    return batches(trace_of_run(db, run, redactor(os.environ) if contents else None))
+
+
+def _write_spans(out: BinaryIO, spans: Iterable[list[OutSpan]]) -> int:
+    """Write a request a line; return the number of spans."""
+    from kindlm.telemetry.span_writing import as_json, resource_of
+
+    about, written = resource_of(os.environ), 0
+    for part in spans:
+        out.write(as_json(part, about) + b"\n")
+        written += len(part)
+    return written
+
+
+def _send(run: str, spans: Iterable[list[OutSpan]], to: str, *, contents: bool) -> None:
+    from kindlm.cli.otlp_sending import receiver, send
+    from kindlm.telemetry.span_writing import resource_of
+
+    address = or_fail(receiver(to, os.environ))
+    sent = or_fail(send(spans, resource_of(os.environ), address))
+    requests = count(sent.requests, "request")
+    note(f"{run}: {count(sent.spans, 'span')} sent to {address.shown} in {requests}.")
+    if sent.rejected:
+        what = f"The receiver rejected {count(sent.rejected, 'span')}"
+        fail([KindlmError(ErrorCode.UNKNOWN_ERROR, f"{what}: {sent.why or 'it gives no reason'}.")])
+    if sent.why:
+        warn(f"The receiver says: {sent.why}")
+    if not contents:
+        note(_NO_CONTENTS)
 
 
 def _sources(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str]]:

@@ -1,0 +1,188 @@
+"""Sends spans to a receiver, by OTLP over HTTP.
+
+Headers come from the variables of OpenTelemetry, mostly with a key of the receiver. Their values
+are in no message, also where an answer repeats them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+
+from kindlm import __version__
+from kindlm.cli.console import note
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.http_client import UNREACHABLE, open_client
+from kindlm.recording.secrets import remember_secrets
+from kindlm.secrecy import url_secrets
+from kindlm.telemetry.span_writing import OutSpan, as_json, as_protobuf, read_pairs, rejected_of
+from kindlm.telemetry.spans import reads_protobuf
+from kindlm.unreachable import retry_after, unreachable_reason
+from kindlm.wording import count, sentence
+from kindlm_store import Redactor
+
+_HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+_TIMEOUT_S = 30.0
+_RETRIED = frozenset({429, 502, 503, 504})
+_TRIES = 5
+_LONGEST_WAIT_S = 60.0
+_MOST_OF_AN_ANSWER = 64_000
+_NOTED_EVERY = 20
+
+_CHECK = "Check the address, and that the receiver is running."
+_HINTS = {
+    401: "Check the key in OTEL_EXPORTER_OTLP_HEADERS.",
+    403: "Check the key in OTEL_EXPORTER_OTLP_HEADERS.",
+    404: "Check the address; /v1/traces is added to it.",
+    413: "Leave content out: it does not accept spans this large.",
+    415: "It may read protobuf only: pip install 'kindlm[otel]'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Where spans go."""
+
+    url: str
+    headers: Mapping[str, str]
+
+    @property
+    def shown(self) -> str:
+        """The address without anything in it that may be secret."""
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+    def safe(self, text: str) -> str:
+        """Return what it answered as it may be shown: bounded, in one line, without our headers."""
+        values = [value for each in self.headers.values() for value in (each, *each.split()[1:])]
+        return sentence(Redactor(values)(text))
+
+
+@dataclass(slots=True)
+class Sent:
+    """What a receiver got: spans and requests, and those spans that it did not take, and why."""
+
+    spans: int = 0
+    requests: int = 0
+    rejected: int = 0
+    why: str = ""
+
+
+def receiver(url: str, environ: Mapping[str, str]) -> Result[Receiver]:
+    """Return where to send, by an address with or without `/v1/traces`, as OpenTelemetry has it."""
+    remember_secrets(url_secrets(url))
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        return Err(misuse("--to needs an address.", "Write it as https://HOST or http://HOST:PORT"))
+    path = parts.path.rstrip("/")
+    path = path if path.endswith("/v1/traces") else f"{path}/v1/traces"
+    headers: dict[str, str] = {}
+    for variable in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        found = read_pairs(environ.get(variable, ""))
+        if found is None or not all(_fits_header(*each) for each in found.items()):
+            what = f"{variable} is not a list of headers."
+            return Err(misuse(what, "Write it as NAME=VALUE,NAME=VALUE"))
+        headers |= {name.lower(): value for name, value in found.items()}
+    return Ok(Receiver(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")), headers))
+
+
+def _fits_header(name: str, value: str) -> bool:
+    return _HEADER.fullmatch(name) is not None and value.isascii() and value.isprintable()
+
+
+def send(
+    parts: Iterable[Sequence[OutSpan]], resource: Mapping[str, str], to: Receiver
+) -> Result[Sent]:
+    """Send spans, a request for each part. The first part that fails ends it."""
+    return asyncio.run(_send(parts, resource, to))
+
+
+async def _send(
+    parts: Iterable[Sequence[OutSpan]], resource: Mapping[str, str], to: Receiver
+) -> Result[Sent]:
+    sent, is_protobuf = Sent(), reads_protobuf()
+    kind = "application/x-protobuf" if is_protobuf else "application/json"
+    headers = {
+        **to.headers,
+        "content-type": kind,
+        "content-encoding": "gzip",
+        "user-agent": f"kindlm/{__version__}",
+    }
+    write = as_protobuf if is_protobuf else as_json
+    async with open_client() as client:
+        for part in parts:
+            body = write(part, resource)
+            request = client.build_request(
+                "POST", to.url, content=gzip.compress(body, mtime=0), headers=headers
+            )
+            answered = await _post(client, request, to)
+            if isinstance(answered, Err):
+                return Err(_partly(answered.error, sent))
+            rejected, why = answered.value
+            sent.spans, sent.requests = sent.spans + len(part), sent.requests + 1
+            sent.rejected, sent.why = sent.rejected + rejected, to.safe(why) or sent.why
+            if sent.requests % _NOTED_EVERY == 0:
+                note(f"{count(sent.spans, 'span')} sent …")
+    return Ok(sent)
+
+
+async def _post(
+    client: httpx.AsyncClient, request: httpx.Request, to: Receiver
+) -> Result[tuple[int, str]]:
+    """Send a request, again where that may help; return which spans were rejected, and why."""
+    for tried in range(_TRIES):
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                response = await client.send(request, stream=True)
+                body = await _beginning(response)
+        except TimeoutError:
+            return Err(_unsent(to, f"it did not answer within {_TIMEOUT_S:.0f} s"))
+        except UNREACHABLE as error:
+            return Err(_unsent(to, to.safe(unreachable_reason(error)), _CHECK))
+        status = response.status_code
+        if 200 <= status < 300:
+            return Ok(rejected_of(response.headers.get("content-type", ""), body))
+        if status not in _RETRIED or tried == _TRIES - 1:
+            break
+        asked = retry_after(response.headers, datetime.now(UTC))
+        await asyncio.sleep(min(2.0**tried if asked is None else asked, _LONGEST_WAIT_S))
+    told = to.safe(body.decode("utf-8", "replace"))
+    what = f"it answered {status}{f': {told}' if told else ''}"
+    if 300 <= status < 400:
+        return Err(_unsent(to, f"it redirects ({status})", "Name the address that it leads to."))
+    return Err(_unsent(to, what, _HINTS.get(status)))
+
+
+async def _beginning(response: httpx.Response) -> bytes:
+    body = b""
+    try:
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > _MOST_OF_AN_ANSWER:
+                break
+    finally:
+        await response.aclose()
+    return body[:_MOST_OF_AN_ANSWER]
+
+
+def _unsent(to: Receiver, why: str, hint: str | None = None) -> KindlmError:
+    return KindlmError(ErrorCode.UNKNOWN_ERROR, f"Sending to {to.shown} failed: {why}", hint)
+
+
+def _partly(error: KindlmError, sent: Sent) -> KindlmError:
+    if not sent.spans:
+        return error
+    again = f"{count(sent.spans, 'span')} arrived. To send the rest, run it again: ids stay."
+    hint = f"{error.hint} {again}" if error.hint else again
+    return KindlmError(error.code, error.message, hint)

@@ -1,0 +1,432 @@
+"""A run as one trace: its spans as OTLP has them in JSON, in the order in which they end.
+
+The run is the root. Below it, each attempt of an execution is an `invoke_agent` span, which holds
+the calls of models and agents, the tool calls, and an event for each assertion. Attributes have
+the names of OpenTelemetry's semantic conventions for GenAI; those that these do not know begin
+with `kindlm.`. What people, models and tools wrote is only read, and written, if it is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from kindlm.cli.otlp_content import Content, Redact, text_lookup
+from kindlm.events import (
+    AgentFailed,
+    AgentReplied,
+    AgentSent,
+    AssertionEvaluated,
+    CallAnswered,
+    CallFailed,
+    Conversation,
+    ExecutionFinished,
+    ExecutionStarted,
+    Payload,
+    ProviderFailed,
+    ProviderRequested,
+    ProviderResponded,
+    SuiteStarted,
+    ToolCalled,
+    ToolSimulated,
+    load_event,
+)
+from kindlm.gateway.upstreams import ITEMS, WIRES
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Outcome, Status
+from kindlm.ports import Purpose
+from kindlm.strict_json import read_json
+from kindlm.telemetry.span_writing import CLIENT, INTERNAL, OutSpan, out_event, out_span
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolUse, json_or_text
+from kindlm.wires.reading import read_request
+from kindlm_store.reading import events_after
+
+_PIECE = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_OF_ATTEMPT = {
+    event.type
+    for event in (
+        ExecutionStarted, ExecutionFinished, ProviderRequested, ProviderResponded, ProviderFailed,
+        AgentSent, AgentReplied, AgentFailed, ToolCalled, ToolSimulated, AssertionEvaluated,
+    )
+}  # fmt: skip
+
+_UNUSED = ("raw", "trace", "expected", "actual", "output", "context", "reported")
+"""Texts of events that no span has."""
+
+_FINISH = {FinishReason.MAX_TOKENS: "length", FinishReason.TOOL_CALLS: "tool_call"}
+"""The names of the conventions, where they are not ours."""
+
+_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+"""The names of the conventions, where they are not ours."""
+
+
+def trace_of_run(db: sqlite3.Connection, run: str, redact: Redact | None) -> Iterator[OutSpan]:
+    """Yield the spans of a run; the root comes last.
+
+    All ids are hashes of what is recorded, so that the same run is always the same trace.
+
+    Args:
+        db: A read-only connection in a transaction.
+        run: The id of the run.
+        redact: What takes secrets out of texts; None leaves all content out.
+    """
+    text_of = (lambda _: "") if redact is None else text_lookup(db)
+    view, suites, attempts = RunView(db, run), dict[int, str](), dict[str, _Attempt]()
+    times, after = list[int](), 0
+    while piece := events_after(db, f"run/{run}", after, _PIECE):
+        for stored in piece:
+            at_ns = _ns(stored.at)
+            times = [min(times[0], at_ns), max(times[-1], at_ns)] if times else [at_ns, at_ns]
+            if stored.type == SuiteStarted.type:
+                data = json.loads(stored.data)
+                suites[data["ordinal"]] = data["suite"]
+            if stored.type not in _OF_ATTEMPT or stored.subject is None:
+                continue
+            data = json.loads(stored.data)
+            used = {key: value for key, value in data.items() if key not in _UNUSED}
+            event = load_event(stored.type, used, text_of)
+            if isinstance(event, ExecutionStarted):
+                number = int(stored.subject.partition(".")[0])
+                content = Content() if redact is None else Content.of(view, number, redact)
+                about = _About(run, number, event, suites.get(event.suite, ""))
+                attempts[stored.subject] = _Attempt(about, content)
+            if (attempt := attempts.get(stored.subject)) is None:
+                continue
+            attempt.add(event, at_ns)
+            if isinstance(event, ExecutionFinished):
+                yield from attempts.pop(stored.subject).end(event)
+        after = piece[-1].version
+    for attempt in attempts.values():
+        yield from attempt.end(None)
+    yield _root(view, times)
+
+
+def _root(view: RunView, times: Sequence[int]) -> OutSpan:
+    info, status = view.info, view.status
+    return out_span(
+        (trace_id(view.id), span_id(view.id), None),
+        f"kindlm run {view.id}",
+        INTERNAL,
+        (times[0], times[-1]),
+        {
+            "kindlm.run.id": view.id,
+            "kindlm.run.mode": info.mode,
+            "kindlm.run.status": status,
+            "kindlm.project": info.project,
+            "kindlm.suites": list(info.suites),
+            "vcs.ref.head.revision": info.git_commit,
+        },
+        is_error=status == Status.FAILED,
+    )
+
+
+def trace_id(run: str) -> str:
+    """Return the id of the trace of a run: 32 hexadecimal digits."""
+    return hashlib.sha256(f"run/{run}".encode()).hexdigest()[:32]
+
+
+def span_id(run: str, subject: str = "", part: str = "") -> str:
+    """Return the id of a span of a run, of an attempt (`17.1`), or of a part of it."""
+    return hashlib.sha256(f"span/{run}/{subject}/{part}".encode()).hexdigest()[:16]
+
+
+class _About(NamedTuple):
+    """What an attempt is of."""
+
+    run: str
+    number: int
+    started: ExecutionStarted
+    suite: str
+
+    @property
+    def subject(self) -> str:
+        return f"{self.number}.{self.started.attempt}"
+
+
+@dataclass(slots=True)
+class _Open:
+    """A call that has begun, with what was asked, unless an agent reported it later."""
+
+    sent: ProviderRequested | AgentSent | ToolCalled | None
+    id: str
+    parent: str
+    start_ns: int
+
+
+@dataclass(eq=False, slots=True)
+class _Attempt:
+    """Folds the events of one attempt into spans.
+
+    Attributes:
+        agent: the span that calls and tools are below: that of the agent's call that is open, else
+            that of the attempt.
+        calls: calls that were not answered yet, by their numbers; `tools`, by their positions.
+        said: what was said before and with each answer, by the number of the call.
+        items: the messages that an agent sent to its model, as they came, by the call.
+        now_ns: the time of the last event. No two have the same, so that sorting keeps their order.
+    """
+
+    about: _About
+    content: Content
+    id: str = field(init=False)
+    agent: str = field(init=False)
+    spans: list[OutSpan] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    calls: dict[int, _Open] = field(default_factory=dict)
+    tools: dict[int, _Open] = field(default_factory=dict)
+    said: dict[int, tuple[Message, ...]] = field(default_factory=dict)
+    items: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    talk: Conversation = field(default_factory=Conversation)
+    model: ProviderRequested | None = None
+    calls_models: bool = False
+    wrong: str | None = None
+    start_ns: int = 0
+    now_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.id = self.agent = self._id("")
+
+    def add(self, event: Payload, at_ns: int) -> None:
+        """Take in the next event."""
+        self.now_ns = max(self.now_ns + 1, at_ns)
+        match event:
+            case ExecutionStarted():
+                self.start_ns = self.now_ns
+                self.talk.add(event)
+            case AgentSent() | ProviderRequested():
+                self._ask(event)
+            case CallAnswered() | CallFailed() if event.call in self.calls:
+                asked = self.calls.pop(event.call)
+                self.agent = self.id if self.agent == asked.id else self.agent
+                if isinstance(event, CallFailed):
+                    self._failed(asked, event)
+                else:
+                    self._answered(asked, event)
+            case ToolCalled():
+                part = f"tool/{event.index}"
+                self.tools[event.index] = _Open(event, self._id(part), self.agent, self.now_ns)
+            case ToolSimulated():
+                self.talk.add(event)
+                if (opened := self.tools.pop(event.index, None)) is not None:
+                    called = opened.sent
+                    assert isinstance(called, ToolCalled)
+                    call = ToolCall.told(called.call_id, called.name, called.arguments)
+                    use = ToolUse(call, event.response, event.rule, tuple(event.problems))
+                    self._used(opened, use)
+            case AssertionEvaluated():
+                self._evaluated(event)
+
+    def end(self, finished: ExecutionFinished | None) -> Iterator[OutSpan]:
+        """Yield all spans; calls that did not end have no answer."""
+        for left in [*self.calls.values(), *self.tools.values()]:
+            self._add(left, {"kindlm.status": "unfinished"})
+        yield from self.spans
+        started, said = self.about.started, self.talk.transcript
+        status = "unfinished" if finished is None else finished.status.value
+        code = finished.error_code if finished else None
+        source, _, attempt = (started.source or "").rpartition(".")
+        run, _, number = source.rpartition("-")
+        talk = [
+            Message(role, text)
+            for turn in said.turns
+            for role, text in ((Role.USER, turn.user), (Role.ASSISTANT, turn.text))
+        ]
+        yield out_span(
+            (trace_id(self.about.run), self.id, span_id(self.about.run)),
+            f"invoke_agent {started.target} ({started.test})",
+            INTERNAL,
+            (self.start_ns, self.now_ns),
+            {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": started.target,
+                "gen_ai.conversation.id": f"{self.about.run}-{self.about.number}",
+                "gen_ai.provider.name": self.model and _provider(self.model),
+                "gen_ai.request.model": self.model and self.model.model,
+                "error.type": code or (self.wrong if status == Status.FAILED else None),
+                "kindlm.run.id": self.about.run,
+                "kindlm.execution": self.about.number,
+                "kindlm.suite": self.about.suite,
+                "kindlm.test": started.test,
+                "kindlm.target": started.target,
+                "kindlm.repeat": started.repeat,
+                "kindlm.attempt": started.attempt,
+                "kindlm.retried": True if finished and finished.retried else None,
+                "kindlm.status": status,
+                "kindlm.score": finished and finished.score,
+                "kindlm.cost_usd": finished and finished.cost_usd,
+                "gen_ai.system_instructions": self.content.instructions(said.system),
+                "gen_ai.tool.definitions": self.content.definitions(started.tools),
+                "gen_ai.input.messages": self.content.messages(talk[:-1]),
+                "gen_ai.output.messages": self.content.messages(talk[-1:]),
+            },
+            is_error=status in (Status.FAILED, Status.ERRORED),
+            message=self.content.text(finished.error if finished else None),
+            events=self.evaluations,
+            links=[(trace_id(run), span_id(run, f"{number}.{attempt}"))] if run else (),
+        )
+
+    def _ask(self, sent: AgentSent | ProviderRequested) -> None:
+        purpose = _purpose(sent)
+        if purpose == Purpose.TEST:
+            self.talk.add(sent)
+        if isinstance(sent, ProviderRequested):
+            if purpose == Purpose.TEST:
+                self.model = self.model or sent
+            self.calls_models |= purpose == Purpose.AGENT
+            self.items[sent.call] = (*self.items.get(sent.base or 0, ()), *sent.items)
+        self.said[sent.call] = (*self.said.get(sent.after or 0, ()), *sent.messages)
+        below = self.agent if purpose == Purpose.AGENT else self.id
+        opened = _Open(sent, self._id(f"call/{sent.call}"), below, self.now_ns)
+        self.calls[sent.call] = opened
+        if isinstance(sent, AgentSent):
+            self.agent = opened.id
+
+    def _failed(self, asked: _Open, event: CallFailed) -> None:
+        attributes = {"error.type": event.error_code, "http.response.status_code": event.status}
+        self._add(asked, attributes, is_error=True, message=self.content.text(event.message))
+
+    def _answered(self, asked: _Open, event: CallAnswered) -> None:
+        if _purpose(asked.sent) == Purpose.TEST:
+            self.talk.add(event)
+        finish, calls = None, tuple[ToolCall, ...]()
+        if isinstance(event, ProviderResponded):
+            finish, calls = event.finish_reason, tuple(event.tool_calls)
+        elif isinstance(event, AgentReplied):
+            for placed in event.tool_calls:
+                if not placed.simulated:
+                    self.now_ns += 1
+                    opened = _Open(None, self._id(f"tool/{placed.index}"), asked.id, self.now_ns)
+                    self._used(opened, placed.use)
+            self.now_ns += 1
+        answer = Message(Role.ASSISTANT, event.text, tool_calls=calls)
+        reason = finish and _FINISH.get(finish, finish.value)
+        # Tokens of an agent's models stand with their own calls.
+        counts = not (self.calls_models and isinstance(event, AgentReplied))
+        self._add(
+            asked,
+            {
+                "gen_ai.response.model": event.model,
+                "gen_ai.response.finish_reasons": [reason] if reason else None,
+                "gen_ai.usage.input_tokens": event.input_tokens if counts else None,
+                "gen_ai.usage.output_tokens": event.output_tokens if counts else None,
+                "kindlm.cost_usd": event.cost_usd,
+                "kindlm.recorded_in": event.recorded_in,
+                "gen_ai.output.messages": self.content.messages([answer], reason or "stop"),
+            },
+        )
+        self.said[event.call] += (answer,)
+
+    def _used(self, opened: _Open, use: ToolUse) -> None:
+        call = use.call
+        arguments = call.arguments if call.malformed is None else call.malformed
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": call.id or None,
+            "kindlm.tool.result_from": use.rule,
+            "kindlm.tool.problems": [problem.kind.value for problem in use.problems] or None,
+            "gen_ai.tool.call.arguments": self.content.json(arguments),
+            "gen_ai.tool.call.result": self.content.json(use.response),
+        }
+        self._add(opened, attributes, name=f"execute_tool {call.name}")
+
+    def _evaluated(self, event: AssertionEvaluated) -> None:
+        result = event.result
+        if result.outcome is Outcome.FAILED and not event.advisory:
+            self.wrong = self.wrong or result.failure_code
+        attributes = {
+            "gen_ai.evaluation.name": result.kind,
+            "gen_ai.evaluation.score.value": result.score,
+            "gen_ai.evaluation.score.label": result.outcome.value,
+            "gen_ai.evaluation.explanation": self.content.text(result.reasoning or result.message),
+            "kindlm.label": self.content.text(result.label),
+            "kindlm.failure_code": result.failure_code,
+            "kindlm.threshold": result.threshold,
+            "kindlm.advisory": event.advisory or None,
+        }
+        self.evaluations.append(out_event("gen_ai.evaluation.result", self.now_ns, attributes))
+
+    def _add(
+        self, opened: _Open, attributes: dict[str, Any], *, name: str = "", **more: Any
+    ) -> None:
+        """Add the span of a call or a tool call."""
+        sent, kind, asked = opened.sent, INTERNAL, dict[str, Any]()
+        if isinstance(sent, ToolCalled):
+            name = f"execute_tool {sent.name}"
+        elif sent is not None:
+            name, asked = self._asked(sent)
+            kind = CLIENT
+        ids = (trace_id(self.about.run), opened.id, opened.parent)
+        times = (opened.start_ns, self.now_ns)
+        self.spans.append(out_span(ids, name, kind, times, asked | attributes, **more))
+
+    def _asked(self, sent: ProviderRequested | AgentSent) -> tuple[str, dict[str, Any]]:
+        """Return the name of the span of a call, and what was asked."""
+        said = self._history(sent) if self.content.redact else ()
+        system = "\n".join(message.text for message in said if message.role is Role.SYSTEM)
+        others = [message for message in said if message.role is not Role.SYSTEM]
+        common = {
+            "kindlm.call": sent.call,
+            "kindlm.try": sent.attempt if sent.attempt > 1 else None,
+            "gen_ai.system_instructions": self.content.instructions(system),
+            "gen_ai.input.messages": self.content.messages(others),
+        }
+        if isinstance(sent, AgentSent):
+            return f"invoke_agent {sent.agent}", {
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": sent.agent,
+                "kindlm.adapter": sent.adapter,
+                **common,
+            }
+        embeds = sent.purpose == Purpose.DRIFT or (sent.path or "").endswith("/embeddings")
+        operation = "embeddings" if embeds else "chat"
+        return f"{operation} {sent.model}", {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": _provider(sent),
+            "gen_ai.request.model": sent.model,
+            **{f"gen_ai.request.{name}": value for name, value in sent.parameters.items()},
+            "kindlm.purpose": sent.purpose,
+            **common,
+        }
+
+    def _history(self, sent: ProviderRequested | AgentSent) -> Sequence[Message]:
+        """Return the messages of a request: the whole conversation."""
+        if isinstance(sent, ProviderRequested) and (wire := WIRES.get(sent.path or "")):
+            items = {ITEMS[wire]: [read_json(item) for item in self.items[sent.call]]}
+            body = json_or_text(sent.body or "{}")
+            return read_request(wire, (body if isinstance(body, dict) else {}) | items).messages
+        if sent.after is None:
+            return self.said[sent.call]
+        # An answer begins with the prefill.
+        first = [m for m in self.about.started.messages if not (m.prefill and sent.after)]
+        return [*first, *self.said[sent.call]]
+
+    def _id(self, part: str) -> str:
+        return span_id(self.about.run, self.about.subject, part)
+
+
+def _purpose(sent: Payload | None) -> str:
+    return sent.purpose if isinstance(sent, ProviderRequested) else Purpose.TEST
+
+
+def _provider(sent: ProviderRequested) -> str:
+    return _PROVIDERS.get(sent.provider, sent.provider)
+
+
+def _ns(at: str) -> int:
+    return (datetime.fromisoformat(at) - _EPOCH) // timedelta(microseconds=1) * 1000

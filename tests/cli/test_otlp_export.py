@@ -1,0 +1,453 @@
+"""`kindlm export --format otlp`: a run as a trace, in a file or sent to a receiver."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from recorded_history import History, Make
+
+from examples import examples
+from kindlm.cli import otlp_sending
+from kindlm.cli.otlp_spans import trace_of_run
+from kindlm.errors import Ok
+from kindlm.history.recorded_attempts import RecordedAttempt, transcript_of
+from kindlm.telemetry.span_writing import as_json, batches
+from kindlm.telemetry.spans import Span, read_json, read_protobuf
+from kindlm.telemetry.trace_reading import read_trace
+from kindlm_store import open_reader
+
+RUN = "k3f9x2ab"
+OTLP = ("export", RUN, "--format", "otlp")
+
+
+@pytest.fixture
+def recorded(history: History, make: Any) -> History:
+    """A run with an execution that was retried, a tool call, a judge, and a call that failed."""
+    run = history.run(RUN)
+    run.suite(tests=[make.planned(), make.planned("refunds")])
+    run.execution(number=1, retried=True)
+    run.execution(number=1, attempt=2)
+    run.execution(
+        "refunds",
+        number=2,
+        system="PLANTED-system",
+        user="PLANTED-user",
+        output="PLANTED-output",
+        tools=(("look_up", {"order": "PLANTED-argument"}, {"state": "PLANTED-result"}),),
+        failures=(make.provider_failed(message="PLANTED-failure"),),
+        judge="PLANTED-judge",
+        warnings=("PLANTED-warning",),
+        assertions=(
+            make.failed(
+                "judge",
+                label="PLANTED-label",
+                message="PLANTED-message",
+                expected="PLANTED-expected",
+                actual="PLANTED-actual",
+                reasoning="PLANTED-reasoning",
+                score=0.25,
+                threshold=0.7,
+            ),
+        ),
+    )
+    run.finish()
+    return history
+
+
+def spans_in(file: Path) -> list[Span]:
+    return [span for line in file.read_bytes().splitlines() for span in read_json(line)]
+
+
+def exported(kindlm: Any, file: Path, *options: str | Path) -> list[Span]:
+    outcome = kindlm(*OTLP, "-o", file, *options)
+    assert outcome.code == 0, outcome.err
+    return spans_in(file)
+
+
+def test_a_run_is_a_tree_with_the_names_of_the_conventions(
+    kindlm: Any, recorded: History, here: Path
+) -> None:
+    spans = exported(kindlm, here / "run.jsonl", "--db", recorded.path)
+    by_id = {span.id: span for span in spans}
+    names = [
+        (span.name, by_id[span.parent].name if span.parent else "", span.is_error) for span in spans
+    ]
+    greets, refunds = "invoke_agent gpt (greets)", "invoke_agent gpt (refunds)"
+    assert names == [
+        ("chat gpt", greets, False),
+        (greets, f"kindlm run {RUN}", False),
+        ("chat gpt", greets, False),
+        (greets, f"kindlm run {RUN}", False),
+        ("chat gpt", refunds, True),
+        ("chat gpt", refunds, False),
+        ("execute_tool look_up", refunds, False),
+        ("chat gpt", refunds, False),
+        ("chat judge", refunds, False),
+        (refunds, f"kindlm run {RUN}", True),
+        (f"kindlm run {RUN}", "", True),
+    ]
+    assert len({span.trace for span in spans}) == 1
+    attributes = [span.attributes for span in spans]
+    assert [each.get("kindlm.attempt") for each in attributes if "kindlm.test" in each] == [1, 2, 1]
+    assert attributes[1]["kindlm.retried"] is True
+    failed = next(span for span in spans if span.attributes.get("error.type"))
+    assert failed.attributes["error.type"] == "PROVIDER_RATE_LIMIT"
+    assert failed.attributes["http.response.status_code"] == 429
+    tool = next(each for each in attributes if "gen_ai.tool.name" in each)
+    assert tool == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look_up",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "c0",
+        "kindlm.tool.result_from": "responses[0]",
+    }
+    chat = attributes[0]
+    assert chat["gen_ai.response.finish_reasons"] == ["stop"]
+    assert (chat["gen_ai.usage.input_tokens"], chat["gen_ai.usage.output_tokens"]) == (10, 5)
+    execution = next(span for span in spans if span.name == refunds)
+    assert execution.attributes["error.type"] == "CONTAINS_FAILED"
+    assert execution.events["gen_ai.evaluation.result"] == [
+        {
+            "gen_ai.evaluation.name": "judge",
+            "gen_ai.evaluation.score.value": 0.25,
+            "gen_ai.evaluation.score.label": "failed",
+            "kindlm.failure_code": "CONTAINS_FAILED",
+            "kindlm.threshold": 0.7,
+        }
+    ]
+
+
+def test_no_text_is_in_a_trace_without_contents(kindlm: Any, recorded: History, here: Path) -> None:
+    exported(kindlm, here / "bare.jsonl", "--db", recorded.path)
+    assert "PLANTED" not in (here / "bare.jsonl").read_text("utf-8")
+    exported(kindlm, here / "full.jsonl", "--contents", "--db", recorded.path)
+    full = (here / "full.jsonl").read_text("utf-8")
+    for each in ("system", "user", "output", "argument", "result", "failure", "judge", "label"):
+        assert f"PLANTED-{each}" in full
+
+
+def test_secrets_and_personal_data_are_taken_out_of_contents(
+    kindlm: Any, history: History, make: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = history.run(RUN)
+    run.suite(tests=[make.planned()])
+    found = {"source": "output", "start": 8, "end": 22, "excerpt": "jo************"}
+    run.execution(
+        user="I am joe@example.org, hunter-key-123456",
+        output="Write to joe@example.or",
+        assertions=(make.failed("pii", evidence=[found | {"start": 9, "end": 23}]),),
+    )
+    run.finish()
+    monkeypatch.setenv("SHOP_API_KEY", "hunter-key-123456")
+    exported(kindlm, here / "run.jsonl", "--contents", "--db", history.path)
+    written = (here / "run.jsonl").read_text("utf-8")
+    assert "hunter-key" not in written
+    assert "joe@example.or" not in written
+    assert "I am jo" in written
+
+
+def below(spans: list[Span], root: Span) -> list[Span]:
+    ids = {root.id}
+    for _ in spans:
+        ids |= {span.id for span in spans if span.parent in ids}
+    return [span for span in spans if span.id in ids]
+
+
+def assert_same_calls(file: Path, database: Path) -> None:
+    """Compare what the ingest reads of each attempt with its recorded transcript."""
+    spans = spans_in(file)
+    attempts = [span for span in spans if "kindlm.test" in span.attributes]
+    with closing(open_reader(database)) as db:
+        for attempt in attempts:
+            about = attempt.attributes
+            execution = f"{about['kindlm.run.id']}-{about['kindlm.execution']}"
+            talk = RecordedAttempt(db, execution, about["kindlm.attempt"]).talk()
+            read = read_trace(below(spans, attempt)).tool_uses
+            assert [(use.call, use.response) for use in read] == [
+                (use.call, use.response) for use in transcript_of(talk).tool_uses
+            ]
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)
+CALLS = st.lists(
+    st.tuples(st.sampled_from(["look_up", "refund"]), st.dictionaries(TEXT, VALUES), VALUES),
+    max_size=4,
+).map(tuple)
+
+
+@examples(40)
+@given(st.lists(CALLS, min_size=1, max_size=4))
+def test_a_trace_reads_back_as_the_same_tool_calls(talks: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kindlm.db")
+        with closing(History(path)) as history:
+            run = history.run(RUN)
+            run.suite(tests=[Make.planned()])
+            for repeat, tools in enumerate(talks, start=1):
+                run.execution(repeat=repeat, tools=tools, earlier=("Which one?",), tool_turn=2)
+            run.leave()
+        file = Path(folder, "run.jsonl")
+        with closing(open_reader(path)) as db:
+            spans = list(trace_of_run(db, RUN, str))
+        file.write_bytes(as_json(spans, {}))
+        assert_same_calls(file, path)
+
+
+SUITE = """
+kindlm: 1
+project: shop
+suite: { name: support }
+providers:
+  fake:
+    type: scripted
+    replies:
+      - text: Let me look.
+        toolCalls: [{ name: look_up, arguments: { order: A1 } }, { name: look_up, arguments: {} }]
+      - text: Delivered.
+models: [{ id: gpt, provider: fake, model: m }]
+agents:
+  - id: desk
+    adapter: subprocess
+    command: [{{python}}, -c, {{code}}]
+prompts: { ask: { system: Be kind., user: Where is A1? } }
+tests:
+  - { name: asks, prompt: ask, models: [desk], expect: { toolCalls: [{ tool: look_up }] } }
+  - name: looks up
+    prompt: ask
+    models: [gpt]
+    tools:
+      - name: look_up
+        description: Looks an order up.
+        parameters: { type: object }
+        responses: [{ when: { order: A1 }, then: { state: delivered, at: [1.5, null] } }]
+        defaultResponse: not found
+    expect: { toolCalls: [{ tool: look_up }] }
+"""
+AGENT = """
+import json
+calls = [{"name": "look_up", "arguments": {"n": n}, "result": {"n": n}} for n in range(3)]
+print(json.dumps({"text": "Done.", "tool_calls": calls}))
+"""
+
+
+def test_a_real_run_reads_back_as_the_same_tool_calls(kindlm: Any, here: Path) -> None:
+    suite = SUITE.replace("{{python}}", json.dumps(sys.executable))
+    (here / "kindlm.yaml").write_text(suite.replace("{{code}}", json.dumps(AGENT)), "utf-8")
+    assert kindlm("test", "-q").code == 0
+    outcome = kindlm("export", "--format", "otlp", "--contents", "-o", "run.jsonl")
+    assert outcome.code == 0, outcome.err
+    assert_same_calls(here / "run.jsonl", here / ".kindlm" / "kindlm.db")
+    tools = [span for span in spans_in(here / "run.jsonl") if "gen_ai.tool.name" in span.attributes]
+    assert len(tools) == 5
+    chats = [span for span in spans_in(here / "run.jsonl") if span.name == "chat m"]
+    asked = json.loads(chats[1].attributes["gen_ai.input.messages"])
+    assert [message["role"] for message in asked] == ["user", "assistant", "tool", "tool"]
+    assert asked[2]["parts"] == [
+        {
+            "type": "tool_call_response",
+            "id": asked[1]["parts"][1]["id"],
+            "response": {"state": "delivered", "at": [1.5, None]},
+        }
+    ]
+
+
+@dataclass
+class Collector:
+    """A receiver; it gives the n-th request the n-th answer, and the last one to all others."""
+
+    url: str = ""
+    answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    it = Collector(answers=[(200, {"content-type": "application/x-protobuf"}, b"")])
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            it.requests.append((self.path, headers, gzip.decompress(body)))
+            status, more, answer = it.answers[min(len(it.requests), len(it.answers)) - 1]
+            self.send_response(status)
+            for name, value in {**more, "content-length": str(len(answer))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        it.url = f"http://127.0.0.1:{server.server_port}"
+        yield it
+        server.shutdown()
+        thread.join()
+
+
+def test_what_is_sent_is_what_is_written_each_time(
+    kindlm: Any, recorded: History, here: Path, collector: Collector, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20abc%3D,x-project=a")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-project=b")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "wandb.project=shop")
+    written = exported(kindlm, here / "run.jsonl", "--contents", "--db", recorded.path)
+    again = exported(kindlm, here / "again.jsonl", "--contents", "--db", recorded.path)
+    assert (here / "run.jsonl").read_bytes() == (here / "again.jsonl").read_bytes()
+    assert written == again
+    for path in ("/api/otel", "/api/otel/v1/traces"):
+        outcome = kindlm(*OTLP, "--contents", "--to", collector.url + path, "--db", recorded.path)
+        assert outcome.code == 0, outcome.err
+        assert f"11 spans sent to {collector.url}/api/otel/v1/traces in 1 request." in outcome.err
+    assert [path for path, _, _ in collector.requests] == ["/api/otel/v1/traces"] * 2
+    _, headers, body = collector.requests[0]
+    assert (headers["authorization"], headers["x-project"]) == ("Basic abc=", "b")
+    assert headers["content-type"] == "application/x-protobuf"
+    request = ExportTraceServiceRequest.FromString(body)
+    resource = {each.key: each.value for each in request.resource_spans[0].resource.attributes}
+    assert resource["service.name"].string_value == "kindlm"
+    assert resource["wandb.project"].string_value == "shop"
+    assert read_protobuf(body) == written
+
+
+def test_json_is_sent_without_the_package_for_protobuf(
+    kindlm: Any, recorded: History, here: Path, collector: Collector, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(otlp_sending, "reads_protobuf", lambda: False)
+    kindlm(*OTLP, "--to", collector.url, "--db", recorded.path)
+    _, headers, body = collector.requests[0]
+    assert headers["content-type"] == "application/json"
+    assert read_json(body) == exported(kindlm, here / "run.jsonl", "--db", recorded.path)
+
+
+def test_a_busy_receiver_is_asked_again(
+    kindlm: Any, recorded: History, collector: Collector
+) -> None:
+    collector.answers[:0] = [(503, {"retry-after": "0"}, b""), (429, {"retry-after": "0"}, b"")]
+    assert kindlm(*OTLP, "--to", collector.url, "--db", recorded.path).code == 0
+    assert len(collector.requests) == 3
+
+
+PARTIAL = ExportTraceServiceResponse()
+PARTIAL.partial_success.rejected_spans = 2
+PARTIAL.partial_success.error_message = "two are too old"
+JSON = {"content-type": "application/json"}
+REFUSALS = {
+    "rejected": (
+        (200, {"content-type": "application/x-protobuf"}, PARTIAL.SerializeToString()),
+        "rejected 2 spans: two are too old",
+    ),
+    "rejected, in JSON": (
+        (200, JSON, b'{"partialSuccess": {"rejectedSpans": "3"}}'),
+        "rejected 3 spans: it gives no reason",
+    ),
+    "a wrong key": ((401, {}, b"bad key \x1b[31m sk-planted-1234\n"), "OTEL_EXPORTER_OTLP_HEADERS"),
+    "another form": ((415, {}, b"protobuf only"), "answered 415: protobuf only"),
+    "busy for good": ((503, {"retry-after": "0"}, b"x" * 100_000), "answered 503"),
+    "a redirect": ((307, {"location": "http://127.0.0.1:9/sk-planted-1234"}, b""), "redirects"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_not_taken_is_an_error_without_our_headers(
+    kindlm: Any, recorded: History, collector: Collector, monkeypatch: Any, name: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=sk-planted-1234")
+    answer, told = REFUSALS[name]
+    collector.answers = [answer]
+    outcome = kindlm(*OTLP, "--to", collector.url, "--verbose", "--db", recorded.path)
+    assert outcome.code == 1
+    assert told in outcome.err
+    assert "sk-planted" not in outcome.err
+    assert "\x1b" not in outcome.err
+    assert len(outcome.err) < 3000
+    assert len(collector.requests) == (5 if "busy" in name else 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--contents",), "--contents needs --format otlp"),
+        (("--to", "http://127.0.0.1:9"), "--to needs --format otlp"),
+        (("--format", "otlp", "--to", "http://127.0.0.1:9", "-o", "f"), "Only one of --to and -o"),
+        (("--format", "otlp", "--to", "localhost:4318"), "--to needs an address"),
+        (("--format", "otlp", "--to", "http://joe:sk-planted@127.0.0.1:9"), "connection refused"),
+    ],
+)
+def test_options_that_do_not_fit(
+    kindlm: Any, recorded: History, options: tuple[str, ...], told: str
+) -> None:
+    outcome = kindlm("export", RUN, *options, "--db", recorded.path)
+    assert outcome.code == 1
+    assert told in outcome.err
+    assert "sk-planted" not in outcome.err
+
+
+def test_a_header_that_cannot_be_sent_is_not_shown(
+    kindlm: Any, recorded: History, monkeypatch: Any
+) -> None:
+    for value in ("sk-planted-1234", "x=sk-planted%0A1234", "x=sk-plänted", "a b=sk-planted"):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", value)
+        outcome = kindlm(*OTLP, "--to", "http://127.0.0.1:9", "--db", recorded.path)
+        assert "OTEL_EXPORTER_OTLP_HEADERS is not a list of headers" in outcome.err
+        assert "sk-pl" not in outcome.err
+
+
+def test_large_runs_go_in_parts_of_bounded_size() -> None:
+    small, large = {"name": "a"}, {"name": "a" * 1_500_000}
+    assert [len(part) for part in batches([small] * 1100)] == [500, 500, 100]
+    assert [len(part) for part in batches([large, large, small, large])] == [1, 2, 1]
+    assert list(batches([])) == []
+
+
+def test_a_rescored_execution_links_to_its_conversation(
+    kindlm: Any, recorded: History, make: Any, here: Path
+) -> None:
+    run = recorded.run("r3sc0red", source_run=RUN, mode="rescored")
+    run.suite(tests=[make.planned()])
+    run.execution(source=f"{RUN}-1.2", output=None, status=None)
+    run.leave()
+    kindlm("export", "r3sc0red", "--format", "otlp", "-o", "r.jsonl", "--db", recorded.path)
+    request = json.loads((here / "r.jsonl").read_bytes())
+    execution = request["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    source = exported(kindlm, here / "run.jsonl", "--db", recorded.path)[3]
+    assert execution["links"] == [{"traceId": source.trace, "spanId": source.id}]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "export-traces.md"
+
+
+def test_addresses_and_headers_in_the_docs_are_understood() -> None:
+    rows = re.findall(r"^\| \[\w+\].*\| `(http\S+)` \| `(\S+)`", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert len(rows) == 5
+    for url, headers in rows:
+        found = otlp_sending.receiver(url, {"OTEL_EXPORTER_OTLP_HEADERS": headers})
+        assert isinstance(found, Ok)
+        assert found.value.url == f"{url}/v1/traces"
+        assert found.value.headers
