@@ -1,9 +1,9 @@
-"""A run as one trace: its spans as OTLP has them in JSON, in the order in which they end.
+"""A run as one trace of OpenTelemetry.
 
-The run is the root. Below it, each attempt of an execution is an `invoke_agent` span, which holds
-the calls of models and agents, the tool calls, and an event for each assertion. Attributes have
-the names of OpenTelemetry's semantic conventions for GenAI; those that these do not know begin
-with `kindlm.`. What people, models and tools wrote is only read, and written, if it is asked for.
+The run is the root span. Below it, each attempt of an execution is an `invoke_agent` span, which
+holds messages to agents, model calls, tool calls, and an event for each assertion. Attributes
+have the names of the semantic conventions for GenAI; those that these do not know begin with
+`kindlm.`. What people, models and tools wrote is read, and written, only if it is asked for.
 """
 
 from __future__ import annotations

@@ -444,7 +444,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "export-traces.md"
 
 
 def test_addresses_and_headers_in_the_docs_are_understood() -> None:
-    rows = re.findall(r"^\| \[\w+\].*\| `(http\S+)` \| `(\S+)`", PAGE.read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| \[\w+\].*\| `(http\S+)` \| `(\S+)`", PAGE.read_text("utf-8"), re.MULTILINE
+    )
     assert len(rows) == 5
     for url, headers in rows:
         found = otlp_sending.receiver(url, {"OTEL_EXPORTER_OTLP_HEADERS": headers})
