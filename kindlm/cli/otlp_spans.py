@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from kindlm import __version__
 from kindlm.cli.otlp_content import Content, Redact, text_lookup
 from kindlm.events import (
     AgentFailed,
@@ -41,7 +42,7 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
 from kindlm.ports import Purpose
 from kindlm.strict_json import read_json
-from kindlm.telemetry.span_writing import CLIENT, INTERNAL, OutSpan, out_event, out_span
+from kindlm.telemetry.span_writing import CLIENT, INTERNAL, OutSpan, out_event, out_span, read_pairs
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolUse, json_or_text
 from kindlm.wires.reading import read_request
 from kindlm_store.reading import events_after
@@ -132,6 +133,12 @@ def _root(view: RunView, times: Sequence[int]) -> OutSpan:
         },
         is_error=status == Status.FAILED,
     )
+
+
+def resource_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes of the resource: kindlm, and what OpenTelemetry's variable adds."""
+    kindlm = {"service.name": "kindlm", "service.version": __version__}
+    return kindlm | (read_pairs(environ.get("OTEL_RESOURCE_ATTRIBUTES", "")) or {})
 
 
 def trace_id(run: str) -> str:

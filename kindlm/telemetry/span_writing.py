@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from kindlm import __version__
-
 OutSpan = dict[str, Any]
 """A span as it stands in OTLP's JSON."""
 
@@ -86,12 +84,6 @@ def batches(spans: Iterable[OutSpan]) -> Iterator[list[OutSpan]]:
         yield batch
 
 
-def resource_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of the resource: kindlm, and what OpenTelemetry's variable adds."""
-    kindlm = {"service.name": "kindlm", "service.version": __version__}
-    return kindlm | (read_pairs(environ.get("OTEL_RESOURCE_ATTRIBUTES", "")) or {})
-
-
 def read_pairs(written: str) -> dict[str, str] | None:
     """Read `NAME=VALUE,NAME=VALUE`, as variables of OpenTelemetry have it; None if it is not so."""
     items = [item.partition("=") for item in written.split(",") if item.strip()]
@@ -136,7 +128,7 @@ def rejected_of(content_type: str, body: bytes) -> tuple[int, str]:
 
 
 def _request(spans: Sequence[OutSpan], resource: Mapping[str, str]) -> dict[str, Any]:
-    of_scope = {"scope": {"name": "kindlm", "version": __version__}, "spans": list(spans)}
+    of_scope = {"scope": {"name": "kindlm"}, "spans": list(spans)}
     return {
         "resourceSpans": [
             {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [of_scope]}

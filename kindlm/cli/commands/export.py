@@ -173,7 +173,8 @@ def _spans(db: sqlite3.Connection, run: str, *, contents: bool) -> Iterator[list
 
 def _write_spans(out: BinaryIO, spans: Iterable[list[OutSpan]]) -> int:
     """Write a request a line; return the number of spans."""
-    from kindlm.telemetry.span_writing import as_json, resource_of
+    from kindlm.cli.otlp_spans import resource_of
+    from kindlm.telemetry.span_writing import as_json
 
     about, written = resource_of(os.environ), 0
     for part in spans:
@@ -184,7 +185,7 @@ def _write_spans(out: BinaryIO, spans: Iterable[list[OutSpan]]) -> int:
 
 def _send(run: str, spans: Iterable[list[OutSpan]], to: str, *, contents: bool) -> None:
     from kindlm.cli.otlp_sending import receiver, send
-    from kindlm.telemetry.span_writing import resource_of
+    from kindlm.cli.otlp_spans import resource_of
 
     address = or_fail(receiver(to, os.environ))
     sent = or_fail(send(spans, resource_of(os.environ), address))
