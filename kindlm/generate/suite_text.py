@@ -31,6 +31,11 @@ class Comment:
     text: str
 
 
+def commented(mapping: Mapping[Any, Any]) -> Comment:
+    """Return a mapping as a comment that can be uncommented."""
+    return Comment("\n".join(_lines(mapping, "")))
+
+
 def literal(text: str) -> str:
     """Return a text for a prompt or a message in which nothing is a placeholder.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kindlm.ports import ToolDefinition
 from kindlm.strict_json import read_json
 from kindlm.telemetry.spans import Span
 from kindlm.wires.answer import token_count
@@ -123,18 +124,29 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "text": ("ai.response.text", "ai.response.object"),
     "said": ("ai.response.toolCalls", "gen_ai.output.messages"),
     "asked": ("gen_ai.input.messages", "ai.prompt.messages"),
+    "system": ("gen_ai.system_instructions",),
+    "tools": (
+        "gen_ai.tool.definitions",
+        "ai.prompt.tools",
+        "model_request_parameters",
+        "llm.invocation_parameters",
+    ),
+    "input": ("input.value", "traceloop.entity.input", "ai.prompt"),
+    "session": ("gen_ai.conversation.id", "session.id", "ai.telemetry.metadata.sessionId"),
 }
 """The attributes that may hold a fact, the most telling ones first."""
 
 _PREFIXES: Mapping[str, tuple[str, ...]] = {
     "said": ("llm.output_messages.", "gen_ai.completion."),
     "asked": ("llm.input_messages.", "gen_ai.prompt."),
+    "tools": ("llm.tools.", "llm.request.functions."),
 }
 """Attributes that hold messages piece by piece, such as `gen_ai.prompt.0.content`."""
 
 _EVENTS: Mapping[str, tuple[str, ...]] = {
     "said": ("gen_ai.choice",),
     "asked": ("gen_ai.tool.message",),
+    "tools": (),
 }
 """Events of spans that hold messages, as older conventions had it."""
 
@@ -293,6 +305,106 @@ def results_asked(span: Span) -> dict[str, Any]:
     return {key: value for message in _messages(span, "asked") for key, value in _results(message)}
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message to a model. `is_whole` is whether it is text, calls and results, and no more."""
+
+    role: str
+    text: str
+    calls: tuple[AskedCall, ...]
+    results: Mapping[str, Any]
+    is_whole: bool
+
+
+def conversation(span: Span) -> list[Said]:
+    """Return the messages to a model or an agent, oldest first, the system text among them."""
+    said = next(filter(None, map(messages_in, _messages(span, "asked"))), [])
+    if not said:
+        said = messages_in(_json(fact(span, "input")))
+    for role in () if said else ("system", "user"):
+        for attributes in span.events.get(f"gen_ai.{role}.message", ()):
+            said.append(_said({**attributes, "role": role}))
+    system = _json(fact(span, "system"))
+    if system is not None:
+        said.insert(0, _said({"role": "system", "parts": system}))
+    return said
+
+
+def messages_in(value: Any) -> list[Said]:
+    """Return messages in any of the forms of spans, and of what frameworks are called with."""
+    while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
+        value = value[0]  # LangChain calls models with lists of conversations
+    if isinstance(value, str):
+        return [_said({"role": "user", "content": value})] if value.strip() else []
+    if isinstance(value, list):
+        return [_said(each) for each in value if isinstance(each, dict)]
+    if not isinstance(value, dict):
+        return []
+    inner = _first(value, "messages", "inputs", "input", "prompt", "question", "query", "message")
+    found = messages_in(inner)
+    if isinstance(value.get("system"), str):
+        found.insert(0, _said({"role": "system", "content": value["system"]}))
+    return found
+
+
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+_TEXTS = frozenset({"text", "input_text", "output_text"})
+
+
+def _said(message: dict[str, Any]) -> Said:
+    kwargs = message.get("kwargs")
+    if "lc" in message and isinstance(kwargs, dict):  # a message of LangChain, serialised
+        message = kwargs
+    if str(message.get("content")).startswith("[{"):  # parts as text, as OpenLLMetry writes them
+        message = message | {"content": _json(message["content"])}
+    role, texts, is_whole = "", list[str](), True
+    for part in _parts(message):
+        kind = str(part.get("type"))
+        role = role or str(part.get("role") or (kind if kind in _ROLES else ""))
+        if kind in _RESULT_TYPES or kind in _CALL_TYPES or isinstance(part.get("function"), dict):
+            continue
+        texts += [text for key in ("content", "text") if isinstance(text := part.get(key), str)]
+        has_kind = "type" in part and part is not message and kind not in _ROLES
+        is_whole = is_whole and not (has_kind and kind not in _TEXTS)
+    role = _ROLES.get(role.lower(), role.lower())
+    results = dict(_results(message))
+    text = "" if role == "tool" else "\n".join(text for text in texts if text != _HIDDEN)
+    return Said(role, text, tuple(_calls(message)), results, is_whole)
+
+
+def tools_given(span: Span) -> tuple[ToolDefinition, ...]:
+    """Return the definitions of the tools that a model was given, as far as the span has them."""
+    found = (each for value in _messages(span, "tools") for each in definitions_in(value))
+    return tuple({each.name: each for each in found}.values())
+
+
+def definitions_in(value: Any, depth: int = 0) -> Iterator[ToolDefinition]:
+    """Yield the tool definitions in a JSON value, whatever the form of the model's API."""
+    value = _json(value)
+    if depth > _DEPTH or not isinstance(value, list | dict):
+        return
+    if isinstance(value, dict):
+        schema = _json(_first(value, *_SCHEMAS))
+        if isinstance(value.get("name"), str) and isinstance(schema, dict):
+            told = value.get("description")
+            yield ToolDefinition(value["name"], told if isinstance(told, str) else None, schema)
+            return
+        value = list(value.values())
+    for each in value:
+        yield from definitions_in(each, depth + 1)
+
+
+_SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
+
+
 def _messages(span: Span, which: str) -> Iterator[Any]:
     for name in _NAMES[which]:
         value = _json(span.attributes.get(name))
@@ -301,7 +413,7 @@ def _messages(span: Span, which: str) -> Iterator[Any]:
     for prefix in _PREFIXES[which]:
         nested = _nested(span.attributes, prefix)
         if nested:
-            yield list(nested.values())
+            yield [nested[key] for key in sorted(nested, key=lambda key: (len(key), key))]
     for event in _EVENTS[which]:
         for attributes in span.events.get(event, ()):
             yield {key.rpartition(".")[2]: _json(value) for key, value in attributes.items()}

@@ -97,7 +97,11 @@ def read_protobuf(body: bytes) -> list[Span]:
 
 def read_json(body: bytes) -> list[Span]:
     """Read an ExportTraceServiceRequest as JSON; raise `ValueError` if it is none."""
-    request = parse_json(body.decode("utf-8"))
+    return spans_in(parse_json(body.decode("utf-8")))
+
+
+def spans_in(request: Any) -> list[Span]:
+    """Return the spans of an ExportTraceServiceRequest as a JSON value; raise `ValueError`."""
     try:
         return [
             span_of(

@@ -35,7 +35,8 @@ class GenOptions:
         typer.Option(
             "--agent",
             metavar="URL",
-            help="The agent; kindlm sends it a few harmless messages. Default: from kindlm.toml.",
+            help="The agent; kindlm sends it a few harmless messages. Default: from kindlm.toml."
+            " With --from-…: what the tests run on; also module:name or python:FILE:NAME.",
             show_default=False,
         ),
     ] = None
@@ -101,6 +102,39 @@ class GenOptions:
         ),
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False
+    from_trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-trace",
+            metavar="FILE",
+            help="Write a test for each trace in FILE: OTLP as JSON, JSON Lines or protobuf.",
+            show_default=False,
+        ),
+    ] = None
+    from_run: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--from-run",
+            metavar="RUN EXECUTION",
+            help="Write a test for a recorded execution.",
+            show_default=False,
+        ),
+    ] = None
+    failed: Annotated[
+        bool,
+        typer.Option(
+            "--failed",
+            help="The recorded calls were wrong: write them as a comment, and a criterion to fill"
+            " in.",
+        ),
+    ] = False
+    keep_personal_data: Annotated[
+        bool,
+        typer.Option(
+            "--keep-personal-data",
+            help="Write personal data of recordings as it is. Secrets are always removed.",
+        ),
+    ] = False
     database: DatabaseOption = None
     verbose: VerboseOption = False
     seen_from: Path | None = None
@@ -120,14 +154,18 @@ def argument_of(path: Path) -> str:
 
 @with_options
 def gen_command(options: GenOptions) -> int:
-    """Generate tests of an agent with a model.
+    """Generate tests of an agent with a model, or from recordings.
 
     The model plans the tests, and kindlm writes the files from templates. The calls and their cost
-    are recorded as a run.
+    are recorded as a run. With --from-trace and --from-run, no model is asked.
     """
     if not options.output:
         # It would be the folder where one is, as for "$DIR" that is not set.
         raise typer.BadParameter("it names no folder", param_hint="--output")
+    if options.from_trace is not None or options.from_run is not None:
+        from kindlm.cli.commands.gen_recorded import write_recorded
+
+        return write_recorded(options)
     with ending_at_once(), put_off():
         from kindlm.cli.commands.generation import write_tests
 

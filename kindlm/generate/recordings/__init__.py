@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -18,7 +19,7 @@ from kindlm.ports import ToolDefinition
 from kindlm.strict_json import parse_json
 from kindlm.transcript import Transcript
 
-SOURCES: tuple[str, ...] = ()
+SOURCES: tuple[str, ...] = ("otlp",)
 """The modules that read files, in the order in which they are asked."""
 
 MAX_BYTES = 100_000_000
@@ -31,7 +32,7 @@ class Recording:
     """One recorded conversation with a model or an agent.
 
     Attributes:
-        name: what the test is called; need not be unique.
+        name: what the test is called; need not be short, or unique.
         transcript: system text, turns of the user, answers, tool calls with their results.
         tools: tool definitions sent to the model, as far as they are known.
         provider: as the source names it, such as `openai`; None if unknown.
@@ -61,10 +62,10 @@ class Source(Protocol):
         ...
 
 
-def read_recordings(data: bytes) -> Result[list[Recording]]:
+def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
     """Read the content of a file by the first source that knows its form."""
     if len(data) > MAX_BYTES:
-        return _unreadable(f"It has more than {MAX_BYTES // 1_000_000} MB.")
+        return _unreadable(file, f"it has more than {MAX_BYTES // 1_000_000} MB")
     try:
         document = _document(data)
         for name in SOURCES:
@@ -72,8 +73,8 @@ def read_recordings(data: bytes) -> Result[list[Recording]]:
             if source.reads(document):
                 return Ok(list(source.read(document)))
     except (ValueError, RecursionError) as error:
-        return _unreadable(f"It is broken: {error}.")
-    return _unreadable("kindlm does not know its format.")
+        return _unreadable(file, f"it is broken: {error}")
+    return _unreadable(file, "its format is unknown")
 
 
 def _document(data: bytes) -> Document:
@@ -90,6 +91,7 @@ def _document(data: bytes) -> Document:
         return [parse_json(line) for line in lines]
 
 
-def _unreadable(why: str) -> Err:
-    hint = f"kindlm reads traces as JSON or JSON Lines: {', '.join(SOURCES)}."
-    return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, f"The file cannot be read. {why}", hint))
+def _unreadable(file: Path, why: str) -> Err:
+    hint = f"kindlm reads these traces: {', '.join(SOURCES)}."
+    message = f"{file} cannot be read: {why}."
+    return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint))

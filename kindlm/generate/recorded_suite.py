@@ -1,0 +1,305 @@
+"""From recordings to a suite: one test for each, that needs no network but that of its target.
+
+A model gets the system text, the turns of the user and the recorded tools, simulated by their
+recorded results. An agent gets the turns alone and runs its own tools. Either has to make the
+recorded calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kindlm.config.document import texts
+from kindlm.config.schema import MAX_TESTS
+from kindlm.errors import Err
+from kindlm.generate.recordings import Recording
+from kindlm.generate.suite_text import BRACES, Comment, commented, literal, suite_text
+from kindlm.matching import canonical
+from kindlm.packages import own
+from kindlm.plugins import Provider
+from kindlm.ports import ToolDefinition
+from kindlm.suite import TOOL_PLACEHOLDER
+from kindlm.transcript import UNNAMED, ToolUse, Transcript
+
+TODO = "TODO: say what a right answer does."
+
+_LONGEST_NAME = 60
+_LONGEST_ANSWER = 300
+_OTHER_NAMES = {
+    "azure.ai.openai": "azure",
+    "az.ai.openai": "azure",
+    "aws.bedrock": "bedrock",
+    "aws_bedrock": "bedrock",
+    "gcp.gemini": "gemini",
+    "gcp.gen_ai": "gemini",
+    "gcp.vertex_ai": "vertex",
+    "google": "gemini",
+    "mistral_ai": "mistral",
+    "mistralai": "mistral",
+    "x_ai": "xai",
+}
+"""What conventions of spans call providers, and what kindlm.yaml calls them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the tests run on: an agent as kindlm.yaml has it, else a model.
+
+    `model` is `provider/model`; without it, and without an agent, that of each recording.
+    """
+
+    agent: str | dict[str, Any] | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSuite:
+    """A suite as a mapping for `suite_text`, None without a test; the names of its tests.
+
+    `unfinished` are the names of tests that are skipped until their criterion is written,
+    `left_out` says which recordings are not in it, and why.
+    """
+
+    document: dict[Any, Any] | None
+    names: list[str]
+    unfinished: list[str]
+    left_out: list[str]
+
+
+def recorded_suite(
+    recordings: Sequence[Recording], target: Target, origin: str, file: Path, *, failed: bool
+) -> RecordedSuite:
+    """Return the suite of recordings that are without personal data and secrets.
+
+    Args:
+        recordings: what happened.
+        target: what the tests run on.
+        origin: where the recordings are from, for people.
+        file: where the suite will stand.
+        failed: whether the calls were wrong, in all of them.
+    """
+    names: dict[str, None] = {}
+    unfinished, left_out, kept = list[str](), list[str](), list[tuple[str, Recording]]()
+    for recording in recordings:
+        why = recording.missing or _why_not(recording, target)
+        shown = _shortened(recording.name, _LONGEST_NAME)
+        name = next(each for each in _names(shown) if each not in names)
+        if why is None and len(kept) == MAX_TESTS:
+            why = f"A suite holds at most {MAX_TESTS:,} tests."
+        if why is None:
+            alone = _document([(name, recording)], target, origin, failed=failed)
+            made = suite_text(alone, file)
+            why = made.error.message if isinstance(made, Err) else None
+        if why is not None:
+            left_out.append(f"{shown}: {why}")
+            continue
+        names[name] = None
+        kept.append((name, recording))
+        if _is_unfinished(recording, target, failed=failed):
+            unfinished.append(name)
+    document = _document(kept, target, origin, failed=failed) if kept else None
+    return RecordedSuite(document, list(names), unfinished, left_out)
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name} ({number})" for number in range(2, MAX_TESTS + 2))
+
+
+def _why_not(recording: Recording, target: Target) -> str | None:
+    uses = recording.transcript.tool_uses
+    if any(use.call.name in ("", UNNAMED) for use in uses):
+        return "A tool call has no name."
+    if target.agent is not None:
+        return None
+    if target.model is None and _model(recording) is None:
+        told = f"{recording.provider or 'no provider'}, {recording.model or 'no model'}"
+        return (
+            f"kindlm cannot reach its model with the name alone ({told}). Pass --provider and"
+            " --model, or --agent."
+        )
+    unknown = next((use for use in uses if use.response is None and use.rule == "agent"), None)
+    if unknown is not None:
+        return f"The result of {unknown.call.name} is not in it, so the tool cannot be simulated."
+    if any(TOOL_PLACEHOLDER.search(text) for use in uses for _, text in texts(use.response, ())):
+        return "A tool result has {{args.…}} or {{state.…}}, which kindlm.yaml would fill in."
+    return None
+
+
+def _model(recording: Recording) -> str | None:
+    """Return `provider/model` if kindlm needs no more than that, and a key."""
+    told = (recording.provider or "").lower()
+    for name in (_OTHER_NAMES.get(told, told), told.partition(".")[0]):
+        kind = own(Provider, name) if name else None
+        if (
+            kind is not None
+            and recording.model
+            and not kind.needs_base_url
+            and not any(each.is_required() for each in kind.model_fields.values())
+        ):
+            return f"{name}/{recording.model}"
+    return None
+
+
+def _is_unfinished(recording: Recording, target: Target, *, failed: bool) -> bool:
+    """Return whether no check can be made of a recording that can fail and may hold."""
+    can_call = target.agent is not None or recording.tools or recording.transcript.tool_uses
+    return failed or recording.failed or not can_call
+
+
+def _document(
+    recordings: Sequence[tuple[str, Recording]], target: Target, origin: str, *, failed: bool
+) -> dict[Any, Any]:
+    prompts: dict[str | None, str] = {}
+    models: dict[str, None] = {}
+    for _, recording in recordings:
+        system = None if target.agent is not None else recording.transcript.system
+        number = len(prompts) + 1
+        prompts.setdefault(system, "system" if number == 1 else f"system-{number}")
+        models.setdefault(str(target.model or _model(recording)))
+    document: dict[Any, Any] = {
+        Comment(f"Written by `kindlm gen` from {origin}. Edit it as you like."): None,
+        Comment(_ABOUT_AGENTS if target.agent is not None else _ABOUT_MODELS): None,
+        "kindlm": 1,
+    }
+    if target.agent is not None:
+        document["agent"] = target.agent
+    elif len(models) == 1:
+        document["model"] = next(iter(models))
+    else:
+        document["models"] = list(models)
+    if prompts.keys() != {None}:
+        document["prompts"] = {
+            name: {"user": "{{input}}"} if system is None else {"system": literal(system)}
+            for system, name in prompts.items()
+        }
+    document["tests"] = [
+        _test(name, each, target, prompts, len(models), failed=failed) for name, each in recordings
+    ]
+    return document
+
+
+_ABOUT_MODELS = (
+    "The tools are simulated: each call gets the result that equal arguments got when this was"
+    "\nrecorded."
+)
+_ABOUT_AGENTS = (
+    "The agent runs its own tools, and uses its own prompt. If kindlm cannot see its tool calls,"
+    "\nadd `telemetry: otlp` or `gateway: true` to the agent."
+)
+
+
+def _test(
+    name: str,
+    recording: Recording,
+    target: Target,
+    prompts: Mapping[str | None, str],
+    models: int,
+    *,
+    failed: bool,
+) -> dict[Any, Any]:
+    said = recording.transcript
+    test: dict[Any, Any] = {"name": name}
+    first, *further = (turn.user for turn in said.turns)
+    system = None if target.agent is not None else said.system
+    if prompts.keys() != {None}:
+        test["prompt"] = prompts[system]
+        test["input"] = first
+    else:
+        test["input"] = literal(first)
+    if further:
+        test["conversation"] = [{"user": literal(text)} for text in further]
+    written = [test["input"] if "prompt" not in test else "", *map(literal, further)]
+    if any("{{braces}}" in text for text in (*written, literal(system or ""))):
+        test["vars"] = dict(BRACES)
+    if target.agent is None:
+        if models > 1:
+            test["models"] = [str(target.model or _model(recording))]
+        tools = list(_tools(recording.tools, said.tool_uses))
+        if tools:
+            test |= {"tools": tools, "strictTools": True}
+    if said.text.strip():
+        test[Comment(f"The recorded answer: {_shortened(said.text, _LONGEST_ANSWER)}")] = None
+    if not _is_unfinished(recording, target, failed=failed):
+        test["expect"] = {"trajectory": _trajectory(said)}
+        return test
+    judge = {"criteria": TODO}
+    if target.agent is not None:
+        judge["model"] = target.model or _model(recording) or "PROVIDER/MODEL"
+    can_load = judge.get("model") != "PROVIDER/MODEL"
+    test[Comment("Write a criterion in place of TODO, then remove `skip`.")] = None
+    test["skip"] = True
+    test["expect"] = expect = {"judge": [judge]} if can_load else {}
+    if not can_load:
+        test[commented({"expect": {"judge": [judge]}})] = None
+    if said.tool_uses:
+        below: dict[Any, Any] = expect or test
+        below[Comment("The recorded calls, which may be wrong:")] = None
+        below[commented({"trajectory": _trajectory(said)})] = None
+    return test
+
+
+def _trajectory(said: Transcript) -> dict[str, Any]:
+    """Return the calls, in their order unless some were made at once."""
+    is_parallel = any(len(step.tool_uses) > 1 for step in said.steps)
+    calls = [
+        {"tool": use.call.name} | ({"argsMatch": use.call.arguments} if use.call.arguments else {})
+        for use in said.tool_uses
+    ]
+    return {"mode": "unordered" if is_parallel else "strict", "calls": calls}
+
+
+def _tools(told: Sequence[ToolDefinition], uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:
+    """Yield the tools, with what is known of each, and the results they gave."""
+    known = {tool.name: tool for tool in told}
+    for name in dict.fromkeys([*known, *(use.call.name for use in uses)]):
+        own_uses = [use for use in uses if use.call.name == name and use.call.malformed is None]
+        tool: dict[str, Any] = {"name": name}
+        definition = known.get(name)
+        if definition is None:
+            tool["parameters"] = _parameters(own_uses)
+        else:
+            if definition.description:
+                tool["description"] = definition.description
+            tool["parameters"] = dict(definition.parameters)
+        responses = list(_responses(own_uses))
+        if responses:
+            tool["responses"] = responses
+        yield tool
+
+
+def _responses(uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:
+    """Yield what calls get. More arguments come first: `when` allows others beside its own."""
+    equal: dict[str, list[ToolUse]] = {}
+    for use in uses:
+        equal.setdefault(canonical(use.call.arguments), []).append(use)
+    for key in sorted(equal, key=len, reverse=True):
+        then = [use.response for use in equal[key]]
+        arguments = equal[key][0].call.arguments
+        when = {"when": arguments} if arguments else {}
+        if all(each == then[0] for each in then):
+            yield when | {"then": then[0]}
+        else:
+            yield when | {"sequence": [{"then": each} for each in then]}
+
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+
+
+def _parameters(uses: Sequence[ToolUse]) -> dict[str, Any]:
+    """Return a schema for arguments of which only examples are known."""
+    properties: dict[str, Any] = {}
+    for use in uses:
+        for key, value in use.call.arguments.items():
+            kind = "object" if isinstance(value, dict) else _TYPES.get(type(value))
+            if properties.setdefault(key, {"type": kind} if kind else {}) != {"type": kind}:
+                properties[key] = {}
+    return {"type": "object", "properties": properties}
+
+
+def _shortened(text: str, length: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[:length].rstrip()}…"

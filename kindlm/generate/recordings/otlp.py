@@ -1,0 +1,172 @@
+"""OTLP: traces as exporters and the collector write them, as JSON, JSON Lines or protobuf.
+
+Each trace is a recording. A trace whose messages continue those of an earlier trace with the same
+session id belongs to the same conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from kindlm.generate.recordings import Document, Recording
+from kindlm.telemetry import dialects
+from kindlm.telemetry.dialects import Kind, Said
+from kindlm.telemetry.spans import NoProtobuf, Span, read_protobuf, spans_in
+from kindlm.telemetry.trace_reading import in_order, read_trace
+from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn, storable_json
+
+_MAX_SPANS = 20_000
+
+
+def reads(document: Document) -> bool:
+    """Return whether these are ExportTraceServiceRequests."""
+    first = document[0]
+    if isinstance(first, bytes):
+        try:
+            return bool(read_protobuf(first))
+        except NoProtobuf as missing:
+            raise ValueError(missing.error.message) from None
+        except ValueError:
+            return False
+    return isinstance(first, dict) and "resourceSpans" in first
+
+
+def read(document: Document) -> Iterator[Recording]:
+    """Yield a recording for each conversation, in the order of their starts."""
+    traces: dict[str, list[Span]] = {}
+    for value in document:
+        for span in read_protobuf(value) if isinstance(value, bytes) else spans_in(value):
+            traces.setdefault(span.trace, []).append(span)
+    whole: list[_Trace] = []
+    last_of: dict[Any, int] = {}
+    for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
+        trace = _read_trace(spans)
+        at = last_of.get(trace.session) if trace.session else None
+        if at is not None and (joined := whole[at].continued_by(trace)) is not None:
+            whole[at] = joined
+            continue
+        last_of[trace.session] = len(whole)
+        whole.append(trace)
+    return (trace.recording for trace in whole)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """A trace as read. `session` is the id of its conversation, None if it has none."""
+
+    session: Any
+    recording: Recording
+
+    def continued_by(self, later: _Trace) -> _Trace | None:
+        """Return both as one conversation; None if the later one does not continue this one."""
+        before, after = self.recording.transcript, later.recording.transcript
+        known = [turn.user for turn in before.turns]
+        said = [turn.user for turn in after.turns]
+        if said[: len(known)] != known or said == known:
+            return None
+        turns = (*before.turns, *after.turns[len(known) :])
+        return replace(
+            self,
+            recording=replace(
+                self.recording,
+                transcript=replace(before, turns=turns),
+                tools=self.recording.tools or later.recording.tools,
+                failed=self.recording.failed or later.recording.failed,
+                missing=self.recording.missing or later.recording.missing,
+            ),
+        )
+
+
+def _read_trace(spans: Sequence[Span]) -> _Trace:
+    ordered = in_order(spans[:_MAX_SPANS])
+    head, talk = _main_talk(ordered)
+    reading = read_trace(ordered)
+    ids = {span.id for span in ordered}
+    users = [each for each in talk if each.role == "user" and each.text.strip()]
+    missing = reading.missing
+    if len(spans) > _MAX_SPANS:
+        missing = f"The trace has more than {_MAX_SPANS:,} spans."
+    elif not users:
+        hint = dialects.capture_hint(head)
+        missing = f"The trace has no message of a user. To record messages, {hint}."
+    elif not all(each.is_whole for each in users):
+        missing = "A message of the user holds more than text, such as an image or a file."
+    session = next(filter(None, (dialects.fact(span, "session") for span in ordered)), None)
+    recording = Recording(
+        name=users[0].text if users else f"trace {head.trace[:8]}",
+        transcript=Transcript(
+            system="\n\n".join(each.text for each in talk if each.role == "system") or None,
+            turns=_turns(talk, _steps(ordered, reading.tool_uses)),
+        ),
+        tools=dialects.tools_given(head),
+        provider=dialects.text_fact(head, "provider"),
+        model=dialects.text_fact(head, "model"),
+        failed=any(span.is_error for span in ordered if span.parent not in ids),
+        missing=missing,
+    )
+    return _Trace(session if isinstance(session, str | int) else None, recording)
+
+
+def _main_talk(ordered: Sequence[Span]) -> tuple[Span, list[Said]]:
+    """Return the model call that tells most of the agent's model, and the whole conversation.
+
+    The conversation is that of the first model call with a message of a user; a later call
+    continues it with further ones. Other conversations are of sub-agents.
+    """
+    for kind in (Kind.CHAT, Kind.AGENT, Kind.OTHER):
+        talks = [
+            (span, talk)
+            for span in ordered
+            if dialects.kind_of(span) is kind
+            and _said_by_users(talk := dialects.conversation(span))
+        ]
+        if not talks:
+            continue
+        whole, same = talks[0][1], [talks[0][0]]
+        for span, talk in talks[1:]:
+            before, after = _said_by_users(whole), _said_by_users(talk)
+            if after[: len(before)] == before:
+                same.append(span)
+                whole = talk if len(after) > len(before) else whole
+        head = next((span for span in same if dialects.tools_given(span)), same[0])
+        return head, whole
+    return ordered[0], []
+
+
+def _said_by_users(talk: Sequence[Said]) -> list[str]:
+    return [each.text for each in talk if each.role == "user" and each.text.strip()]
+
+
+def _turns(talk: Sequence[Said], steps: Sequence[Step]) -> tuple[Turn, ...]:
+    """Return the turns; what followed the last message of the user comes from the spans."""
+    results = {key: value for said in talk for key, value in said.results.items()}
+    own = {use.call.id for step in steps for use in step.tool_uses if use.call.id}
+    turns: list[Turn] = []
+    for said in talk:
+        if said.role == "user" and said.text.strip():
+            turns.append(Turn(said.text))
+        elif said.role == "assistant" and turns:
+            calls = [ToolCall.told(each.id, each.name, each.arguments) for each in said.calls]
+            told = [
+                ToolUse(call.storable(), storable_json(results.get(call.id)))
+                for call in calls
+                if call.id not in own
+            ]
+            step = Step(said.text, tuple(told))
+            turns[-1] = replace(turns[-1], steps=(*turns[-1].steps, step))
+    if turns:
+        turns[-1] = replace(turns[-1], steps=(*turns[-1].steps, *steps))
+    return tuple(turns)
+
+
+def _steps(ordered: Sequence[Span], uses: Sequence[ToolUse]) -> list[Step]:
+    """Return tool calls, those that a model asked for at once in one step; then the answer."""
+    chats = [span for span in ordered if dialects.kind_of(span) is Kind.CHAT]
+    asked = {call.id: span.id for span in chats for call in dialects.calls_said(span)[0] if call.id}
+    groups = groupby(enumerate(uses), lambda each: asked.get(each[1].call.id, str(each[0])))
+    steps = [Step("", tuple(use for _, use in group)) for _, group in groups]
+    said = dialects.messages_in(dialects.said(chats[-1])) if chats else []
+    return [*steps, Step("\n".join(filter(None, (each.text for each in said))))]

@@ -1,0 +1,83 @@
+"""Our own log: one execution of a recorded run."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import replace
+
+from kindlm.events import ProviderRequested
+from kindlm.gateway.upstreams import ITEMS, WIRES
+from kindlm.generate.recordings import Recording
+from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt, transcript_of
+from kindlm.history.rows import ExecutionView
+from kindlm.outcome import Status
+from kindlm.telemetry.dialects import definitions_in
+from kindlm.transcript import Role, Step, Transcript
+from kindlm.wires.reading import read_request
+
+
+def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recording:
+    """Return the last attempt of an execution.
+
+    What a model was asked is known of models under test, and of agents whose model calls the
+    gateway recorded.
+    """
+    name, failed = execution.test, execution.status is not Status.PASSED
+    attempt = RecordedAttempt(db, execution.source, execution.source_attempt)
+    try:
+        events = list(attempt.talk())
+        said = transcript_of(events)
+    except PurgedError:
+        return Recording(name, Transcript(), missing="Its texts were purged or withheld.")
+    asked = next((each for each in events if isinstance(each, ProviderRequested)), None)
+    recording = Recording(name, said, failed=failed)
+    if asked is not None:
+        recording = replace(
+            recording,
+            tools=tuple(definitions_in(attempt.tools())),
+            provider=asked.provider,
+            model=asked.model,
+        )
+    else:
+        recording = _of_agent(recording, attempt)
+    if not said.turns:
+        return replace(recording, missing="It has no message of a user.")
+    if not said.shows_tools or said.unseen is not None:
+        why = said.unseen or "Nothing shows that the agent reports its tool calls."
+        return replace(recording, missing=why)
+    return recording
+
+
+def _of_agent(recording: Recording, attempt: RecordedAttempt) -> Recording:
+    """Return the recording of an agent, whose answers do not say which calls it made at once."""
+    said = recording.transcript
+    turns = tuple(
+        replace(
+            turn,
+            steps=tuple(
+                each
+                for step in turn.steps
+                for each in (
+                    *(Step("", (use,)) for use in step.tool_uses),
+                    replace(step, tool_uses=()),
+                )
+            ),
+        )
+        for turn in said.turns
+    )
+    recording = replace(recording, transcript=replace(said, turns=turns))
+    call = next(iter(attempt.model_calls()), None)
+    if call is None or call.body is None or call.path not in WIRES:
+        return recording
+    wire, body = WIRES[call.path], json.loads(call.body)
+    body[ITEMS[wire]] = [json.loads(item) for item in call.items]
+    system = [each.text for each in read_request(wire, body).messages if each.role is Role.SYSTEM]
+    transcript = replace(recording.transcript, system="\n\n".join(system) or None)
+    return replace(
+        recording,
+        transcript=transcript,
+        tools=tuple(definitions_in(body.get("tools"))),
+        provider=call.path.partition("/")[0],
+        model=body.get("model"),
+    )

@@ -1,0 +1,95 @@
+"""A trace of a real LangGraph agent becomes a test that it passes, and a careless one fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from checked_server import LoopbackServer
+from frameworks import need
+
+from kindlm.cli.app import run
+
+need("langchain")
+need("langchain_openai")
+
+MESSAGE = "Please refund my order A1. I am ann.lee@shop.org."
+MODEL = {
+    "rules": [
+        {
+            "name": "look up",
+            "when": {"model": "careful", "notCalledThisTurn": "lookup_order"},
+            "reply": {"toolCalls": [{"name": "lookup_order", "arguments": {"order_id": "A1"}}]},
+        },
+        {
+            "name": "refund",
+            "when": {"notCalledThisTurn": "issue_refund"},
+            "reply": {"toolCalls": [{"name": "issue_refund", "arguments": {"order_id": "A1"}}]},
+        },
+        {"name": "answer", "when": {}, "reply": {"text": "It is refunded."}},
+    ]
+}
+
+
+def statuses(capsys: pytest.CaptureFixture[str]) -> dict[tuple[str, str], str]:
+    report = json.loads(capsys.readouterr().out)
+    return {(test["suite"], test["target"]): test["status"] for test in report["tests"]}
+
+
+def beside_a_careless_one(file: Path, url: str) -> dict[str, Any]:
+    """Return a suite that runs on a second target, too."""
+    made = yaml.safe_load(file.read_text("utf-8"))
+    if "agent" in made:
+        own = made.pop("agent")
+        targets = [
+            own | {"id": "agent"},
+            own | {"id": "careless", "endpoint": "shop_graph:careless"},
+        ]
+        return made | {"agents": targets, "defaults": {"concurrency": 1}}
+    assert made.pop("model") == "openai/careful"
+    provider = {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{url}/v1"}
+    models = ["openai/careful", "openai/careless"]
+    return made | {"providers": {"openai": provider}, "models": models}
+
+
+def test_the_agent_passes_its_own_trace_and_a_careless_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(Path(__file__).with_name("shop_graph.py"), tmp_path)
+    monkeypatch.setenv("TRACE_FILE", str(tmp_path / "trace.pb"))
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-the-test")
+    program = {
+        "adapter": "subprocess",
+        "command": [sys.executable, "-W", "ignore", "shop_graph.py"],
+    }
+    suite = {
+        "agent": {**program, "telemetry": "otlp"},
+        "tests": [{"name": "refunds", "input": MESSAGE, "expect": {"toolCalls": ["issue_refund"]}}],
+    }
+    Path("kindlm.yaml").write_text(yaml.safe_dump(suite), "utf-8")
+    with LoopbackServer(MODEL) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        assert run(["test", "--quiet"]) == 0
+        agent = ["--agent", "python:shop_graph.py:agent", "--output", "made"]
+        assert run(["gen", "--from-trace", "trace.pb", *agent]) == 0
+        assert run(["gen", "--from-run", "latest", "1", *agent]) == 0
+        shutil.copy("trace.pb", "model.pb")
+        assert run(["gen", "--from-trace", "model.pb", "--output", "made"]) == 0
+        for file in Path("made").iterdir():
+            file.write_text(yaml.safe_dump(beside_a_careless_one(file, server.url)), "utf-8")
+        capsys.readouterr()
+        assert run(["test", "made", "--reporter", "json"]) == 1
+    assert statuses(capsys) == {
+        ("trace", "agent"): "passed",
+        ("trace", "careless"): "failed",
+        ("refunds", "agent"): "passed",
+        ("refunds", "careless"): "failed",
+        ("model", "openai/careful"): "passed",
+        ("model", "openai/careless"): "failed",
+    }

@@ -1,0 +1,308 @@
+"""Traces in each dialect as recordings, and recordings as tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from otlp import otlp_request, otlp_span
+
+from kindlm.cli.app import run
+from kindlm.config.load import load_suite
+from kindlm.errors import Err, Ok
+from kindlm.generate.recordings import Recording, read_recordings
+
+SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}}
+TOOL = {"name": "lookup", "description": "Looks up.", "parameters": SCHEMA}
+ARGUMENTS = {"order_id": "A1"}
+SYSTEM, USER, TEXT = "Be kind.", "Where is A1?", json.dumps(ARGUMENTS)
+
+
+def parts(kind: str, text: str) -> list[dict[str, str]]:
+    return [{"type": "text", kind: text}]
+
+
+DIALECTS: dict[str, dict[str, Any]] = {
+    "genai": {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.system_instructions": json.dumps(parts("content", SYSTEM)),
+        "gen_ai.input.messages": json.dumps([{"role": "user", "parts": parts("content", USER)}]),
+        "gen_ai.tool.definitions": json.dumps([{"type": "function", **TOOL}]),
+        "gen_ai.output.messages": json.dumps(
+            [{"role": "assistant", "parts": parts("content", "Sent.")}]
+        ),
+    },
+    "openinference": {
+        "openinference.span.kind": "LLM",
+        "llm.system": "openai",
+        "llm.model_name": "gpt-4o",
+        "llm.input_messages.0.message.role": "system",
+        "llm.input_messages.0.message.content": SYSTEM,
+        "llm.input_messages.1.message.role": "user",
+        "llm.input_messages.1.message.contents.0.message_content.type": "text",
+        "llm.input_messages.1.message.contents.0.message_content.text": USER,
+        "llm.tools.0.tool.json_schema": json.dumps({"type": "function", "function": TOOL}),
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": "Sent.",
+    },
+    "openllmetry": {
+        "llm.request.type": "chat",
+        "gen_ai.system": "OpenAI",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.prompt.0.role": "system",
+        "gen_ai.prompt.0.content": SYSTEM,
+        "gen_ai.prompt.1.role": "user",
+        "gen_ai.prompt.1.content": json.dumps(parts("text", USER)),
+        "llm.request.functions.0.name": "lookup",
+        "llm.request.functions.0.description": "Looks up.",
+        "llm.request.functions.0.parameters": json.dumps(SCHEMA),
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "Sent.",
+    },
+    "ai sdk": {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "gen_ai.system": "openai.chat",
+        "ai.model.id": "gpt-4o",
+        "ai.prompt.messages": json.dumps(
+            [
+                {"role": "system", "content": SYSTEM},
+                {"role": "user", "content": parts("text", USER)},
+            ]
+        ),
+        "ai.prompt.tools": [
+            json.dumps(
+                {k: v for k, v in TOOL.items() if k != "parameters"} | {"inputSchema": SCHEMA}
+            )
+        ],
+        "ai.response.text": "Sent.",
+    },
+}
+
+
+def tool_span(number: int, arguments: Any, result: Any, **more: Any) -> dict[str, Any]:
+    told = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "lookup",
+        "gen_ai.tool.call.arguments": json.dumps(arguments),
+        "gen_ai.tool.call.result": json.dumps(result),
+    }
+    return otlp_span(number, told, **more)
+
+
+def chat_span(number: int, *users: str, **more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "parts": parts("content", text)} for text in users]
+    told = {"gen_ai.input.messages": json.dumps(messages)}
+    return otlp_span(number, DIALECTS["genai"] | told | more.pop("also", {}), **more)
+
+
+def recordings(data: bytes) -> list[Recording]:
+    found = read_recordings(data, Path("trace.json"))
+    assert isinstance(found, Ok)
+    return found.value
+
+
+@pytest.mark.parametrize("attributes", DIALECTS.values(), ids=DIALECTS)
+def test_each_dialect_tells_the_conversation(attributes: dict[str, Any]) -> None:
+    spans = (otlp_span(1, attributes), tool_span(2, ARGUMENTS, "sent"))
+    (found,) = recordings(otlp_request(*spans))
+    said = found.transcript
+    assert (found.missing, found.failed, found.name) == (None, False, USER)
+    assert (said.system, [turn.user for turn in said.turns]) == (SYSTEM, [USER])
+    assert said.text == "Sent."
+    assert [(use.call.arguments, use.response) for use in said.tool_uses] == [(ARGUMENTS, "sent")]
+    assert [(t.name, t.description, t.parameters) for t in found.tools] == [
+        ("lookup", "Looks up.", SCHEMA)
+    ]
+    assert ((found.provider or "").lower().partition(".")[0], found.model) == ("openai", "gpt-4o")
+
+
+@pytest.mark.parametrize(
+    ("value", "users"),
+    [
+        ("Hi", ["Hi"]),
+        (json.dumps({"messages": [{"role": "user", "content": "Hi"}]}), ["Hi"]),
+        (
+            json.dumps({"messages": [[{"lc": 1, "kwargs": {"type": "human", "content": "Hi"}}]]}),
+            ["Hi"],
+        ),
+        (json.dumps({"inputs": {"input": "Hi"}}), ["Hi"]),
+    ],
+)
+def test_without_messages_of_models_the_input_of_the_agent_counts(
+    value: str, users: list[str]
+) -> None:
+    agent = {"openinference.span.kind": "AGENT", "input.value": value}
+    spans = (otlp_span(1, agent), tool_span(2, ARGUMENTS, "sent", parent=1))
+    (found,) = recordings(otlp_request(*spans))
+    assert [turn.user for turn in found.transcript.turns] == users
+
+
+def test_traces_of_a_session_that_go_on_are_one_conversation() -> None:
+    session = {"also": {"session.id": "s-1"}}
+    requests = [
+        otlp_request(
+            chat_span(1, "One", trace="1" * 32, **session),
+            tool_span(2, {"n": 1}, 1, trace="1" * 32),
+        ),
+        otlp_request(
+            chat_span(3, "One", "Two", trace="2" * 32, **session),
+            tool_span(4, {"n": 2}, 2, trace="2" * 32),
+        ),
+        otlp_request(chat_span(5, "Else", trace="3" * 32, **session)),
+    ]
+    first, other = recordings(b"\n".join(requests))
+    turns = first.transcript.turns
+    assert [turn.user for turn in turns] == ["One", "Two"]
+    uses = [
+        [use.call.arguments["n"] for step in turn.steps for use in step.tool_uses] for turn in turns
+    ]
+    assert uses == [[1], [2]]
+    assert [turn.user for turn in other.transcript.turns] == ["Else"]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"{}", "its format is unknown"),
+        (b'{"resourceSpans": 1}', "it is broken"),
+        (b"{" * 100_000, "it is broken"),
+        (b"\x00\xff", "its format is unknown"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(data: bytes, why: str) -> None:
+    found = read_recordings(data, Path("trace.json"))
+    assert isinstance(found, Err)
+    assert why in found.error.message
+
+
+@pytest.fixture
+def gen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that generates from spans; it returns the exit code and the suite."""
+    monkeypatch.chdir(tmp_path)
+
+    def gen(*spans: dict[str, Any], more: tuple[str, ...] = ()) -> tuple[int, Any]:
+        Path("trace.json").write_bytes(otlp_request(*spans))
+        code = run(["gen", "--from-trace", "trace.json", "--force", *more])
+        file = Path("tests/generated/trace.yaml")
+        if code == 0:
+            assert load_suite(file).suite is not None
+        return code, yaml.safe_load(file.read_text("utf-8")) if file.exists() else None
+
+    return gen
+
+
+def test_equal_calls_get_their_results_in_turn_and_longer_ones_come_first(gen: Any) -> None:
+    _, made = gen(
+        chat_span(1, USER),
+        tool_span(2, {"a": 1}, "pending"),
+        tool_span(3, {"a": 1, "b": 2}, "both"),
+        tool_span(4, {"a": 1}, "done"),
+        tool_span(5, {}, "all"),
+    )
+    (test,) = made["tests"]
+    (tool,) = test["tools"]
+    assert tool["parameters"] == SCHEMA
+    assert tool["responses"] == [
+        {"when": {"a": 1, "b": 2}, "then": "both"},
+        {"when": {"a": 1}, "sequence": [{"then": "pending"}, {"then": "done"}]},
+        {"then": "all"},
+    ]
+    assert test["strictTools"] is True
+    assert test["expect"]["trajectory"]["mode"] == "strict"
+    assert len(test["expect"]["trajectory"]["calls"]) == 4
+
+
+def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
+    gen: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mail, card, phone = "Ann@shop.org", "4111 1111 1111 1111", "+49 170 1234567"
+    key = "sk-proj-abcdefghijklmnop1234"
+    spans = (
+        chat_span(
+            1,
+            f"Hello, this is one of your customers: {mail}, card {card}, {phone}.{key}!",
+        ),
+        tool_span(
+            2, {"mail": mail, "card": card.replace(" ", ""), "apiToken": "x7!kd83jd9"}, [phone]
+        ),
+        chat_span(3, "Mail bob@shop.org", trace="2" * 32),
+    )
+    _, made = gen(*spans)
+    text = json.dumps(made)
+    for value in (mail, card, phone, key, "x7!kd83jd9", "bob@", "4111"):
+        assert value not in text
+    first, second = made["tests"]
+    (response,) = first["tools"][0]["responses"]
+    assert response["when"]["mail"] == "person1@example.com"
+    assert "person1@example.com" in first["input"]
+    assert response["then"][0] in first["input"]
+    assert response["when"]["card"] in first["input"].replace(" ", "")
+    assert second["input"] == "Mail person2@example.com"
+    told = " ".join(capsys.readouterr().err.split())
+    assert "1 credit card, 2 emails, 1 phone number, 2 secrets" in told
+    assert "ann" not in told.lower()
+
+    _, made = gen(*spans, more=("--keep-personal-data",))
+    text = json.dumps(made)
+    assert mail in text
+    assert key not in text
+
+
+def test_texts_are_never_filled_in(gen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_KEY", "the-value")
+    evil = "{{env.A_KEY}} {{name}} {{args.x}}\n- a: b\x1b[31m"
+    system = {"gen_ai.system_instructions": json.dumps(parts("content", evil))}
+    gen(chat_span(1, "Hi", evil, also=system), tool_span(2, {"x": evil[:13]}, "sent"))
+    suite = load_suite(Path("tests/generated/trace.yaml")).suite
+    assert suite is not None
+    (case,) = suite.cases
+    assert (case.prompt.system, case.follow_ups) == (evil, (evil,))
+
+
+def test_what_is_not_enough_is_left_out_with_the_reason(
+    gen: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, made = gen(
+        chat_span(1, "good", trace="1" * 32),
+        tool_span(2, ARGUMENTS, "sent", trace="1" * 32),
+        chat_span(3, "fills in", trace="2" * 32),
+        tool_span(4, ARGUMENTS, "{{args.order_id}}", trace="2" * 32),
+        chat_span(5, "no result", trace="3" * 32),
+        tool_span(6, ARGUMENTS, None, trace="3" * 32),
+        tool_span(7, ARGUMENTS, "sent", trace="4" * 32),
+        chat_span(8, "elsewhere", trace="5" * 32, also={"gen_ai.provider.name": "acme"}),
+    )
+    assert (code, [test["name"] for test in made["tests"]]) == (0, ["good"])
+    told = capsys.readouterr().err
+    for name, why in {
+        "fills in": "which kindlm.yaml would fill in",
+        "no result": "The result of lookup is not in it",
+        "trace 44444444": "no message of a user",
+        "elsewhere": "Pass --provider and --model, or --agent",
+    }.items():
+        assert any(name in line and why in line for line in told.splitlines()), name
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_what_failed_is_not_asserted(gen: Any, *, failed: bool) -> None:
+    more = {} if failed else {"error": "boom"}
+    options = ("--failed",) if failed else ()
+    code, made = gen(chat_span(1, USER, **more), tool_span(2, ARGUMENTS, 1, parent=1), more=options)
+    (test,) = made["tests"]
+    assert (code, test["skip"], list(test["expect"])) == (0, True, ["judge"])
+    text = Path("tests/generated/trace.yaml").read_text("utf-8")
+    assert "#   calls:" in text
+    assert "TODO" in text
+
+
+def test_an_agent_gets_the_messages_alone(gen: Any) -> None:
+    options = ("--agent", "http://127.0.0.1:8000/chat")
+    _, made = gen(chat_span(1, USER), tool_span(2, ARGUMENTS, None), more=options)
+    (test,) = made["tests"]
+    assert made["agent"] == "http://127.0.0.1:8000/chat"
+    assert test.keys() == {"name", "input", "expect"}
