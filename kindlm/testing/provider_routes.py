@@ -8,10 +8,12 @@ whether one was there and whether it was accepted.
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 from kindlm.testing import anthropic_wire, openai_wire
 from kindlm.testing.faults import (
@@ -145,6 +147,11 @@ class RequestLog:
 
 
 EMBEDDINGS_PATH = "/v1/embeddings"
+_PLATFORM = re.compile(
+    r"/model/([^/]+)/invoke"
+    r"|(?:/v1)?/projects/[^/]+/locations/[^/]+/publishers/anthropic/models/([^/]+):rawPredict"
+)
+"""Anthropic's Messages on Bedrock and Vertex: the model is in the path, the version in the body."""
 _NOT_JSON = "We could not parse the JSON body of your request."
 
 
@@ -210,11 +217,14 @@ class App:
 
     def handle(self, request: HttpRequest) -> HttpAnswer:
         """The answer to a request."""
-        wire = self._wires.get(request.path)
+        platform = _PLATFORM.fullmatch(request.path)
+        wire = self._wires.get("/v1/messages" if platform else request.path)
         if wire is None:
             return self._control(request)
         number, arrived_at = self._log.next_number(), datetime.now(UTC)
         call = self._open_call(wire, request, number)
+        if platform and call.body is not None:
+            call.body["model"] = unquote(platform[1] or platform[2])
         outcome = self._answer(call)
         self._log.add(
             LoggedRequest(
@@ -274,7 +284,10 @@ class App:
             if isinstance(vectors, Refusal):
                 return _Outcome(_error(call, vectors))
             return _Outcome(_delivered(_ok(call, (vectors,), stream=False), fault))
-        read = call.wire.read(call.request.headers, call.body, call.request.body, spec)
+        headers = call.request.headers
+        if "anthropic_version" in call.body:
+            headers = {**headers, "anthropic-version": call.body["anthropic_version"]}
+        read = call.wire.read(headers, call.body, call.request.body, spec)
         if isinstance(read, Refusal):
             return _Outcome(_error(call, read))
         return self._played(call, read, reported, fault)

@@ -181,6 +181,45 @@ def test_what_a_model_thought_goes_back_with_the_results_of_its_calls(peer, http
     assert [block["type"] for block in asyncio.run(run())] == ["thinking", "tool_use"]
 
 
+def test_gemini_is_spoken_to_in_its_own_format(peer, http, make_request):
+    pytest.importorskip("google.genai")
+    call = {"functionCall": {"name": "lookup", "args": {"id": "A1"}}, "thoughtSignature": "c2ln"}
+    answer = {
+        "candidates": [{"content": {"role": "model", "parts": [call]}, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3, "totalTokenCount": 10},
+        "modelVersion": "gemini-2.5-flash-001",
+    }
+    busy = {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "Quota"}
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}
+    answers = http(200, answer), http(429, {"error": {**busy, "details": [info]}})
+    given = {"model": "google:gemini-2.5-flash", "tools": TOOLS}
+
+    async def run():
+        async with peer(*answers) as server:
+            client = make(server.url, KEY=KEY)
+            said = (await client.complete(make_request(SYSTEM, USER, **given))).value
+            back = (
+                Message(Role.ASSISTANT, said.text, tool_calls=said.tool_calls),
+                Message(Role.TOOL, "ok", tool_call_id=said.tool_calls[0].id, tool_name="lookup"),
+            )
+            failed = await client.complete(make_request(SYSTEM, USER, *back, **given))
+            await client.aclose()
+            return said, failed, server.received
+
+    said, failed, (first, second) = asyncio.run(run())
+    assert first.path == "/v1beta/models/gemini-2.5-flash:generateContent"
+    assert first.headers["x-goog-api-key"] == KEY
+    assert said.tool_calls[0].arguments == {"id": "A1"}
+    assert said.finish_reason is FinishReason.TOOL_CALLS
+    assert said.usage == Usage(7, 3)
+    assert said.model == "gemini-2.5-flash-001"
+    _, model, user = second.body["contents"]
+    assert model["parts"][0]["thoughtSignature"] == "c2ln"
+    assert user["parts"][0]["functionResponse"]["name"] == "lookup"
+    assert failed.error.code is ErrorCode.PROVIDER_RATE_LIMIT
+    assert failed.error.details["retry_after"] == 34
+
+
 def test_keys_come_from_env_files_and_go_to_no_address_of_the_user(
     peer, http, make_request, monkeypatch
 ):
