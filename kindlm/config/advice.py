@@ -120,7 +120,7 @@ def _has_answered_tools(test: TestConfig, config: KindlmConfig) -> bool:
     """Tell whether a test has an agent among its targets whose functions the test answers."""
     targets = targets_of(test, config)
     return any(
-        agent.id in targets and agent.options is not None and agent.options.asks_for_tools
+        agent.id in targets and (agent.options is None or agent.options.asks_for_tools)
         for agent in config.agents
     )
 
@@ -383,8 +383,8 @@ def _asked(config: KindlmConfig, prompt: str) -> list[str]:
 
 def _takes(config: KindlmConfig, target: str) -> bool:
     names = (model.provider for model in config.models if model.id == target)
-    provider = _options_of(config, next(names, ""))
-    return provider is not None and provider.takes_prefill
+    provider = config.providers.get(next(names, ""))
+    return provider is not None and (provider.options is None or provider.options.takes_prefill)
 
 
 def _options_of(config: KindlmConfig, provider: str) -> Provider | None:

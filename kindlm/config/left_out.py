@@ -84,13 +84,18 @@ def _default(node: Node, key: str, value: Any) -> None:
         node.put(key, node.leaf(value))
 
 
+def protocol_of(url: str) -> str | None:
+    """Return the protocol that an agent speaks by the end of its URL, None if that says nothing."""
+    return next((name for end, name in _PROTOCOLS.items() if url.endswith(end)), None)
+
+
 def _fill_in_agent(agent: Node, number: int) -> None:
     _default(agent, "id", "agent" if number == 0 else f"agent-{number + 1}")
     place = agent.value.get("endpoint", agent.value.get("url"))
     if not isinstance(place, str) or agent.value.keys() & {"adapter", "type"}:
         return
     if is_url(place) or place.startswith("{{"):
-        spoken = next((name for end, name in _PROTOCOLS.items() if place.endswith(end)), None)
+        spoken = protocol_of(place)
         if spoken is not None and not agent.value.keys() & {"request", "body"}:
             _default(agent, "protocol", spoken)
         _default(agent, "adapter", "http")

@@ -103,7 +103,7 @@ def _load(
         check_references(raw, reporter, files)
     reporter.sort_phase(start)
     failed = reporter.has_errors
-    if config is not None and plugged is not None and plugged.is_whole:
+    if config is not None and plugged is not None:
         plugged.put_into(config)
         start = len(reporter.diagnostics)
         warn(config, raw, reporter, files, environ)

@@ -23,13 +23,11 @@ class Plugged:
     """Takes the keys of packages out of a file: `rest` is the file without them.
 
     `keys` are those keys as JSON values, with their defaults, by the mapping that they stand in.
-    `is_whole` is false if the options of a provider or an agent are not known.
     """
 
     def __init__(self, raw: dict[str, Any], reporter: Reporter) -> None:
         self.rest = raw
         self.keys: dict[Path, dict[str, Any]] = {}
-        self.is_whole = True
         self._is_copied = False
         self._reporter = reporter
         self._options_of: dict[Path, Provider | Adapter] = {}
@@ -60,9 +58,7 @@ class Plugged:
     ) -> None:
         """Leave the rest of an entry to the schema of the file."""
         self.rest[key][name] = rest
-        if options is None:
-            self.is_whole = False
-        else:
+        if options is not None:
             self._options_of[key, name] = options
 
     def _take_check(self, name: str, path: Path, written: Any) -> None:

@@ -105,10 +105,11 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
 
 def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
     prompts = section(raw, "prompts")
-    named = [name for name in prompts if ("prompts", name) not in reporter.moved]
     for place, prompt in prompts_of(test).items():
         if not prompt or prompt in prompts or not (prompts or _is_said(prompt)):
             continue
+        # Each input of a test is a prompt by now: too many to look through for every test.
+        named = [name for name in prompts if ("prompts", name) not in reporter.moved]
         hint = hint_for(prompt, named, "Defined prompts")
         if _is_said(prompt) and suggest(prompt, named) is None:
             hint = "Did you mean `input`? `prompt` is the name of an entry of `prompts`"

@@ -35,6 +35,9 @@ def test_an_agent_at_a_url_has_a_suite_of_a_few_lines(kindlm: Any, here: Path) -
         assert outcome.err.endswith("Next: kindlm test\n")
         assert len((here / "kindlm.yaml").read_text("utf-8").splitlines()) <= 15
         assert kindlm("test", "--quiet").code == 0
+    kindlm("init", "--force", "--agent", "http://127.0.0.1:1/v1/chat/completions")
+    assert suite_in(here)["agent"]["protocol"] == "chat"
+    assert kindlm("validate").code == 0
     secret = kindlm("init", "--force", "--agent", "http://user:secret-word@127.0.0.1/")
     assert secret.code == 1
     assert "secret-word" not in secret.err

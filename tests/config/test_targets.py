@@ -136,6 +136,13 @@ def test_messages_of_a_conversation_are_bound(load: Any, minimal: str) -> None:
     assert bound.value.cases[0].follow_ups == ("{{env.X}} 1",)
 
 
+def test_an_unknown_adapter_leaves_the_other_warnings_to_be_seen(load: Any, minimal: str) -> None:
+    added = "agents: [{id: a, adapter: htp, endpoint: 'http://h'}]\nupload: {enabled: true}\ntests:"
+    loaded = load(minimal.replace("tests:", added))
+    assert errors(loaded) == [("agents[0].adapter", "PROVIDER_NOT_FOUND")]
+    assert "upload.enabled" in [each.path for each in loaded.diagnostics]
+
+
 def test_an_agent_that_is_not_used_needs_no_value(load: Any, minimal: str) -> None:
     agents = AGENT.replace('chat"', 'chat", headers: {X: "{{env.UNSET}}"}')
     loaded = load(minimal.replace("prompt: ask", "prompt: ask\n    models: [gpt]") + agents)

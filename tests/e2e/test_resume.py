@@ -258,7 +258,7 @@ def finished(
         (("--resume",), "There is nothing to resume"),
         (("--force-resume",), "--force-resume resumes nothing by itself"),
         (("--run-group", "g"), "there is no --shard"),
-        (("--max-cost", "nan"), "Invalid value for '--max-cost'"),
+        (("--max-cost", "nan"), "'--max-cost' should be"),
         (("--max-time", "inf"), "no limit"),
     ],
 )

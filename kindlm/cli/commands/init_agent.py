@@ -41,6 +41,11 @@ KINDS = (*_OBJECTS, *_SERVICES, _PROGRAM)
 ASK = "ask"
 """The kind that stands for the question which one it is."""
 
+_FORM = (
+    '# request: messages # for an agent that takes {"messages": [...]} instead of'
+    ' {"message": "..."}'
+)
+
 _PLACE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
 _MESSAGE, _TOOL = "Where is my order A1?", "lookup_order"
 
@@ -110,8 +115,14 @@ def _of_service(command: str, line: str) -> _FirstTest:
 def _at_url(url: str) -> _FirstTest:
     message = _asked("A message for it", _MESSAGE, str.strip)
     word = _asked("A word that its answer must contain", "order", str.strip)
+    from kindlm.config.left_out import protocol_of
+
+    spoken = protocol_of(url)
     values = {
         '"__URL__"': quoted(url),
+        "# __FORM__": _FORM
+        if spoken is None
+        else f"protocol: {spoken}\n  # body: {{ model: my-agent }} # keys that each request needs",
         '"__MESSAGE__"': quoted(message),
         '"__WORD__"': quoted(word),
     }
