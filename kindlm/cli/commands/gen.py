@@ -107,7 +107,8 @@ class GenOptions:
         typer.Option(
             "--from-trace",
             metavar="FILE",
-            help="Write a test for each trace in FILE: OTLP as JSON, JSON Lines or protobuf.",
+            help="Write a test for each trace in FILE: OTLP as JSON, JSON Lines or protobuf, or an"
+            " export of Langfuse, LangSmith or Phoenix.",
             show_default=False,
         ),
     ] = None

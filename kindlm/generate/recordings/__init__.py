@@ -1,6 +1,6 @@
 """Recorded conversations, read from files of other programs and from our own log.
 
-Each module here reads one source. It has `reads(document) -> bool`, and
+Each module in `SOURCES` reads one source. It has `reads(document) -> bool`, and
 `read(document) -> Iterator[Recording]`, which yields one recording for each trace. A document is
 the JSON values of a file: one, or one for each line of a JSON Lines file. A file that is not JSON
 is one value of type bytes. All of it is untrusted.
@@ -19,7 +19,7 @@ from kindlm.ports import ToolDefinition
 from kindlm.strict_json import parse_json
 from kindlm.transcript import Transcript
 
-SOURCES: tuple[str, ...] = ("otlp",)
+SOURCES = ("otlp", "langfuse", "langsmith", "phoenix")
 """The modules that read files, in the order in which they are asked."""
 
 MAX_BYTES = 100_000_000

@@ -6,9 +6,9 @@ session id belongs to the same conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from kindlm.generate.recordings import Document, Recording
@@ -36,10 +36,15 @@ def reads(document: Document) -> bool:
 
 def read(document: Document) -> Iterator[Recording]:
     """Yield a recording for each conversation, in the order of their starts."""
+    found = (read_protobuf(it) if isinstance(it, bytes) else spans_in(it) for it in document)
+    return recordings_of(chain.from_iterable(found))
+
+
+def recordings_of(found: Iterable[Span]) -> Iterator[Recording]:
+    """Yield a recording for each conversation in some spans, in the order of their starts."""
     traces: dict[str, list[Span]] = {}
-    for value in document:
-        for span in read_protobuf(value) if isinstance(value, bytes) else spans_in(value):
-            traces.setdefault(span.trace, []).append(span)
+    for span in found:
+        traces.setdefault(span.trace, []).append(span)
     whole: list[_Trace] = []
     last_of: dict[Any, int] = {}
     for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):

@@ -1,0 +1,191 @@
+"""What observability tools export, as spans: their own forms of messages, times and calls.
+
+An observation of Langfuse and a run of LangSmith say what a span of the GenAI conventions says,
+under other names. They become such spans here, so that one reader of traces serves all sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kindlm.strict_json import read_json
+from kindlm.telemetry.spans import Span
+
+_MAX_DEPTH = 20
+_CLASSES = {
+    "HumanMessage": "user",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+    "AIMessage": "assistant",
+}
+_HOLDERS = ("messages", "generations", "choices", "message", "output", "outputs", "input", "inputs")
+"""Where messages are in what a model was given or gave back, the most telling keys first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a span is: its ids, its name, its times as exported, and the id of its conversation."""
+
+    trace: str
+    id: str
+    parent: str
+    name: str
+    start: Any
+    end: Any
+    error: str | None = None
+    session: Any = None
+
+
+def chat_span(place: Place, asked: Any, said: Any, facts: Mapping[str, Any]) -> Span:
+    """Return the span of a model call: what the model was asked, and what it said."""
+    given = read_json(asked) if isinstance(asked, str) else asked
+    tools = given.get("tools") if isinstance(given, dict) else None
+    return _span(
+        place,
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": messages_of(given, "user"),
+            "gen_ai.output.messages": messages_of(said, "assistant"),
+            "gen_ai.tool.definitions": tools,
+            **facts,
+        },
+    )
+
+
+def tool_span(place: Place, arguments: Any, result: Any, call_id: Any = None) -> Span:
+    """Return the span of a tool call; the arguments may be the text of a mapping."""
+    given = read_json(arguments) if isinstance(arguments, str) else arguments
+    if isinstance(given, dict) and len(given) == 1 and isinstance(given.get("input"), str):
+        given = given["input"]  # LangChain tells arguments as text
+    value = read_json(result) if isinstance(result, str) else result
+    if isinstance(value, dict) and len(value) == 1 and "output" in value:
+        value = value["output"]
+    message = _unpacked(value)
+    if isinstance(message, dict) and "tool_call_id" in message and "content" in message:
+        call_id = call_id or message["tool_call_id"]
+        value = message["content"]
+    if place.error is not None and value is None:
+        value = {"error": place.error}
+    return _span(
+        place,
+        {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": place.name,
+            "gen_ai.tool.call.id": call_id,
+            "gen_ai.tool.call.arguments": given,
+            "gen_ai.tool.call.result": value,
+        },
+    )
+
+
+def agent_span(place: Place, asked: Any, said: Any) -> Span:
+    """Return the span of what is neither a model call nor a tool call."""
+    return _span(
+        place,
+        {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.input.messages": messages_of(asked, "user"),
+            "gen_ai.output.messages": messages_of(said, "assistant"),
+        },
+    )
+
+
+def _span(place: Place, attributes: Mapping[str, Any]) -> Span:
+    known = {name: value for name, value in attributes.items() if value not in (None, [], "")}
+    return exported_span(place, known)
+
+
+def exported_span(place: Place, attributes: Mapping[str, Any]) -> Span:
+    """Return a span with the attributes of any convention."""
+    return Span(
+        place.trace,
+        place.id,
+        place.parent,
+        place.name,
+        "",
+        nanoseconds(place.start),
+        nanoseconds(place.end),
+        {"session.id": place.session, **attributes},
+        {},
+        place.error is not None,
+        place.error or "",
+        is_outgoing=False,
+        size=0,
+    )
+
+
+def messages_of(value: Any, role: str) -> list[dict[str, Any]]:
+    """Return the messages in what a model was given or gave back, each with a `role`.
+
+    Read are the forms of OpenAI, Anthropic and LangChain, JSON text of them, and plain text, which
+    is a message of `role`.
+    """
+    return list(_messages(value, role, 0))
+
+
+def _messages(value: Any, role: str, depth: int) -> Iterator[dict[str, Any]]:
+    if depth > _MAX_DEPTH or value is None:
+        return
+    if isinstance(value, str):
+        parsed = read_json(value)
+        if isinstance(parsed, dict | list):
+            yield from _messages(parsed, role, depth + 1)
+        elif value:
+            yield {"role": role, "content": value}
+    elif isinstance(value, list):
+        if len(value) == 2 and all(isinstance(part, str) for part in value):
+            yield {"role": value[0], "content": value[1]}  # as LangChain takes them, too
+            return
+        for each in value:
+            yield from _messages(each, role, depth + 1)
+    elif isinstance(value, dict):
+        yield from _of_object(_unpacked(value), role, depth)
+
+
+def _of_object(value: dict[str, Any], role: str, depth: int) -> Iterator[dict[str, Any]]:
+    kind = value.get("type")
+    if not {"content", "tool_calls", "parts"}.isdisjoint(value):
+        # In LangChain, the type says whose message it is.
+        yield value if "role" in value or isinstance(kind, str) else {"role": role, **value}
+        return
+    if isinstance(kind, str) and kind.startswith("function_call"):
+        yield {"role": role, **value}  # an item of OpenAI's Responses
+        return
+    for key in ("system", "instructions"):
+        if isinstance(value.get(key), str | list):
+            yield {"role": "system", "content": value[key]}
+    holder = next((key for key in _HOLDERS if value.get(key)), None)
+    if holder is not None:
+        yield from _messages(value[holder], role, depth + 1)
+    elif isinstance(value.get("text"), str):
+        yield {"role": role, "content": value["text"]}
+    elif len(texts := [each for each in value.values() if isinstance(each, str)]) == 1:
+        yield {"role": role, "content": texts[0]}  # such as {"question": "…"}
+
+
+def _unpacked(value: Any) -> Any:
+    """Return a message of LangChain without what it is wrapped in when it is serialised."""
+    if not isinstance(value, dict):
+        return value
+    inner, path = value.get("kwargs"), value.get("id")
+    if "lc" in value and isinstance(inner, dict):
+        name = str(path[-1]).removesuffix("Chunk") if isinstance(path, list) and path else ""
+        return {"role": _CLASSES[name], **inner} if name in _CLASSES else inner
+    inner = value.get("data")
+    if isinstance(inner, dict) and "content" in inner and isinstance(value.get("type"), str):
+        return {"role": value["type"], **inner}
+    return value
+
+
+def nanoseconds(value: Any) -> int:
+    """Return a time in ns since 1970; 0 if it cannot be read. Numbers are milliseconds."""
+    if isinstance(value, int | float) and 0 <= value < 2**50:
+        return int(value * 1_000_000)
+    try:
+        read = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return 0
+    return int((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp() * 1e9)

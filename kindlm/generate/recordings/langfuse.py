@@ -1,0 +1,108 @@
+"""Exports of Langfuse: traces with their observations, and observations alone.
+
+| document | from |
+|---|---|
+| a trace with `observations` | `GET /api/public/traces/{id}`, and older downloads |
+| `{"trace": …, "observations": […]}` | Download JSON in the user interface |
+| observations: a list, one a line, or `data` | tables, buckets, `GET /api/public/v2/observations` |
+
+Keys are in camel case, in exports to buckets in snake case. Inputs and outputs are JSON or its
+text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kindlm.generate.recordings import Document, Recording
+from kindlm.generate.recordings.exported_spans import Place, agent_span, chat_span, tool_span
+from kindlm.generate.recordings.otlp import recordings_of
+from kindlm.telemetry.spans import Span
+from kindlm.wires.answer import objects
+
+_Object = Mapping[str, Any]
+
+
+def reads(document: Document) -> bool:
+    """Return whether the document holds traces or observations of Langfuse."""
+    return next(_found(document), None) is not None
+
+
+def read(document: Document) -> Iterator[Recording]:
+    """Yield a recording for each trace."""
+    return recordings_of(span for found in _found(document) for span in _spans(*found))
+
+
+def _found(values: list[Any]) -> Iterator[tuple[_Object | None, list[_Object]]]:
+    """Yield traces with their observations, and observations alone."""
+    for value in values:
+        listed = value.get("data") if isinstance(value, dict) else value
+        for each in objects(listed) if isinstance(listed, list) else objects([value]):
+            within = each.get("observations")
+            if isinstance(within, list):
+                nested = each.get("trace")
+                yield (
+                    nested if isinstance(nested, dict) else each,
+                    [*filter(_is_observation, within)],
+                )
+            elif _is_observation(each):
+                yield None, [each]
+
+
+def _is_observation(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("type"), str)
+        and value["type"].isupper()
+        and _get(value, "traceId") is not None
+    )
+
+
+def _spans(trace: _Object | None, observations: list[_Object]) -> Iterator[Span]:
+    """Yield the spans of observations, below one of the trace if it is known."""
+    root = ""
+    if trace is not None:
+        key = str(trace.get("id"))
+        root = f"trace {key}"
+        name = str(trace.get("name") or key)
+        begun = trace.get("timestamp")
+        place = Place(key, root, "", name, begun, begun, session=_get(trace, "sessionId"))
+        yield agent_span(place, trace.get("input"), trace.get("output"))
+    for each in observations:
+        place = Place(
+            trace=str(_get(each, "traceId")),
+            id=str(each.get("id")),
+            parent=str(_get(each, "parentObservationId") or root),
+            name=str(each.get("name") or _get(each, "traceName") or ""),
+            start=_get(each, "startTime"),
+            end=_get(each, "endTime"),
+            error=str(_get(each, "statusMessage") or "failed")
+            if each.get("level") == "ERROR"
+            else None,
+            session=_get(each, "sessionId"),
+        )
+        given, said = each.get("input"), each.get("output")
+        match each["type"]:
+            case "GENERATION":
+                yield chat_span(place, given, said, _facts(each))
+            case "TOOL":
+                yield tool_span(place, given, said)
+            case _:
+                yield agent_span(place, given, said)
+
+
+def _facts(generation: _Object) -> dict[str, Any]:
+    used = _get(generation, "usageDetails") or generation.get("usage")
+    usage = used if isinstance(used, dict) else {}
+    return {
+        "gen_ai.request.model": generation.get("model") or _get(generation, "providedModelName"),
+        "gen_ai.usage.input_tokens": usage.get("input"),
+        "gen_ai.usage.output_tokens": usage.get("output"),
+    }
+
+
+def _get(value: _Object, key: str) -> Any:
+    """Return the value of a key in camel or snake case."""
+    return value.get(key, value.get(re.sub("[A-Z]", lambda it: f"_{it[0].lower()}", key)))
