@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -25,7 +25,6 @@ from kindlm.events import (
     AssertionEvaluated,
     CallAnswered,
     CallFailed,
-    Conversation,
     ExecutionFinished,
     ExecutionStarted,
     Payload,
@@ -183,6 +182,7 @@ class _Attempt:
             that of the attempt.
         calls: calls that were not answered yet, by their numbers; `tools`, by their positions.
         said: what was said before and with each answer, by the number of the call.
+        last: the last request to the target.
         items: the messages that an agent sent to its model, as they came, by the call.
         now_ns: the time of the last event. No two have the same, so that sorting keeps their order.
     """
@@ -197,7 +197,7 @@ class _Attempt:
     tools: dict[int, _Open] = field(default_factory=dict)
     said: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     items: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    talk: Conversation = field(default_factory=Conversation)
+    last: ProviderRequested | AgentSent | None = None
     model: ProviderRequested | None = None
     calls_models: bool = False
     wrong: str | None = None
@@ -213,7 +213,6 @@ class _Attempt:
         match event:
             case ExecutionStarted():
                 self.start_ns = self.now_ns
-                self.talk.add(event)
             case AgentSent() | ProviderRequested():
                 self._ask(event)
             case CallAnswered() | CallFailed() if event.call in self.calls:
@@ -227,7 +226,6 @@ class _Attempt:
                 part = f"tool/{event.index}"
                 self.tools[event.index] = _Open(event, self._id(part), self.agent, self.now_ns)
             case ToolSimulated():
-                self.talk.add(event)
                 if (opened := self.tools.pop(event.index, None)) is not None:
                     called = opened.sent
                     assert isinstance(called, ToolCalled)
@@ -242,16 +240,14 @@ class _Attempt:
         for left in [*self.calls.values(), *self.tools.values()]:
             self._add(left, {"kindlm.status": "unfinished"})
         yield from self.spans
-        started, said = self.about.started, self.talk.transcript
+        started = self.about.started
         status = "unfinished" if finished is None else finished.status.value
         code = finished.error_code if finished else None
         source, _, attempt = (started.source or "").rpartition(".")
         run, _, number = source.rpartition("-")
-        talk = [
-            Message(role, text)
-            for turn in said.turns
-            for role, text in ((Role.USER, turn.user), (Role.ASSISTANT, turn.text))
-        ]
+        said = self._history(self.last) if self.last else started.messages
+        talk = [each for each in said if each.role in (Role.USER, Role.ASSISTANT) and each.text]
+        answer = [each for each in talk[-1:] if each.role is Role.ASSISTANT]
         yield out_span(
             (trace_id(self.about.run), self.id, span_id(self.about.run)),
             f"invoke_agent {started.target} ({started.test})",
@@ -275,10 +271,10 @@ class _Attempt:
                 "kindlm.status": status,
                 "kindlm.score": finished and finished.score,
                 "kindlm.cost_usd": finished and finished.cost_usd,
-                "gen_ai.system_instructions": self.content.instructions(said.system),
+                "gen_ai.system_instructions": self.content.instructions(_system(said)),
                 "gen_ai.tool.definitions": self.content.definitions(started.tools),
-                "gen_ai.input.messages": self.content.messages(talk[:-1]),
-                "gen_ai.output.messages": self.content.messages(talk[-1:]),
+                "gen_ai.input.messages": self.content.messages(talk[: len(talk) - len(answer)]),
+                "gen_ai.output.messages": self.content.messages(answer),
             },
             is_error=status in (Status.FAILED, Status.ERRORED),
             message=self.content.text(finished.error if finished else None),
@@ -287,9 +283,9 @@ class _Attempt:
         )
 
     def _ask(self, sent: AgentSent | ProviderRequested) -> None:
-        purpose = _purpose(sent)
+        purpose = Purpose.TEST if isinstance(sent, AgentSent) else sent.purpose
         if purpose == Purpose.TEST:
-            self.talk.add(sent)
+            self.last = sent
         if isinstance(sent, ProviderRequested):
             if purpose == Purpose.TEST:
                 self.model = self.model or sent
@@ -307,8 +303,6 @@ class _Attempt:
         self._add(asked, attributes, is_error=True, message=self.content.text(event.message))
 
     def _answered(self, asked: _Open, event: CallAnswered) -> None:
-        if _purpose(asked.sent) == Purpose.TEST:
-            self.talk.add(event)
         finish, calls = None, tuple[ToolCall, ...]()
         if isinstance(event, ProviderResponded):
             finish, calls = event.finish_reason, tuple(event.tool_calls)
@@ -321,7 +315,7 @@ class _Attempt:
             self.now_ns += 1
         answer = Message(Role.ASSISTANT, event.text, tool_calls=calls)
         reason = finish and _FINISH.get(finish, finish.value)
-        # Tokens of an agent's models stand with their own calls.
+        # Tokens and costs of an agent's models stand with their own calls.
         counts = not (self.calls_models and isinstance(event, AgentReplied))
         self._add(
             asked,
@@ -330,7 +324,7 @@ class _Attempt:
                 "gen_ai.response.finish_reasons": [reason] if reason else None,
                 "gen_ai.usage.input_tokens": event.input_tokens if counts else None,
                 "gen_ai.usage.output_tokens": event.output_tokens if counts else None,
-                "kindlm.cost_usd": event.cost_usd,
+                "kindlm.cost_usd": event.cost_usd if counts else None,
                 "kindlm.recorded_in": event.recorded_in,
                 "gen_ai.output.messages": self.content.messages([answer], reason or "stop"),
             },
@@ -385,12 +379,11 @@ class _Attempt:
     def _asked(self, sent: ProviderRequested | AgentSent) -> tuple[str, dict[str, Any]]:
         """Return the name of the span of a call, and what was asked."""
         said = self._history(sent) if self.content.redact else ()
-        system = "\n".join(message.text for message in said if message.role is Role.SYSTEM)
         others = [message for message in said if message.role is not Role.SYSTEM]
         common = {
             "kindlm.call": sent.call,
             "kindlm.try": sent.attempt if sent.attempt > 1 else None,
-            "gen_ai.system_instructions": self.content.instructions(system),
+            "gen_ai.system_instructions": self.content.instructions(_system(said)),
             "gen_ai.input.messages": self.content.messages(others),
         }
         if isinstance(sent, AgentSent):
@@ -427,8 +420,8 @@ class _Attempt:
         return span_id(self.about.run, self.about.subject, part)
 
 
-def _purpose(sent: Payload | None) -> str:
-    return sent.purpose if isinstance(sent, ProviderRequested) else Purpose.TEST
+def _system(messages: Iterable[Message]) -> str:
+    return "\n".join(message.text for message in messages if message.role is Role.SYSTEM)
 
 
 def _provider(sent: ProviderRequested) -> str:

@@ -28,10 +28,19 @@ from examples import examples
 from kindlm.cli import otlp_sending
 from kindlm.cli.otlp_spans import trace_of_run
 from kindlm.errors import Ok
+from kindlm.events import (
+    AgentReplied,
+    AgentSent,
+    AgentToolUse,
+    ExecutionStarted,
+    ProviderRequested,
+    ProviderResponded,
+)
 from kindlm.history.recorded_attempts import RecordedAttempt, transcript_of
 from kindlm.telemetry.span_writing import as_json, batches
 from kindlm.telemetry.spans import Span, read_json, read_protobuf
 from kindlm.telemetry.trace_reading import read_trace
+from kindlm.transcript import Message, Role, ToolCall, ToolUse
 from kindlm_store import open_reader
 
 RUN = "k3f9x2ab"
@@ -438,6 +447,66 @@ def test_a_rescored_execution_links_to_its_conversation(
     execution = request["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     source = exported(kindlm, here / "run.jsonl", "--db", recorded.path)[3]
     assert execution["links"] == [{"traceId": source.trace, "spanId": source.id}]
+
+
+def test_model_calls_behind_the_gateway_stand_below_the_call_to_the_agent(
+    kindlm: Any, history: History, make: Any, here: Path
+) -> None:
+    run = history.run(RUN)
+    run.suite(tests=[make.planned()])
+    call = ToolCall("c1", "look_up", {"order": "A1"})
+    sent = AgentSent(agent="desk", adapter="http", call=1, after=0)
+    asked = {"purpose": "agent", "provider": "openai", "model": "gpt-4o", "fingerprint": "f"}
+    items = ({"role": "user", "content": "Where?"},
+             {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function",
+              "function": {"name": "look_up", "arguments": '{"order": "A1"}'}}]},
+             {"role": "tool", "tool_call_id": "c1", "content": "late"})  # fmt: skip
+    written = list(map(json.dumps, items))
+    path, usage = "openai/chat/completions", {"input_tokens": 7, "output_tokens": 2}
+    said = {"latency_ms": 1.0, "model": "gpt-4o", "cost_usd": 0.5} | usage
+    events = [
+        ExecutionStarted(suite=0, test="greets", target="desk", repeat=1, attempt=1,
+                         messages=[Message(Role.USER, "Where?")]),
+        sent,
+        ProviderRequested(call=2, path=path, body="{}", items=written[:1], **asked),
+        ProviderResponded(call=2, text="", tool_calls=[call], **said),
+        ProviderRequested(call=3, path=path, body="{}", items=written[1:], base=2, **asked),
+        ProviderResponded(call=3, text="It is late.", **said),
+        AgentReplied(call=1, text="Late.", reports_tools=True,
+                     tool_calls=[AgentToolUse(index=0, use=ToolUse(call, "late"))], **said),
+    ]  # fmt: skip
+    for event in events:
+        run._add(event, "1.1")
+    run.leave()
+    spans = exported(kindlm, here / "run.jsonl", "--contents", "--db", history.path)
+    agent = next(span for span in spans if span.name == "invoke_agent desk")
+    assert [span.name for span in spans if span.parent == agent.id] == [
+        "chat gpt-4o", "chat gpt-4o", "execute_tool look_up",
+    ]  # fmt: skip
+    assert "gen_ai.usage.input_tokens" not in agent.attributes
+    assert spans[1].attributes["gen_ai.usage.input_tokens"] == 7
+    asked_again = json.loads(spans[1].attributes["gen_ai.input.messages"])
+    assert [part["type"] for each in asked_again for part in each["parts"]] == [
+        "text", "tool_call", "tool_call_response",
+    ]  # fmt: skip
+    assert spans[-2].attributes["kindlm.status"] == "unfinished"
+    assert_same_calls(here / "run.jsonl", history.path)
+
+
+def test_an_imported_run_without_messages_of_a_user(kindlm: Any, here: Path) -> None:
+    entry = {"passRate": 1.0, "outputText": "Hello.", "failureCodes": [], "runCount": 1}
+    baseline = {
+        "version": "1",
+        "suiteName": "support",
+        "createdAt": "2026-01-15T10:00:00.000Z",
+        "results": {"greets::gpt": entry | {"latencyAvgMs": 1, "costUsd": 0.1}},
+    }
+    (here / "baseline.json").write_text(json.dumps(baseline), "utf-8")
+    assert kindlm("import", "baseline.json").code == 0
+    assert kindlm("export", "--format", "otlp", "--contents", "-o", "run.jsonl").code == 0
+    assert [span.name for span in spans_in(here / "run.jsonl")][:2] == [
+        "invoke_agent gpt", "invoke_agent gpt (greets)",
+    ]  # fmt: skip
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "export-traces.md"
