@@ -272,7 +272,6 @@ class _Attempt:
                 "kindlm.score": finished and finished.score,
                 "kindlm.cost_usd": finished and finished.cost_usd,
                 "gen_ai.system_instructions": self.content.instructions(_system(said)),
-                "gen_ai.tool.definitions": self.content.definitions(started.tools),
                 "gen_ai.input.messages": self.content.messages(talk[: len(talk) - len(answer)]),
                 "gen_ai.output.messages": self.content.messages(answer),
             },
@@ -393,6 +392,7 @@ class _Attempt:
                 "kindlm.adapter": sent.adapter,
                 **common,
             }
+        tools = self.about.started.tools if sent.purpose == Purpose.TEST else None
         embeds = sent.purpose == Purpose.DRIFT or (sent.path or "").endswith("/embeddings")
         operation = "embeddings" if embeds else "chat"
         return f"{operation} {sent.model}", {
@@ -402,6 +402,7 @@ class _Attempt:
             **{f"gen_ai.request.{name}": value for name, value in sent.parameters.items()},
             "kindlm.purpose": sent.purpose,
             **common,
+            "gen_ai.tool.definitions": self.content.definitions(tools),
         }
 
     def _history(self, sent: ProviderRequested | AgentSent) -> Sequence[Message]:

@@ -151,6 +151,7 @@ _EVENTS: Mapping[str, tuple[str, ...]] = {
 """Events of spans that hold messages, as older conventions had it."""
 
 _CAPTURE: tuple[tuple[str, str], ...] = (
+    ("kindlm.", "export the run with --contents"),
     ("openinference.", "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS"),
     ("traceloop.", "set TRACELOOP_TRACE_CONTENT=true"),
     ("llm.request.type", "set TRACELOOP_TRACE_CONTENT=true"),

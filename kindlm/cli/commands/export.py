@@ -145,7 +145,7 @@ def export_command(
         if form is ExportFormat.KINDLM:
             note(f"Bring it into another history: kindlm history import {output}")
         elif not contents:
-            note(_NO_CONTENTS)
+            note(_BARE)
 
 
 def _require_possible(
@@ -159,7 +159,7 @@ def _require_possible(
         fail([misuse("Only one of --to and -o is possible.", "Leave one of them out.")])
 
 
-_NO_CONTENTS = "It holds no prompts, answers or tool arguments; --contents adds them."
+_BARE = "It holds no prompts, answers or tool arguments; --contents adds them."
 
 
 def _spans(db: sqlite3.Connection, run: str, *, contents: bool) -> Iterator[list[OutSpan]]:
@@ -197,7 +197,7 @@ def _send(run: str, spans: Iterable[list[OutSpan]], to: str, *, contents: bool) 
     if sent.why:
         warn(f"The receiver says: {sent.why}")
     if not contents:
-        note(_NO_CONTENTS)
+        note(_BARE)
 
 
 def _sources(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str]]:

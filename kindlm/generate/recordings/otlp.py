@@ -1,7 +1,8 @@
 """OTLP: traces as exporters and the collector write them, as JSON, JSON Lines or protobuf.
 
-Each trace is a recording. A trace whose messages continue those of an earlier trace with the same
-session id belongs to the same conversation.
+Each trace is a recording; of a run that kindlm exported, each execution is one. A trace whose
+messages continue those of an earlier trace with the same session id belongs to the same
+conversation.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ def recordings_of(found: Iterable[Span]) -> Iterator[Recording]:
     whole: list[_Trace] = []
     last_of: dict[Any, int] = {}
     for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
-        trace = _read_trace(spans)
-        at = last_of.get(trace.session) if trace.session else None
-        if at is not None and (joined := whole[at].continued_by(trace)) is not None:
-            whole[at] = joined
-            continue
-        last_of[trace.session] = len(whole)
-        whole.append(trace)
+        for trace in map(_read_trace, _executions(spans)):
+            at = last_of.get(trace.session) if trace.session else None
+            if at is not None and (joined := whole[at].continued_by(trace)) is not None:
+                whole[at] = joined
+                continue
+            last_of[trace.session] = len(whole)
+            whole.append(trace)
     return (trace.recording for trace in whole)
 
 
@@ -85,6 +86,27 @@ class _Trace:
         )
 
 
+def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+    """Yield the spans of a trace; of a run that kindlm exported, those of each execution.
+
+    Attempts that kindlm made again, and calls to judges, are not part of any.
+    """
+    groups: dict[str, list[Span]] = {
+        span.id: []
+        for span in spans
+        if "kindlm.test" in span.attributes and "kindlm.retried" not in span.attributes
+    }
+    if not groups:
+        yield spans
+    tops = {top: top for top in groups}
+    for span in in_order(spans):
+        top = tops.get(span.id) or tops.get(span.parent)
+        if top is not None and span.attributes.get("kindlm.purpose", "test") in ("test", "agent"):
+            tops[span.id] = top
+            groups[top].append(span)
+    yield from groups.values()
+
+
 def _read_trace(spans: Sequence[Span]) -> _Trace:
     ordered = in_order(spans[:_MAX_SPANS])
     head, talk = _main_talk(ordered)
@@ -100,8 +122,9 @@ def _read_trace(spans: Sequence[Span]) -> _Trace:
     elif not all(each.is_whole for each in users):
         missing = "A message of the user holds more than text, such as an image or a file."
     session = next(filter(None, (dialects.fact(span, "session") for span in ordered)), None)
+    name = ordered[0].attributes.get("kindlm.test") or (users[0].text if users else None)
     recording = Recording(
-        name=users[0].text if users else f"trace {head.trace[:8]}",
+        name=name if isinstance(name, str) else f"trace {head.trace[:8]}",
         transcript=Transcript(
             system="\n\n".join(each.text for each in talk if each.role == "system") or None,
             turns=_turns(talk, _steps(ordered, reading.tool_uses)),
