@@ -282,7 +282,7 @@ def test_a_real_run_reads_back_as_the_same_tool_calls(kindlm: Any, here: Path) -
             "response": {"state": "delivered", "at": [1.5, None]},
         }
     ]
-    recordings = read_recordings((here / "run.jsonl").read_bytes())
+    recordings = read_recordings((here / "run.jsonl").read_bytes(), Path("run.jsonl"))
     assert isinstance(recordings, Ok)
     read = {each.name: each for each in recordings.value}
     assert {name: len(each.transcript.tool_uses) for name, each in read.items()} == {
