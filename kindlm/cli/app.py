@@ -37,6 +37,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Start": {
         "demo": "Watch kindlm find a change in a bundled agent.",
         "init": "Create a first suite, or a test of your own agent.",
+        "import-suite": "Write a suite of promptfoo or OpenAI Evals as a suite of kindlm.",
         "validate": "Check test files without running them.",
         "list": "List what `kindlm test` would run.",
         "test": "Run tests and record every event.",
@@ -88,7 +89,7 @@ COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 
 _LOADABLE = frozenset(COMMANDS) - {"history"}
 
-_MODULES = {"watch": "test", "import": "import_", "list": "list_"}
+_MODULES = {"watch": "test", "import": "import_", "list": "list_", "import-suite": "import_suite"}
 """Of commands whose module has another name."""
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)

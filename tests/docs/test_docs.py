@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kindlm.cli.app import run
 from kindlm.projections.views import VIEWS
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,16 @@ def test_the_checks_of_the_docs_pass(tmp_path):
     command = [sys.executable, "-m", "kindlm", "test", "kindlm.yaml", "judge.yaml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_import_of_the_docs_writes_the_suite_of_the_docs(tmp_path, monkeypatch, capsys):
+    page = "docs/how-to/import-suites.md"
+    (tmp_path / "shop").mkdir()
+    monkeypatch.chdir(tmp_path / "shop")
+    Path("promptfooconfig.yaml").write_text(block(page, "import: config", "yaml"), "utf-8")
+    assert run(["import-suite", "promptfooconfig.yaml"]) == 0
+    assert capsys.readouterr().err == block(page, "import: output", "console").partition("\n")[2]
+    assert Path("kindlm.yaml").read_text("utf-8") == block(page, "import: suite", "yaml")
 
 
 OTHER_ROOMS = ("store/", "migrations/")

@@ -1,0 +1,138 @@
+"""`kindlm import-suite`: write the tests of another program as a suite of kindlm."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+from kindlm.cli.console import fail, make_console, note, or_fail
+from kindlm.cli.ending import ending_at_once
+from kindlm.cli.options import VerboseOption
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.garbage import put_off
+from kindlm.wording import count
+
+if TYPE_CHECKING:
+    from kindlm.generate.suites import ImportedSuite, Part
+
+_MAX_PLACES = 5
+
+
+def import_suite_command(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="promptfooconfig.yaml, or an eval as YAML or JSON."),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FORMAT",
+            help="promptfoo or openai-evals. Default: recognised by the file.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Suite to write. Default: kindlm.yaml beside FILE.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Write a suite of promptfoo or OpenAI Evals as a suite of kindlm.
+
+    Nothing is run and nothing is fetched. What has no equivalent is listed with its line.
+    """
+    del verbose
+    with ending_at_once(), put_off():
+        from kindlm.config.load import read_bytes
+        from kindlm.generate.suite_text import suite_text
+        from kindlm.generate.suites import FORMATS, Files, NoTwinError, format_named, read_part
+        from kindlm.generate.test_writing import write_file
+        from kindlm.recording.secrets import redactor
+        from kindlm.values import filled
+
+    data = or_fail(read_bytes(file))
+    _refuse_what_runs(file, data)
+    document = or_fail(read_part(file.name, data))
+    if source is not None and source not in FORMATS:
+        _not_read(file, f"There is no format {source!r}.", "Name one with --from")
+    form = format_named(source or _recognised(file, document))
+    if source is not None and not form.reads(document):
+        _not_read(file, f"{file} is not a file of {form.TITLE}.", "Leave out --from")
+    try:
+        imported = form.read(document, Files(file.parent))
+    except NoTwinError as error:
+        fail([_error(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)])
+    path = output or file.with_name("kindlm.yaml")
+    text = or_fail(suite_text(filled(dict(imported.document), redactor(os.environ)), path))
+    try:
+        written = write_file(path, text, force=force)
+    except OSError as error:
+        message = f"{path} cannot be written: {error.strerror or error}."
+        fail([_error(message, "Name another file: --output", path)])
+    _report(imported, written)
+
+
+def _refuse_what_runs(file: Path, data: bytes) -> None:
+    """End the command if kindlm runs a file as it is."""
+    from kindlm.formats.recognition import recognised
+
+    kind = recognised(data.decode("utf-8", errors="replace"), file.suffix.lower())
+    if kind is not None:
+        what = {"kindlm": "a suite", "evalview": "an EvalView test case", "scenario": "a scenario"}
+        hint = f"Run it: kindlm test {shlex.quote(str(file))}"
+        fail([_error(f"{file} is {what[kind]} that kindlm runs as it is.", hint, file)])
+
+
+def _recognised(file: Path, document: Part) -> str:
+    from kindlm.generate.suites import FORMATS, format_named
+
+    found = [name for name in FORMATS if format_named(name).reads(document)]
+    if len(found) != 1:
+        _not_read(file, f"{file} does not say which format it is in.", "Name it with --from")
+    return found[0]
+
+
+def _not_read(file: Path, message: str, hint: str) -> NoReturn:
+    from kindlm.generate.suites import FORMATS
+
+    fail([_error(message, f"{hint}. Formats: {', '.join(FORMATS)}", file)])
+
+
+def _error(message: str, hint: str, file: Path) -> KindlmError:
+    where = SourceLocation(str(file))
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where)
+
+
+def _report(imported: ImportedSuite, written: Path) -> None:
+    """Show how many tests were imported, and what was not, with its lines."""
+    console = make_console()
+    kept = ""
+    if imported.skipped:
+        kept = f"; {imported.skipped} kept with `skip: true`, until you add checks"
+    total = count(imported.tests, "test")
+    note(f"{imported.imported} of {total} imported into {written}{kept}", console)
+    kinds: tuple[tuple[Literal["left out", "different"], str], ...] = (
+        ("left out", "Left out:"),
+        ("different", "Different in kindlm:"),
+    )
+    for kind, title in kinds:
+        found = [(it, places) for it, places in imported.notes.found.items() if it.kind == kind]
+        if found:
+            note(f"\n{title}", console)
+        for it, places in found:
+            some = ", ".join([*places][:_MAX_PLACES])
+            more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
+            note(f"  {some}{more}: {it.what}. {it.instead}.".replace("..", "."), console)
+    note(f"\nNext: kindlm test {shlex.quote(str(written))}", console)

@@ -1,0 +1,98 @@
+"""`kindlm import-suite` writes a suite that runs, and names what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+CONFIG = """\
+prompts: ["{{question}}"]
+providers: ["openai:gpt-4o-mini"]
+tests:
+  - vars: { question: Where is my order? }
+    assert:
+      - { type: contains, value: "on its way" }
+      - type: javascript
+        value: output.length < 50
+  - vars: { question: Do you like me? }
+    assert:
+      - { type: javascript, value: "true" }
+  - vars: { question: Is it late? }
+    assert:
+      - { type: not-icontains, value: LATE }
+"""
+SCRIPTED = """\
+providers: { scripted: { replies: { text: "Your order is on its way, and not late." } } }
+models: { id: clerk, provider: scripted, model: clerk-1 }
+"""
+
+Kindlm = Callable[..., "object"]
+
+
+def test_an_imported_suite_runs_and_what_is_left_out_is_named(here: Path, kindlm: Kindlm) -> None:
+    (here / "promptfooconfig.yaml").write_text(CONFIG)
+    imported = kindlm("import-suite", "promptfooconfig.yaml")
+    assert imported.code == 0
+    assert imported.err.startswith(
+        "2 of 3 tests imported into kindlm.yaml; 1 kept with `skip: true`, until you add checks\n"
+    )
+    left_out = "promptfooconfig.yaml:7, promptfooconfig.yaml:11: the assertion `javascript`. "
+    assert left_out in imported.err
+    assert imported.err.endswith("Next: kindlm test kindlm.yaml\n")
+    suite = here / "kindlm.yaml"
+    assert "# promptfooconfig.yaml:7: the assertion `javascript` is left out." in suite.read_text()
+    assert kindlm("validate", "kindlm.yaml").code == 0
+    # The same answers as a model would give: the first test passes, the last one fails.
+    suite.write_text(suite.read_text().replace("models: [openai/gpt-4o-mini]\n", SCRIPTED))
+    ran = kindlm("test", "kindlm.yaml")
+    assert ran.code == 1
+    assert "3 tests on clerk, 1 skipped" in ran.out
+    assert "1 of 2 executions passed" in ran.out
+    assert 'test 3 on clerk: The answer matches the forbidden pattern "(?i)LATE"' in ran.err
+
+
+def test_a_suite_is_not_overwritten_without_force(here: Path, kindlm: Kindlm) -> None:
+    (here / "promptfooconfig.yaml").write_text(CONFIG)
+    (here / "kindlm.yaml").write_text("mine")
+    assert "imported into kindlm_2.yaml" in kindlm("import-suite", "promptfooconfig.yaml").err
+    assert (here / "kindlm.yaml").read_text() == "mine"
+    kindlm("import-suite", "promptfooconfig.yaml", "--force", "--from", "promptfoo")
+    assert "kindlm: 1" in (here / "kindlm.yaml").read_text()
+
+
+def test_secrets_and_escapes_of_a_file_are_neither_written_nor_shown(
+    here: Path, kindlm: Kindlm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", "sk-12345678-live")
+    text = CONFIG.replace("like me", "like sk-12345678-live").replace("javascript", '"\\e[31mx"')
+    (here / "promptfooconfig.yaml").write_text(text)
+    imported = kindlm("import-suite", "promptfooconfig.yaml")
+    assert imported.code == 0
+    written = (here / "kindlm.yaml").read_text()
+    assert "sk-12345678-live" not in written + imported.err
+    assert "\x1b" not in written + imported.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "said"),
+    [
+        ("kindlm.yaml", "kindlm: 1\ntests: []\n", [], "Run it: kindlm test kindlm.yaml"),
+        ("case.yaml", "name: a\ninput: Hi\nexpected: {}\nthresholds: {}\n", [], "EvalView"),
+        ("a.yaml", "a: 1\n", [], "does not say which format it is in"),
+        ("a.yaml", "a: 1\n", ["--from", "promptfoo"], "is not a file of promptfoo"),
+        ("a.yaml", CONFIG, ["--from", "nothing"], "Formats: openai-evals, promptfoo"),
+        ("a.yaml", "a: [", [], "A value is missing here"),
+        ("a.yaml", CONFIG.partition("tests:")[0], [], "No suite can be made"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_an_error(
+    name: str, text: str, options: list[str], said: str, here: Path, kindlm: Kindlm
+) -> None:
+    (here / name).write_text(text)
+    before = sorted(here.iterdir())
+    outcome = kindlm("import-suite", name, *options)
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert sorted(here.iterdir()) == before

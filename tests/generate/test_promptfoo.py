@@ -1,0 +1,335 @@
+"""A configuration of promptfoo becomes a suite in which the same answers pass and fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evaluated import evaluated, nobody
+
+from kindlm.config.load import load_suite
+from kindlm.errors import Ok
+from kindlm.generate.suite_text import suite_text
+from kindlm.generate.suites import Files, ImportedSuite, format_named, read_part
+from kindlm.outcome import Outcome
+from kindlm.suite import Suite
+from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
+
+CONFIG: dict[str, Any] = {
+    "prompts": ["{{q}}"],
+    "providers": ["openai:gpt-4o"],
+    "defaultTest": {"vars": {"q": "Where is it?", "city": "Rome", "context": "It is in Rome."}},
+}
+
+
+def read(config: dict[str, Any], folder: Path) -> ImportedSuite:
+    """Read a configuration, written as YAML with a line for each value."""
+    part = read_part("promptfooconfig.yaml", json.dumps(config, indent=1).encode())
+    assert isinstance(part, Ok), part
+    form = format_named("promptfoo")
+    assert form.reads(part.value)
+    return form.read(part.value, Files(folder))
+
+
+def loaded(imported: ImportedSuite, folder: Path) -> Suite:
+    """Return the suite as `kindlm test` would load it."""
+    text = suite_text(imported.document, folder / "kindlm.yaml")
+    assert isinstance(text, Ok), text
+    suite = load_suite(folder / "kindlm.yaml", text=text.value.encode()).suite
+    assert suite is not None
+    return suite
+
+
+def with_tests(*tests: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**CONFIG, "tests": list(tests), **more}
+
+
+def notes(imported: ImportedSuite, kind: str) -> str:
+    return "\n".join(
+        f"{', '.join(places)}: {it.what}. {it.instead}"
+        for it, places in imported.notes.found.items()
+        if it.kind == kind
+    )
+
+
+LINES = "Yes, it is in Rome.\nIt costs $5 (or so)."
+TEXTS: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    ({"type": "equals", "value": "Rome"}, ["Rome"], ["rome", "Rome.", ""]),
+    ({"type": "equals", "value": "{{city}}"}, ["Rome"], ["{{city}}", "Paris"]),
+    ({"type": "equals", "value": 42}, ["42"], ["42.0", "4"]),
+    ({"type": "equals", "value": {"a": [1, None]}}, ['{"a": [1, null]}'], ['{"a": [1]}', "a"]),
+    ({"type": "not-equals", "value": "Rome"}, ["rome", "Rome ", ""], ["Rome"]),
+    ({"type": "contains", "value": "$5 (or so)."}, [LINES], ["$5 or so", LINES.upper()]),
+    ({"type": "contains", "value": 5}, [LINES], ["six"]),
+    ({"type": "icontains", "value": "ROME"}, [LINES, "rome"], ["Paris"]),
+    ({"type": "not-contains", "value": "Rome"}, ["ROME", ""], [LINES]),
+    ({"type": "not-icontains", "value": "Rome"}, ["Paris"], ["ROME", LINES]),
+    ({"type": "contains-any", "value": ["Rome", "a|b"]}, [LINES, "a|b"], ["rome", "a"]),
+    ({"type": "icontains-any", "value": "rome, a|b"}, [LINES, "A|B"], ["Paris", "b"]),
+    ({"type": "not-contains-any", "value": ["Rome", "b"]}, ["ROME"], [LINES, "b"]),
+    ({"type": "contains-all", "value": ["Rome", "costs"]}, [LINES], ["Rome", LINES.upper()]),
+    ({"type": "icontains-all", "value": ["ROME", "costs"]}, [LINES], ["Rome"]),
+    (
+        {"type": "starts-with", "value": "Yes, {{city}}"},
+        ["Yes, Rome?"],
+        ["yes, Rome", " Yes, Rome"],
+    ),
+    ({"type": "not-starts-with", "value": "Yes"}, ["No. Yes", "yes"], ["Yes."]),
+    ({"type": "regex", "value": r"costs \$\d \("}, [LINES], ["costs 5"]),
+    ({"type": "not-regex", "value": "R[aeo]me$"}, [LINES], ["Rame"]),
+    ({"type": "is-json"}, ['{"a": 1}', "[]", "3"], ["a", '{"a": 1} b', ""]),
+    ({"type": "is-json", "value": {"type": "object", "required": ["a"]}}, ['{"a": 1}'], ["{}"]),
+    ({"type": "is-json", "value": "required: [a]\ntype: object"}, ['{"a": 1}'], ["{}", "[]"]),
+    (
+        {"type": "assert-set", "assert": [{"type": "contains", "value": w} for w in "ab"]},
+        ["ab"],
+        ["a", "b"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("assertion", "right", "wrong"), TEXTS, ids=lambda it: str(it)[:40])
+def test_the_same_answers_pass_and_fail(
+    assertion: dict[str, Any], right: list[str], wrong: list[str], tmp_path: Path
+) -> None:
+    suite = loaded(read(with_tests({"assert": [assertion]}), tmp_path), tmp_path)
+    (case,) = suite.cases
+    assert case.expectations
+    for text in [*right, *wrong]:
+        transcript = Transcript(turns=(Turn("", (Step(text),)),))
+        results = [evaluated(each, transcript, nobody) for each in case.expectations]
+        passed = all(result.outcome is Outcome.PASSED for result in results)
+        assert passed is (text in right), text
+
+
+CALLS: list[tuple[dict[str, Any], list[list[str]], list[list[str]]]] = [
+    ({"type": "trajectory:tool-used", "value": "find"}, [["a", "find"]], [[], ["a"]]),
+    ({"type": "trajectory:tool-used", "value": ["a", "b"]}, [["b", "a"]], [["a"]]),
+    (
+        {"type": "trajectory:tool-used", "value": {"name": "a", "min": 2, "max": 3}},
+        [["a", "a"], ["a", "a", "a", "b"]],
+        [["a"], ["a"] * 4],
+    ),
+    ({"type": "not-trajectory:tool-used", "value": "a"}, [[], ["b"]], [["a", "b"]]),
+    (
+        {"type": "trajectory:tool-sequence", "value": {"steps": ["a", "b"]}},
+        [["a", "b"], ["a", "x", "b", "a"]],
+        [["b", "a"], ["a"]],
+    ),
+    (
+        {"type": "trajectory:tool-sequence", "value": {"mode": "exact", "steps": ["a", "b"]}},
+        [["a", "b"]],
+        [["a", "b", "b"], ["a", "x", "b"]],
+    ),
+    ({"type": "tool-call-f1", "value": "a, b"}, [["b", "a", "a"]], [["a"], ["a", "b", "c"]]),
+    (
+        {"type": "trajectory:tool-args-match", "value": {"name": "a", "args": {"n": "a"}}},
+        [["a"]],
+        [["b"]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("assertion", "right", "wrong"), CALLS, ids=lambda it: str(it)[:60])
+def test_the_same_tool_calls_pass_and_fail(
+    assertion: dict[str, Any], right: list[list[str]], wrong: list[list[str]], tmp_path: Path
+) -> None:
+    suite = loaded(read(with_tests({"assert": [assertion]}), tmp_path), tmp_path)
+    (case,) = suite.cases
+    for names in [*right, *wrong]:
+        uses = tuple(ToolUse(ToolCall(str(at), n, {"n": n}), {}, "x") for at, n in enumerate(names))
+        transcript = Transcript(turns=(Turn("", (Step("", uses), Step("done"))),))
+        results = [evaluated(each, transcript, nobody) for each in case.expectations]
+        assert results
+        passed = all(result.outcome is Outcome.PASSED for result in results)
+        assert passed is (names in right), names
+
+
+def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
+    asserts = [
+        {"type": "llm-rubric", "value": "Names {{city}}", "threshold": 0.8},
+        {"type": "llm-rubric", "value": "Is kind", "provider": "openai:gpt-4o-mini"},
+        {"type": "context-faithfulness", "threshold": 0.9},
+        {"type": "similar", "value": "In {{city}}"},
+        {"type": "latency", "threshold": 800},
+        {"type": "cost", "threshold": 0.01},
+    ]
+    imported = read(with_tests({"assert": asserts}), tmp_path)
+    loaded(imported, tmp_path)
+    (test,) = imported.document["tests"]
+    assert test["expect"] == {
+        "output": {"similarTo": {"text": "In Rome", "minScore": 0.75}},
+        "judge": [
+            {"criteria": "Names Rome", "minScore": 0.8},
+            {"criteria": "Is kind", "model": "openai/gpt-4o-mini"},
+            {"ready": "faithful", "context": "It is in Rome.", "minScore": 0.9},
+        ],
+        "latencyMs": 800,
+        "costUsd": 0.01,
+    }
+    assert {"id": "openai/gpt-4o-mini", "provider": "openai", "model": "gpt-4o-mini"} | {
+        "role": "judge"
+    } in imported.document["models"]
+
+
+@pytest.mark.parametrize(
+    ("assertion", "said"),
+    [
+        ({"type": "javascript", "value": "output.length < 5"}, "`javascript`. kindlm runs no code"),
+        ({"type": "python", "value": "file:///etc/check.py"}, "`python`. kindlm runs no code"),
+        ({"type": "not-llm-rubric", "value": "x"}, "`not-llm-rubric`. Write the check the other"),
+        ({"type": "made-up", "value": "x"}, "`made-up`. kindlm does not know it"),
+        (
+            {"type": "contains", "value": "a", "transform": "output.x"},
+            "`contains` with `transform`",
+        ),
+        ({"type": "contains", "value": "a", "weight": 0}, "weight 0. It cannot fail"),
+        ({"type": "contains", "value": ""}, "an empty text"),
+        ({"type": "contains", "value": "{{city | upper}}"}, "the template {{city | upper}}"),
+        ({"type": "contains", "value": "file://../secret.txt"}, "points outside the folder"),
+        ({"type": "regex", "value": "(a"}, "the regular expression '(a'"),
+        ({"type": "is-json", "value": {"type": 3}}, "the JSON Schema"),
+        ({"type": "tool-call-f1", "value": ["a"], "threshold": 0.5}, "`tool-call-f1` from 0.5 on"),
+        ({"type": "trajectory:tool-used", "value": {"pattern": "a*"}}, "the pattern a*"),
+        (
+            {"type": "assert-set", "threshold": 0.5, "assert": [{"type": "is-json"}] * 2},
+            "an `assert-set` of which only some need to pass",
+        ),
+    ],
+)
+def test_a_test_whose_checks_have_no_twin_is_skipped(
+    assertion: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    imported = read(with_tests({"assert": [assertion]}), tmp_path)
+    assert said in notes(imported, "left out")
+    assert "promptfooconfig.yaml:" in notes(imported, "left out")
+    (case,) = loaded(imported, tmp_path).cases
+    assert case.skip
+    assert (imported.tests, imported.imported, imported.skipped) == (1, 0, 1)
+
+
+def test_a_threshold_that_tolerates_a_failure_holds_the_test(tmp_path: Path) -> None:
+    asserts = [{"type": "contains", "value": "a"}, {"type": "contains", "value": "b", "weight": 3}]
+    for threshold, runs in ((0.9, True), (0.75, False), (0, False)):
+        imported = read(with_tests({"assert": asserts, "threshold": threshold}), tmp_path)
+        (case,) = loaded(imported, tmp_path).cases
+        assert len(case.expectations) == 2
+        assert case.skip is not runs
+
+
+def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
+    (tmp_path / "chat.json").write_text(
+        '[{"role": "system", "content": "Be {{tone}}."}, {"role": "user", "content": "{{ q }}"}]'
+    )
+    (tmp_path / "two.txt").write_text("One: {{q}}\n---\nTwo: {{q}} {# a remark #}")
+    (tmp_path / "rows.csv").write_text(
+        "q,tone,__expected,__expected2,__metadata:area\n"
+        '"a, b",kind,"contains-any: x, y",not-z,shop\n'
+    )
+    (tmp_path / "more.jsonl").write_text('\n{"vars": {"q": "c {{tone}}", "tone": 1.0}}\n')
+    config = {
+        "prompts": ["file://chat.json", "file://two.txt"],
+        "providers": [
+            {"id": "openai:chat:gpt-4o", "label": "big", "config": {"temperature": 0}},
+            {"id": "anthropic:messages:claude", "prompts": ["two"]},
+        ],
+        "defaultTest": {"assert": [{"type": "icontains", "value": "ok"}]},
+        "tests": ["file://rows.csv", "file://more.jsonl"],
+        "scenarios": [
+            {
+                "config": [{"vars": {"tone": ["kind", "short"]}}],
+                "tests": [{"description": "greets", "vars": {"q": "Hi"}, "provider": "big"}],
+            }
+        ],
+        "evaluateOptions": {"repeat": 2, "maxConcurrency": 3},
+    }
+    suite = loaded(read(config, tmp_path), tmp_path)
+    said = {
+        (case.name.partition(" [")[0], target, case.prompt.system, case.prompt.user)
+        for case in suite.cases
+        for target in case.targets
+    }
+    expected = set()
+    for name, tone, q in (("test 1", "kind", "a, b"), ("test 2", "1", "c 1")):
+        expected.add((name, "big", f"Be {tone}.", q))
+        for target in ("big", "anthropic/claude"):
+            expected |= {(name, target, None, f"One: {q}"), (name, target, None, f"Two: {q}")}
+    for tone in ("kind", "short"):
+        name = f"greets ({tone})"
+        expected.add((name, "big", f"Be {tone}.", "Hi"))
+        expected |= {(name, "big", None, "One: Hi"), (name, "big", None, "Two: Hi")}
+    assert {(n, t, s, u.strip()) for n, t, s, u in said} == expected
+    first = suite.cases[0]
+    assert {each.label for each in first.expectations} == {"(?:x|y)", "ok", "not-z"}
+    assert "area:shop" in first.tags
+    assert {case.repeat for case in suite.cases} == {2}
+
+
+def test_an_http_provider_becomes_an_agent_without_its_key(tmp_path: Path) -> None:
+    options = {
+        "url": "https://shop.example/chat?u={{env.SHOP_USER}}",
+        "headers": {"Authorization": "Bearer sk-live-12345678", "X-Team": "{{ env.TEAM }}"},
+        "body": {"text": "{{prompt}}"},
+        "transformResponse": "json.choices[0].message['content']",
+    }
+    provider = {"id": "https", "label": "shop", "config": options}
+    config = with_tests({"assert": [{"type": "is-json"}]}, providers=[provider])
+    imported = read(config, tmp_path)
+    loaded(imported, tmp_path)
+    assert imported.document["agents"] == [
+        {
+            "id": "shop",
+            "adapter": "http",
+            "endpoint": "https://shop.example/chat?u={{env.SHOP_USER}}",
+            "headers": {"Authorization": "{{env.AUTHORIZATION}}", "X-Team": "{{env.TEAM}}"},
+            "body": {"text": "{{message}}"},
+            "responsePath": "choices[0].message.content",
+        }
+    ]
+    assert "Put it into the variable AUTHORIZATION" in notes(imported, "left out")
+    options["transformResponse"] = "json.a + json.b"
+    imported = read(config, tmp_path)
+    assert "the provider shop, for `transformResponse`" in notes(imported, "left out")
+    assert "every provider. Set `agents`" in notes(imported, "left out")
+    loaded(imported, tmp_path)
+
+
+def test_no_text_of_a_file_becomes_a_placeholder_of_the_environment(tmp_path: Path) -> None:
+    checks = {"assert": [{"type": "is-json"}]}
+    imported = read(
+        with_tests(
+            {"vars": {"q": "{{env.OPENAI_API_KEY}}"}, **checks},
+            {"vars": {"q": "file://q.txt"}, **checks},
+            {"vars": {"q": "{{a}}", "a": "{{b}}{{b}}", "b": "{{a}}"}, **checks},
+            {"options": {"prefix": "x"}, **checks},
+            {"vars": {"q": "fine"}, **checks},
+        ),
+        tmp_path,
+    )
+    assert (imported.tests, imported.imported) == (5, 1)
+    said = notes(imported, "left out")
+    assert "{{env.OPENAI_API_KEY}}" in said
+    assert 'The file "q.txt" does not exist' in said
+    assert "which names other variables" in said
+    assert "`options.prefix`" in said
+    (tmp_path / "q.txt").write_text("{% raw %}{{env.HOME}}{% endraw %}")
+    text = with_tests({"vars": {"q": "file://q.txt"}, **checks})
+    with pytest.raises(Exception, match="no test"):
+        read(text, tmp_path)
+
+
+def test_what_expands_without_end_is_refused(tmp_path: Path) -> None:
+    checks = {"assert": [{"type": "is-json"}]}
+    names = {f"v{n}": f"{{{{v{n + 1}}}}}" * 10_000 for n in range(3)} | {"v3": "x" * 1000}
+    values = [str(n) for n in range(40)]
+    imported = read(
+        with_tests({"vars": {"q": "{{v0}}", **names}, **checks}, {"vars": {"q": "a"}, **checks}),
+        tmp_path,
+    )
+    assert "a template that becomes too long" in notes(imported, "left out")
+    many = with_tests({"vars": {"q": values, "b": values}, **checks})
+    imported = read(many, tmp_path)
+    assert imported.imported == 1000
+    assert "every test after the first 1,000" in notes(imported, "left out")
