@@ -72,6 +72,8 @@ SELECT passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_m
           score_std_dev_max, weighted_scores
 """
 
+NAMES = "SELECT count(DISTINCT test), count(DISTINCT target) FROM tests WHERE suite IN $ids"
+
 TARGETS = """
 SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target ORDER BY min(ordinal)
 """

@@ -229,6 +229,11 @@ class RunView:
         """Return the targets that a suite defines, selected or not, in the order of its file."""
         return [row[0] for row in self.ask(queries.TARGETS, suite)]
 
+    def names(self) -> tuple[int, int]:
+        """Return how many tests there are by name, and on how many targets most of them run."""
+        counted = [tuple(row) for row in self.over_suites(queries.NAMES)]
+        return sum(tests for tests, _ in counted), max((of for _, of in counted), default=0)
+
     def tests(self, suite: str | None = None) -> Iterator[TestView]:
         """Yield the selected tests of the run, or of one suite (by id), in order of their file."""
         return map(test_of, self.over_suites(queries.TESTS, suite))

@@ -102,7 +102,8 @@ def _head(view: RunView) -> Iterator[str]:
 
 def _figures(view: RunView) -> Iterator[str]:
     summary = view.summary
-    yield count(summary.tests.total, "test")
+    tests, targets = view.names()
+    yield count(tests, "test") + (f" on {targets:,} targets" if targets > 1 else "")
     executions = summary.executions
     if executions.pass_rate is not None:
         low, high = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
@@ -150,7 +151,10 @@ def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
     asked = DiffOptions(regression_threshold=options.regression_threshold)
     diff = compare_runs(view.db, before, view.id, asked)
     headline = headline_of(diff)
-    yield f"\n#### Since run {code(before)}: {SIGNS[headline.good]} {headline.word}\n\n"
+    # Beside a run that failed, nothing is marked as well because it was no better before.
+    well = headline.good and not verdict_of(view).passed
+    sign = "" if well else f"{SIGNS[headline.good]} "
+    yield f"\n#### Since run {code(before)}: {sign}{headline.word}\n\n"
     yield f"{plain('; '.join(headline.reasons))}.\n"
     for note in islice(notes_of(diff), _NOTES):
         yield f"\n> {plain(note)}\n"
@@ -239,7 +243,7 @@ def _list(view: RunView) -> Iterator[str]:
     total = view.summary.tests.total
     if not total:
         return
-    yield f"\n<details><summary>{'All' if total > 1 else 'The'} {count(total, 'test')}</summary>\n"
+    yield "\n<details><summary>Each test on each target</summary>\n"
     yield "\n| | test | passed | time | cost |\n|---|---|---|---|---|\n"
     for test in islice(view.tests(), _LISTED):
         counts = test.counts

@@ -52,7 +52,7 @@ def test_a_run_is_reported_from_its_verdict_to_its_tests(varied: Any, write: Any
     assert "- called: `lookup_order" in text
     assert "- at `kindlm.yaml:57`" in text
     assert "`kindlm show k3f9x2ab 5`" in text
-    assert "<summary>All 8 tests</summary>" in text
+    assert "<summary>Each test on each target</summary>" in text
     assert text.endswith("Next: `kindlm show k3f9x2ab 4`\n")
     assert text.count("<details>") == text.count("</details>")
 
@@ -70,6 +70,18 @@ def test_what_changed_since_the_run_before_stands_in_it(history: History, write:
     assert "| ✗ | `refunds` · `gpt` | passed 3/3 → failed 0/3 | regressed" in second
     assert "In full: `kindlm diff before after`" in second
     assert "`greets` · `gpt` | passed 3/3 |" not in second.partition("<details>")[0]
+    record_run(history, "again", {"greets": [good] * 3, "refunds": [bad] * 3})
+    assert "#### Since run `after`: UNCHANGED" in write(history.view("again"), "markdown")
+
+
+def test_tests_are_counted_by_name_as_in_the_terminal(history: History, write: Any) -> None:
+    run = history.run("two")
+    run.suite(tests=[Make.planned("greets", target) for target in ("gpt", "claude")])
+    for target in ("gpt", "claude"):
+        run.execution("greets", target, assertions=(Make.passed(),))
+    view = run.finish()
+    assert " · 1 test on 2 targets · " in write(view, "markdown")
+    assert "1 test on gpt, claude" in write(view, "terminal")
 
 
 def test_the_threshold_of_the_project_is_that_of_the_comparison(
