@@ -146,6 +146,7 @@ class ModelReply:
     With a `response_schema` in the request, `text` is the JSON text whatever the provider's way of
     giving it. `raw` is the body as received, if it is kept. `warnings` tell the user of a parameter
     that had to be dropped. `quotas` is what the provider said of its limits. Times are in ms.
+    `echo` goes into the `Message` of the answer.
     """
 
     text: str
@@ -159,6 +160,7 @@ class ModelReply:
     warnings: tuple[str, ...] = ()
     quotas: tuple[Quota, ...] = ()
     recorded: Provenance | None = None
+    echo: Mapping[str, Any] | None = None
 
 
 class ModelClient(Protocol):

@@ -183,7 +183,8 @@ class Message:
     `tool_calls` belong to assistant messages; `tool_call_id` and `tool_name` to tool messages,
     whose `text` is the answer as JSON text. `prefill` marks an assistant message that the model
     is to continue. `written` is the text as it stands in the suite, before values of the
-    environment were put in, if that is another one.
+    environment were put in, if that is another one. `echo` is what a provider said with its tool
+    calls and wants back with them, such as what it thought; only its client reads it.
     """
 
     role: Role
@@ -193,6 +194,7 @@ class Message:
     tool_name: Annotated[str | None, Form.UNSTORED] = None
     prefill: bool = False
     written: Annotated[str | None, Form.UNSTORED] = None
+    echo: Annotated[Mapping[str, Any] | None, Form.UNSTORED] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from kindlm.ports import (
     Recorder,
     TranscriptSource,
 )
-from kindlm.suite import AgentTarget, Price, ProviderSettings, Suite
+from kindlm.suite import AgentTarget, ProviderSettings, Suite
 from kindlm.transcript import Usage
 
 K = TypeVar("K")
@@ -52,7 +52,7 @@ class Ports:
     """
 
     clients: ClientFactory
-    pricing: Callable[[Mapping[str, Price]], Pricing]
+    pricing: Callable[[Suite], Pricing]
     agents: AgentFactory
     checker: Checker
     aside: Aside
@@ -152,7 +152,7 @@ class LiveRun:
         )
         self.permits = Permits(self.budget, stop)
         self.paces = OneForEach(self._make_pace)
-        self.pricing = {each.ordinal: ports.pricing(each.suite.prices) for each in plan.suites}
+        self.pricing = {each.ordinal: ports.pricing(each.suite) for each in plan.suites}
         self.clients = OneForEach(self._make_client)
         self._embedders: dict[tuple[int, str], Result[Embedder]] = {}
 

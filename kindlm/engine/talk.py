@@ -237,7 +237,7 @@ class ModelTalk(_LiveTalk):
             if isinstance(result, Err):
                 self.error = result.error
                 return
-            _, answer = result.value
+            reply, answer = result.value
             self.warnings.update(dict.fromkeys(answer.warnings))
             if answer.finish_reason in _FINISH_WARNINGS:
                 self.warnings[_FINISH_WARNINGS[answer.finish_reason]] = None
@@ -251,7 +251,8 @@ class ModelTalk(_LiveTalk):
             self.after = answer.call
             # The answer begins with the prefill, so that the assistant's message replaces it.
             before = self.messages[:-1] if self.messages[-1].prefill else self.messages
-            said = Message(Role.ASSISTANT, answer.text, tool_calls=tuple(answer.tool_calls))
+            calls = tuple(answer.tool_calls)
+            said = Message(Role.ASSISTANT, answer.text, tool_calls=calls, echo=reply.echo)
             self.messages, self.new = (*before, said), ()
             if not answer.tool_calls:
                 return

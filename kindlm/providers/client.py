@@ -30,6 +30,7 @@ WRITTEN_AS = {
     "temperature": "temperature",
     "top_p": "topP",
     "seed": "seed",
+    "random_seed": "seed",
     "stop": "stopSequences",
     "stop_sequences": "stopSequences",
     "max_tokens": "maxTokens",
@@ -212,6 +213,7 @@ class WireClient:
                 finish_reason=said.finish_reason,
                 model=said.model,
                 warnings=sent.warnings,
+                echo=said.echo,
                 quotas=quotas(answer.headers, datetime.now(UTC)),
             )
         )

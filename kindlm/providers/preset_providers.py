@@ -11,8 +11,8 @@ show: what a provider calls otherwise, what it wants back, and what every one of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -23,6 +23,7 @@ from kindlm.ports import Embedder, ModelRequest
 from kindlm.providers.client import WireClient
 from kindlm.providers.openai_provider import (
     EMBEDDING_MODEL,
+    WIRE,
     WITH_SCHEMA,
     OpenAi,
     client_of,
@@ -31,7 +32,8 @@ from kindlm.providers.openai_provider import (
     encode,
 )
 from kindlm.providers.wire import Wire, WireRequest
-from kindlm.wires.answer import WireAnswer, objects
+from kindlm.transcript import Usage
+from kindlm.wires.answer import WireAnswer, objects, token_count
 
 _IN_ADDRESS = re.compile(r"[\w.:-]+", re.ASCII)
 """What an option may put into an address: nothing that ends the name of a host or begins a path."""
@@ -47,8 +49,10 @@ class _Preset(OpenAi):
     """What no model there takes; see `WireRequest.to_remember`."""
     renames: ClassVar[Mapping[str, str]] = {}
     """Parameters that have another name there."""
-    returns: ClassVar[frozenset[str]] = frozenset()
-    """Fields of a message with tool calls, or of such a call, that have to go back as they came."""
+    returns: ClassVar[tuple[str, ...]] = ()
+    """Fields of a message with tool calls that have to go back as they came."""
+    returns_in_calls: ClassVar[tuple[str, ...]] = ()
+    """Fields of a tool call that have to go back as they came."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -59,8 +63,7 @@ class _Preset(OpenAi):
         placed = self._placed(access)
         if isinstance(placed, Err):
             return placed
-        talk = _Talk(self.refuses, self.renames, self.returns)
-        return client_of(placed, Wire("/chat/completions", talk.encode, talk.decode))
+        return client_of(placed, Wire(WIRE.path, self._encode, self._decode))
 
     def embedder(self, access: Access) -> Embedder:
         """Return the embedder with the model that most users have there."""
@@ -91,41 +94,44 @@ class _Preset(OpenAi):
         variable = access.key_variable or self.usual_key_variable
         return replace(access, base_url=self.base_url(), key_variable=variable)
 
-
-@dataclass(frozen=True, slots=True)
-class _Talk:
-    """What one client says and hears, in OpenAI's format with the quirks of a preset.
-
-    Models that think while they call tools want what they thought back with the results, in fields
-    that have no place in a transcript. They are kept for each tool call while the client lives.
-    """
-
-    refuses: frozenset[str]
-    renames: Mapping[str, str]
-    returns: frozenset[str]
-    thoughts: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
-
-    def encode(self, request: ModelRequest, refused: frozenset[str]) -> WireRequest:
+    def _encode(self, request: ModelRequest, refused: frozenset[str]) -> WireRequest:
         """Return the body of a chat completion; see `Wire`."""
         sent = encode(request, refused | self.refuses)
-        for message in sent.body["messages"] if self.thoughts else ():
-            for call in message.get("tool_calls", ()):
-                of_message, of_call = self.thoughts.get(call["id"], ({}, {}))
-                message.update(of_message)
-                call.update(of_call)
+        said = [message for message in request.messages if not message.prefill]
+        for message, written in zip(said, sent.body["messages"], strict=True):
+            if message.echo is not None:
+                written.update(message.echo["message"])
+                for call in written.get("tool_calls", ()):
+                    call.update(message.echo["calls"].get(call["id"], {}))
         body = {self.renames.get(name, name): value for name, value in sent.body.items()}
         return replace(sent, body=body)
 
-    def decode(self, body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
+    def _decode(self, body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
         """Read a chat completion; raise `UnreadableReply` if it is none."""
         answer = decode(body, request)
         message = body["choices"][0]["message"]
-        for call in objects(message.get("tool_calls")) if self.returns else ():
-            self.thoughts[str(call.get("id"))] = (dict(self._of(message)), dict(self._of(call)))
-        return answer
+        calls = {str(call.get("id")): call for call in objects(message.get("tool_calls"))}
+        echo = {
+            "message": _fields(message, self.returns),
+            "calls": {key: _fields(call, self.returns_in_calls) for key, call in calls.items()},
+        }
+        usage = _with_thoughts(answer.usage, body.get("usage"))
+        return replace(answer, usage=usage, echo=echo if calls else None)
 
-    def _of(self, part: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        return ((name, part[name]) for name in self.returns if part.get(name) is not None)
+
+def _fields(part: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: part[name] for name in names if part.get(name) is not None}
+
+
+def _with_thoughts(usage: Usage, told: Any) -> Usage:
+    """Return tokens with those of thoughts, which some count in the total alone, and bill.
+
+    xAI: https://docs.x.ai/docs/key-information/consumption-and-rate-limits.
+    """
+    total = token_count(told.get("total_tokens")) if isinstance(told, dict) else None
+    if total is None or usage.input_tokens is None or usage.output_tokens is None:
+        return usage
+    return replace(usage, output_tokens=max(usage.output_tokens, total - usage.input_tokens))
 
 
 class Azure(_Preset):
@@ -145,11 +151,13 @@ class Azure(_Preset):
 class Bedrock(_Preset):
     """Amazon Bedrock, by its OpenAI-compatible endpoint and with a Bedrock API key.
 
-    https://docs.aws.amazon.com/bedrock/latest/userguide/inference-chat-completions-mantle.html:
-    `bedrock-mantle` is recommended; `bedrock-runtime`, and other paths, are a `baseUrl`.
+    https://docs.aws.amazon.com/bedrock/latest/userguide/endpoints.html recommends `bedrock-runtime`
+    for new applications. `bedrock-mantle` has two paths, each for some of the models.
     """
 
-    usual_base_url: ClassVar[str | None] = "https://bedrock-mantle.{region}.api.aws/v1"
+    usual_base_url: ClassVar[str | None] = (
+        "https://bedrock-runtime.{region}.amazonaws.com/openai/v1"
+    )
     usual_key_variable: ClassVar[str | None] = "AWS_BEARER_TOKEN_BEDROCK"
 
     region: Maybe[Text] = Field(default=None, examples=["eu-central-1"])
@@ -166,7 +174,7 @@ class Gemini(_Preset):
     usual_base_url: ClassVar[str | None] = "https://generativelanguage.googleapis.com/v1beta/openai"
     usual_key_variable: ClassVar[str | None] = "GEMINI_API_KEY"
     embedding_model: ClassVar[str | None] = "gemini-embedding-001"
-    returns: ClassVar[frozenset[str]] = frozenset({"extra_content"})
+    returns_in_calls: ClassVar[tuple[str, ...]] = ("extra_content",)
 
 
 class Vertex(_Preset):
@@ -181,7 +189,7 @@ class Vertex(_Preset):
         "/endpoints/openapi"
     )
     usual_key_variable: ClassVar[str | None] = "GOOGLE_OAUTH_ACCESS_TOKEN"
-    returns: ClassVar[frozenset[str]] = frozenset({"extra_content"})
+    returns_in_calls: ClassVar[tuple[str, ...]] = ("extra_content",)
 
     project: Maybe[Text] = Field(default=None, examples=["acme-prod"])
     """The id of the Google Cloud project."""
@@ -234,20 +242,20 @@ class DeepSeek(_Preset):
     usual_base_url: ClassVar[str | None] = "https://api.deepseek.com"
     usual_key_variable: ClassVar[str | None] = "DEEPSEEK_API_KEY"
     refuses: ClassVar[frozenset[str]] = frozenset({WITH_SCHEMA})
-    returns: ClassVar[frozenset[str]] = frozenset({"reasoning_content"})
+    returns: ClassVar[tuple[str, ...]] = ("reasoning_content",)
 
 
 class OpenRouter(_Preset):
     """OpenRouter. https://openrouter.ai/docs/api/reference/overview.
 
-    https://openrouter.ai/docs/guides/best-practices/reasoning-tokens: what a model thought goes
+    https://openrouter.ai/docs/use-cases/reasoning-tokens: what a model thought goes
     back with its calls; some of the providers behind it refuse a request without.
     """
 
     usual_base_url: ClassVar[str | None] = "https://openrouter.ai/api/v1"
     usual_key_variable: ClassVar[str | None] = "OPENROUTER_API_KEY"
     embedding_model: ClassVar[str | None] = "openai/text-embedding-3-small"
-    returns: ClassVar[frozenset[str]] = frozenset({"reasoning_details"})
+    returns: ClassVar[tuple[str, ...]] = ("reasoning_details",)
 
 
 class Together(_Preset):

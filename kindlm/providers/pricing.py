@@ -12,9 +12,10 @@ import re
 from collections.abc import Collection, Mapping
 from decimal import Decimal
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from kindlm.suite import Price
+from kindlm.suite import Price, Suite
 from kindlm.transcript import Cost, CostSource, Usage
 
 if TYPE_CHECKING:
@@ -25,11 +26,25 @@ _VERSION = re.compile(r"[-@:](?:\d{4}-\d{2}-\d{2}|\d{8}|\d{6}|\d{3,4}|latest)", 
 _MILLION = 1_000_000
 
 
-class PriceTable:
-    """Implements `ports.Pricing`. `prices` are the user's own, by model name."""
+def prices_of(suite: Suite) -> PriceTable:
+    """Return the prices of a suite; a preset under another name has those of the preset."""
+    presets = (each for each in suite.providers.values() if each.options is not None)
+    sellers = {each.name: each.type for each in presets if each.options.usual_base_url is not None}
+    return PriceTable(suite.prices, sellers)
 
-    def __init__(self, prices: Mapping[str, Price]) -> None:
+
+class PriceTable:
+    """Implements `ports.Pricing`.
+
+    `prices` are the user's own, by model name. `sellers` are providers by the user's name for them,
+    where the table knows them by another one.
+    """
+
+    def __init__(
+        self, prices: Mapping[str, Price], sellers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._prices = dict(prices)
+        self._sellers = sellers
         self._found: dict[str, Price | None] = {}
 
     def cost(
@@ -68,8 +83,9 @@ class PriceTable:
                 provider, _, bare = named.partition(":")
                 model, requested = (bare if requested is None else model), bare
             names = (model, requested if provider is not None else None)
+            seller = None if provider is None else self._sellers.get(provider, provider)
             costs = (
-                _listed_cost(provider, name, usage.input_tokens, usage.output_tokens)
+                _listed_cost(seller, name, usage.input_tokens, usage.output_tokens)
                 for name in dict.fromkeys(names)
                 if name is not None
             )
@@ -98,6 +114,8 @@ def matching_name(model: str, names: Collection[str]) -> str | None:
 
 
 def _listed_cost(provider: str | None, model: str, input_tokens: int, output_tokens: int) -> Cost:
+    if provider == "vertex":
+        model = model.removeprefix("google/")  # its endpoint names the publisher, too
     rates = _listed_rates(provider, model)
     if rates is None:
         return Cost()

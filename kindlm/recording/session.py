@@ -26,7 +26,7 @@ from kindlm.guard import Lost, guard
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.plan import Earlier, Execution, Plan, numbered, undealt
 from kindlm.ports import Agent, AgentFactory, Embedder
-from kindlm.providers.pricing import PriceTable
+from kindlm.providers.pricing import prices_of
 from kindlm.providers.provider_registry import make_client
 from kindlm.recording.recorder import RunRecorder
 from kindlm.recording.request import Driven, RunRequest, Settling, Watcher
@@ -386,7 +386,7 @@ class _Session:
             transcripts, answers = recorded_sources(request, self.run, self.reader, replayed)
         return Ports(
             clients=partial(make_client, environ=request.environ),
-            pricing=PriceTable,
+            pricing=prices_of,
             agents=agents,
             baselines=baselines.text,
             embedders=embedders,

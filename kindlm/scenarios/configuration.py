@@ -39,7 +39,7 @@ def provider_by_name(name: str) -> type[Provider] | None:
     fields = {} if kind is None else kind.model_fields
     if kind is None or kind.needs_base_url or any(it.is_required() for it in fields.values()):
         return None
-    return kind
+    return None if kind.address_options() else kind
 
 
 class Table(BaseModel):

@@ -97,6 +97,8 @@ def language_model(
     if llm is None:
         return {}, {}
     kind = provider_by_name(llm.provider)
+    if kind is not None and kind.usual_base_url is not None and llm.base_url is not None:
+        kind = None  # any server with OpenAI's API, whatever it is called
     provider = ProviderSettings(
         name=llm.provider,
         type="openai" if kind is None else llm.provider.lower(),

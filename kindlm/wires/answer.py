@@ -37,6 +37,7 @@ class WireAnswer:
         error: what the provider says went wrong, or what in the body cannot be read; None if the
             body is an answer.
         complete: whether it came to its end.
+        echo: see `Message.echo`.
     """
 
     text: str
@@ -48,6 +49,7 @@ class WireAnswer:
     hosted: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
     complete: bool = True
+    echo: Mapping[str, Any] | None = None
 
     @property
     def own_calls(self) -> tuple[ToolCall, ...]:
@@ -79,6 +81,8 @@ def token_count(value: Any) -> int | None:
 
 def error_message(body: Any) -> str | None:
     """Find the human sentence in an error body; providers and proxies put it in various places."""
+    if isinstance(body, list) and body:
+        body = body[0]  # Google's errors stand in a list
     if not isinstance(body, Mapping):
         return None
     error = body.get("error", body)

@@ -129,6 +129,41 @@ prompts: {formal: {system: Sir., user: '{{input}}'}, casual: {user: 'Hey, {{inpu
 tests:
 - {name: a, prompts: [formal, casual], vars: {input: Hi}, expect: {}}
 - {name: b, prompt: formal, vars: {input: Ho}, expect: {}}
+==
+model: groq/llama
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
+--
+providers: {groq: {apiKeyEnv: GROQ_API_KEY}}
+models: [{id: groq/llama, provider: groq, model: llama}]
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
+==
+providers: {fast: {type: groq}, azure: {resource: acme}}
+models: [fast/llama, azure/gpt]
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
+--
+providers:
+  fast: {type: groq, apiKeyEnv: GROQ_API_KEY}
+  azure: {resource: acme, apiKeyEnv: AZURE_OPENAI_API_KEY}
+models:
+- {id: fast/llama, provider: fast, model: llama}
+- {id: azure/gpt, provider: azure, model: gpt}
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
+==
+providers: {groq: {type: openai, baseUrl: 'http://h/v1'}}
+models: [groq/llama, deepseek/chat]
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
+--
+providers: {groq: {type: openai, baseUrl: 'http://h/v1'}}
+models:
+- {id: groq/llama, provider: groq, model: llama}
+- {id: deepseek/chat, provider: groq, model: deepseek/chat}
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
 """
 
 

@@ -29,7 +29,7 @@ from kindlm.ports import (
     Observer,
 )
 from kindlm.projections import PROJECTIONS
-from kindlm.providers.pricing import PriceTable
+from kindlm.providers.pricing import prices_of
 from kindlm.recording.recorder import RunRecorder
 from kindlm.suite import (
     Case,
@@ -245,7 +245,7 @@ class Bench:
     def _ports(self, checker: Checker) -> Ports:
         return Ports(
             clients=lambda settings: Ok(self.client),
-            pricing=PriceTable,
+            pricing=prices_of,
             agents=lambda target, variables: Ok(self.agent),
             checker=checker,
             aside=CheckRunner().aside,

@@ -5,28 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import aiohttp
 import pytest
 from suites import make_suite
 
+from kindlm.cli.app import run
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.packages import all_own, own
 from kindlm.plugins import Provider
 from kindlm.ports import ModelReply, ModelRequest, ResponseSchema
 from kindlm.providers.embedders import find_embedder
+from kindlm.providers.pricing import prices_of
 from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
-from kindlm.transcript import Message, Role
+from kindlm.transcript import Usage
+from kindlm.wires.answer import error_message
 
 KEY = "a-key-of-the-preset-0123456789"
 PRESETS = {name: kind for name, kind in all_own(Provider).items() if kind.usual_base_url}
 GOOGLE = "https://europe-west4-aiplatform.googleapis.com/v1/projects/acme/locations/europe-west4"
 CHATS = {
     "azure": "https://acme-eu.openai.azure.com/openai/v1/chat/completions",
-    "bedrock": "https://bedrock-mantle.eu-central-1.api.aws/v1/chat/completions",
+    "bedrock": "https://bedrock-runtime.eu-central-1.amazonaws.com/openai/v1/chat/completions",
     "cohere": "https://api.cohere.ai/compatibility/v1/chat/completions",
     "deepseek": "https://api.deepseek.com/chat/completions",
     "fireworks": "https://api.fireworks.ai/inference/v1/chat/completions",
@@ -229,49 +232,87 @@ def test_parameters_have_the_names_that_the_api_knows(name, expected, network, m
     assert len(reply.warnings) == (name == "deepseek")
 
 
-SIGNATURE = {"google": {"thought_signature": "CrICAdHtim8"}}
-FUNCTION = {"name": "lookup", "arguments": "{}"}
-CALL = {"id": "call-1", "type": "function", "function": FUNCTION}
+def test_an_error_in_a_list_is_quoted():
+    told = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
+    assert error_message([{"error": {"code": 400, "message": told}}]) == told
+
+
+TOKENS = {"prompt_tokens": 10, "completion_tokens": 5}
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "going_back"),
+    ("told", "output"),
     [
-        (
-            "gemini",
-            {"tool_calls": [{**CALL, "extra_content": SIGNATURE}]},
-            {"tool_calls": [{**CALL, "extra_content": SIGNATURE}]},
-        ),
+        ({**TOKENS, "total_tokens": 15}, 5),
+        # xAI counts what a model thought in the total alone.
+        ({**TOKENS, "total_tokens": 322}, 312),
+        (TOKENS, 5),
+        ({"total_tokens": 15}, None),
+    ],
+)
+def test_what_a_model_thought_is_output(told, output, network, make_request):
+    network.answers = [{**DONE, "usage": told}]
+    (reply,) = ask("xai", make_request())
+    assert reply.usage.output_tokens == output
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("azure", "gpt-4o"),
+        ("bedrock", "openai.gpt-oss-120b-1:0"),
+        ("gemini", "gemini-2.5-flash"),
+        ("vertex", "google/gemini-2.5-pro"),
+        ("xai", "grok-4"),
+        ("fireworks", "accounts/fireworks/models/gpt-oss-120b"),
+    ],
+)
+def test_listed_prices_are_those_of_the_preset_under_any_name(name, model):
+    settings = replace(settings_of(name), name="ours")
+    prices = prices_of(make_suite(providers={"ours": settings}))
+    cost = prices.cost("ours", model, Usage(1_000_000, 0))
+    assert cost == prices.cost(name, model, Usage(1_000_000, 0))
+    assert cost.usd
+
+
+SIGNATURE = {"extra_content": {"google": {"thought_signature": "CrICAdHtim8"}}}
+CALL = {"id": "call-1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
+SUITE = """
+model: {name}/m
+tests:
+  - name: looks-it-up
+    input: Where is it?
+    tools: [{{ name: lookup, defaultResponse: shipped }}]
+    expect: {{ toolCalls: [lookup] }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "expected"),
+    [
+        ("gemini", {"tool_calls": [CALL | SIGNATURE]}, {"tool_calls": [CALL | SIGNATURE]}),
         (
             "deepseek",
-            {"reasoning_content": "I should look.", "tool_calls": [CALL]},
-            {"reasoning_content": "I should look.", "tool_calls": [CALL]},
+            {"tool_calls": [CALL], "reasoning_content": "I look."},
+            {"tool_calls": [CALL], "reasoning_content": "I look."},
         ),
         (
             "openrouter",
-            {"reasoning_details": [{"type": "reasoning.encrypted"}], "tool_calls": [CALL]},
-            {"reasoning_details": [{"type": "reasoning.encrypted"}], "tool_calls": [CALL]},
+            {"tool_calls": [CALL], "reasoning": "I look.", "reasoning_details": [{"data": "x"}]},
+            {"tool_calls": [CALL], "reasoning_details": [{"data": "x"}]},
         ),
-        ("groq", {"reasoning": "I should look.", "tool_calls": [CALL]}, {"tool_calls": [CALL]}),
+        ("groq", {"tool_calls": [CALL], "reasoning": "I look."}, {"tool_calls": [CALL]}),
     ],
 )
 def test_what_a_model_thought_before_its_calls_goes_back_to_it(
-    name, message, going_back, network, make_request
+    name, message, expected, network, tmp_path, monkeypatch
 ):
     called = {"role": "assistant", "content": None}
     network.answers = [said({**called, **message}), DONE]
-
-    async def run():
-        client = client_of(name, {})
-        user = Message(Role.USER, "Where is it?")
-        first = await client.complete(make_request(user))
-        assert isinstance(first, Ok)
-        calls = first.value.tool_calls
-        told = Message(Role.ASSISTANT, first.value.text, tool_calls=calls)
-        result = Message(Role.TOOL, "{}", tool_call_id=calls[0].id)
-        second = await client.complete(make_request(user, told, result))
-        assert isinstance(second, Ok)
-        await client.aclose()
-
-    asyncio.run(run())
-    assert network.bodies[1]["messages"][1] == {**called, **going_back}
+    variable = PRESETS[name].usual_key_variable
+    assert variable is not None
+    monkeypatch.setenv(variable, KEY)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kindlm.yaml").write_text(SUITE.format(name=name), "utf-8")
+    assert run(["test", "--quiet"]) == 0
+    assert network.bodies[1]["messages"][1] == called | expected

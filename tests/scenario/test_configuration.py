@@ -13,8 +13,9 @@ from scenario_project import Project
 
 from kindlm.cli.app import run
 from kindlm.packages import as_written
-from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.configuration import LlmTable, load_configuration
 from kindlm.scenarios.scenario_files import Surroundings, load_scenarios
+from kindlm.scenarios.scenario_suite import language_model
 
 TEST = """
 @scenario("x")
@@ -211,6 +212,7 @@ HTTP = '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1/"\n'
         ('[agent]\ntype = "http"\nurl = "${env.NO_SUCH_NAME}"\n', 3, "NO_SUCH_NAME"),
         ('[llm]\nprovider = "opnai"\nmodel = "m"\n', 2, 'Did you mean "openai"?'),
         ('[llm]\nprovider = "openai-compatible"\nmodel = "m"\n', 2, "there is no base_url"),
+        ('[llm]\nprovider = "azure"\nmodel = "m"\n', 2, "there is no base_url"),
         ("[eval]\nparallelism = 0\n", 2, "at least 1"),
         ("[eval]\nparalelism = 2\n", 2, "parallelism"),
         ("[evil]\n", 1, "eval"),
@@ -224,6 +226,17 @@ def test_what_is_wrong_is_reported_at_its_place(
     found = shown(project, capsys)
     assert told in found
     assert f"kindlm.toml:{line}" in found
+
+
+@pytest.mark.parametrize(
+    ("base_url", "type_", "key"),
+    [(None, "groq", "GROQ_API_KEY"), ("http://127.0.0.1:1/v1", "openai", None)],
+)
+def test_a_preset_of_providers_judges_unless_it_is_at_another_address(
+    base_url: str | None, type_: str, key: str | None
+) -> None:
+    providers, _ = language_model(LlmTable(provider="groq", model="m", base_url=base_url))
+    assert (providers["groq"].type, providers["groq"].api_key_env) == (type_, key)
 
 
 def test_a_secret_of_the_agent_is_never_recorded(

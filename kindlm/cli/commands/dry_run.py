@@ -18,7 +18,7 @@ from kindlm.checks.judge import Judge
 from kindlm.history.diff.power import comparison_power
 from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedCase, PlannedSuite
-from kindlm.providers.pricing import PriceTable
+from kindlm.providers.pricing import PriceTable, prices_of
 from kindlm.reports.figures import money, power_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
@@ -67,7 +67,7 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
     suite = planned.suite
     page.blank()
     page.line((one_line(suite.name), "bold"), (f"  {one_line(suite.path)}", "dim"), hang=2)
-    prices = PriceTable(suite.prices)
+    prices = prices_of(suite)
     selected = [case for case in planned.cases if case.selected]
     width = min(max(cell_len(one_line(case.case.name)) for case in selected), _WIDEST_NAME)
     total = Estimate()
