@@ -15,6 +15,9 @@ from kindlm.cli.options import DatabaseOption, VerboseOption, with_options
 from kindlm.garbage import put_off
 from kindlm.reports.untrusted import one_line
 
+MAX_TESTS = 1_000
+MOST_PLANNED = 70
+
 
 class FileFormat(StrEnum):
     """What files are written in."""
@@ -61,7 +64,14 @@ class GenOptions:
     ] = None
     count: Annotated[
         int,
-        typer.Option("--count", "-n", metavar="N", min=1, max=70, help="Number of tests to write."),
+        typer.Option(
+            "--count",
+            "-n",
+            metavar="N",
+            min=1,
+            max=MAX_TESTS,
+            help="Number of tests to write; at most 70 if a model plans them.",
+        ),
     ] = 10
     categories: Annotated[
         str | None,
@@ -112,6 +122,15 @@ class GenOptions:
             show_default=False,
         ),
     ] = None
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PACKAGE:NAME",
+            help="Write tests from attacks of an installed package: garak, pyrit or agentdojo.",
+            show_default=False,
+        ),
+    ] = None
     from_run: Annotated[
         tuple[str, str] | None,
         typer.Option(
@@ -155,18 +174,24 @@ def argument_of(path: Path) -> str:
 
 @with_options
 def gen_command(options: GenOptions) -> int:
-    """Generate tests of an agent with a model, or from recordings.
+    """Generate tests of an agent with a model, from recordings, or from attacks.
 
     The model plans the tests, and kindlm writes the files from templates. The calls and their cost
-    are recorded as a run. With --from-trace and --from-run, no model is asked.
+    are recorded as a run. With an option --from…, no model is asked.
     """
     if not options.output:
         # It would be the folder where one is, as for "$DIR" that is not set.
         raise typer.BadParameter("it names no folder", param_hint="--output")
+    if options.from_ is not None:
+        from kindlm.cli.commands.gen_attacks import write_attacks
+
+        return write_attacks(options, options.from_)
     if options.from_trace is not None or options.from_run is not None:
         from kindlm.cli.commands.gen_recorded import write_recorded
 
         return write_recorded(options)
+    if options.count > MOST_PLANNED:
+        raise typer.BadParameter(f"a model plans at most {MOST_PLANNED}", param_hint="--count")
     with ending_at_once(), put_off():
         from kindlm.cli.commands.generation import write_tests
 

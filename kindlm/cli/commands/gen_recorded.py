@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ _PLACE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 def write_recorded(options: GenOptions) -> int:
     """Write a suite of recordings and return the exit code."""
     console = make_console()
-    target = or_fail(_target(options))
+    target = or_fail(target_of(options))
     recordings, origin = _recordings(options)
     project = project_here(options.database)
     redact = Redactor(suite_secrets(run_environment([project.root], os.environ), []))
@@ -51,12 +52,7 @@ def write_recorded(options: GenOptions) -> int:
     if made.document is None:
         note("No test was written.", console)
         return 1
-    text = or_fail(suite_text(made.document, file))
-    try:
-        written = write_file(file, text, force=options.force)
-    except OSError as error:
-        fail([misuse(f"{file} cannot be written: {error.strerror}.", "Use --output DIR.")])
-    sys.stdout.write(f"{one_line(str(written))}  {count(len(made.names), 'test')}\n")
+    written = write_suite(options, made.document, file, len(made.names))
     for name in made.unfinished:
         note(f"Skipped until you write its criterion: {one_line(name)}", console)
     if stand_ins.replaced:
@@ -64,9 +60,25 @@ def write_recorded(options: GenOptions) -> int:
         note(f"Replaced: {', '.join(kinds)}.", console)
     if not options.keep_personal_data:
         note("Names, addresses and dates of birth are not recognised: read the file.", console)
+    tell_command(options, written)
+    return 0
+
+
+def write_suite(options: GenOptions, document: Mapping[Any, Any], file: Path, tests: int) -> Path:
+    """Write a suite, print where it stands, and return that."""
+    text = or_fail(suite_text(document, file))
+    try:
+        written = write_file(file, text, force=options.force)
+    except OSError as error:
+        fail([misuse(f"{file} cannot be written: {error.strerror}.", "Use --output DIR.")])
+    sys.stdout.write(f"{one_line(str(written))}  {count(tests, 'test')}\n")
+    return written
+
+
+def tell_command(options: GenOptions, written: Path) -> None:
+    """Print the command that runs a suite."""
     command = options.command(f"kindlm test {shlex.quote(argument_of(written))}")
     sys.stdout.write(f"\nRun: {command}\n")
-    return 0
 
 
 def _recordings(options: GenOptions) -> tuple[list[Recording], str]:
@@ -90,7 +102,8 @@ def _recordings(options: GenOptions) -> tuple[list[Recording], str]:
     return found, options.from_trace.name
 
 
-def _target(options: GenOptions) -> Result[Target]:
+def target_of(options: GenOptions) -> Result[Target]:
+    """Return what the tests run on, as the options say."""
     if (options.provider is None) != (options.model is None):
         return Err(misuse("--provider and --model go together.", "Pass both, or neither."))
     model = None if options.model is None else f"{options.provider}/{options.model}"

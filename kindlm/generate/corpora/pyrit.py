@@ -1,0 +1,71 @@
+"""Seed data sets of PyRIT: YAML files in `datasets/seed_datasets/local`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kindlm.config.yaml_document import read_document
+from kindlm.generate.corpora import Attack, leak_of_system_text, read_text
+from kindlm.generate.forms import slug
+from kindlm.wires.answer import objects
+
+_FOLDER = "datasets/seed_datasets/local"
+_NO_PROMPTS = ("examples", "garak")
+"""Folders with examples of the format, and with parts that other prompts are made of."""
+_OF_THESE_PROMPTS = ("garak/doctor", "garak/system_prompt_extraction")
+
+
+def names(package: Path) -> list[str]:
+    """Return the paths of the data sets with prompts, without their suffix."""
+    root = package / _FOLDER
+    files = [file for end in ("prompt", "yaml") for file in root.rglob(f"*.{end}")]
+    found = sorted({file.relative_to(root).with_suffix("").as_posix() for file in files})
+    return [
+        name
+        for name in found
+        if name.partition("/")[0] not in _NO_PROMPTS or name in _OF_THESE_PROMPTS
+    ]
+
+
+def read(package: Path, name: str) -> Iterator[Attack]:
+    """Yield the attacks of a data set: a seed is one, and seeds of a group are one together.
+
+    Seeds that are not text are left out, and those with parameters.
+    """
+    path = package / _FOLDER / name
+    file = next(each for end in ("prompt", "yaml") if (each := Path(f"{path}.{end}")).is_file())
+    document = read_document(read_text(file).encode())
+    if document.problems or not isinstance(document.value, dict):
+        raise ValueError(f"{file.name} is not a seed data set")
+    whole = document.value
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for number, seed in enumerate(objects(whole.get("seeds"))):
+        groups.setdefault(seed.get("prompt_group_alias", number), []).append({**whole, **seed})
+    for number, group in enumerate(groups.values(), start=1):
+        messages = _messages(group)
+        if not messages:
+            continue
+        harms = group[0].get("harm_categories") or []
+        tags = [
+            f"harm:{slug(str(each))}" for each in (harms if isinstance(harms, list) else [harms])
+        ]
+        title = f"{name} {number}"
+        if "system_prompt" in name or "steal_system" in name:
+            yield leak_of_system_text(title, messages, tags)
+        else:
+            yield Attack(title, messages, tuple(tags))
+
+
+def _messages(group: list[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return what the user says in a group; none if a part of it cannot be said."""
+    said = [each for each in group if each.get("role", "user") == "user"]
+    prompts = [each for each in said if each.get("seed_type") != "objective"] or said
+    texts = [
+        str(each.get("value", "")).strip()
+        for each in sorted(prompts, key=lambda each: int(each.get("sequence") or 0))
+        if each.get("data_type", "text") == "text"
+    ]
+    is_whole = len(texts) == len(prompts) and not any("{{" in text for text in texts)
+    return tuple(filter(None, texts)) if is_whole else ()
