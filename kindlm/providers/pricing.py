@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 
 _VERSION = re.compile(r"[-@:](?:\d{4}-\d{2}-\d{2}|\d{8}|\d{6}|\d{3,4}|latest)", re.ASCII)
+_REVISION = re.compile(r"-v\d+(?::\d+)?$", re.ASCII)
+"""The end of a name on Bedrock: `eu.anthropic.claude-sonnet-4-5-20250929-v1:0`."""
+
 _MILLION = 1_000_000
 
 
@@ -78,10 +81,14 @@ class PriceTable:
         if usage.input_tokens is None or usage.output_tokens is None:
             return Cost()
         if price is None:
-            if provider == "pydantic-ai" and ":" in (named := requested or model or ""):
+            named = requested or model or ""
+            if provider == "pydantic-ai" and ":" in named:
                 # It names a model with its provider: `google:gemini-2.5-pro`.
                 provider, _, bare = named.partition(":")
                 model, requested = (bare if requested is None else model), bare
+            elif provider == "anthropic-bedrock":
+                # The price depends on the region, and the model that answers does not name it.
+                provider, model, requested = "aws", _REVISION.sub("", named), None
             names = (model, requested if provider is not None else None)
             seller = None if provider is None else self._sellers.get(provider, provider)
             costs = (

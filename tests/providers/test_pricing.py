@@ -139,3 +139,36 @@ def test_the_model_that_answered_counts_before_the_name_asked_for():
     assert table.cost("openai", "gpt-4o", MILLION, requested="our-deployment") == priced
     mini = PriceTable({}).cost("openai", "gpt-4o-mini", MILLION)
     assert PriceTable({}).cost("openai", "gpt-4o-mini", MILLION, requested="gpt-4o") == mini
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "requested", "seller", "name"),
+    [
+        (
+            "pydantic-ai",
+            "gemini-2.5-flash",
+            "google:gemini-2.5-flash",
+            "google",
+            "gemini-2.5-flash",
+        ),
+        ("pydantic-ai", "google:gemini-2.5-flash", None, "google", "gemini-2.5-flash"),
+        (
+            "anthropic-bedrock",
+            "claude-sonnet-4-5-20250929",
+            "eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
+            "aws",
+            "eu.anthropic.claude-sonnet-4-5-20250929",
+        ),
+        (
+            "anthropic-bedrock",
+            "claude-sonnet-4-5-20250929",
+            "global.anthropic.claude-sonnet-4-5-20250929-v1:0",
+            "aws",
+            "global.anthropic.claude-sonnet-4-5-20250929",
+        ),
+    ],
+)
+def test_the_price_is_that_of_who_sells_the_model(provider, model, requested, seller, name):
+    expected = PriceTable({}).cost(seller, name, MILLION)
+    assert expected.usd
+    assert PriceTable({}).cost(provider, model, MILLION, requested=requested) == expected

@@ -13,7 +13,6 @@ from checked_server import LoopbackServer
 
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ResponseSchema, ToolDefinition
-from kindlm.providers.pricing import PriceTable
 from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
 from kindlm.transcript import FinishReason, Message, Role, Usage
@@ -256,13 +255,3 @@ def test_what_is_missing_is_named(make_request, monkeypatch):
     made = make_client(ProviderSettings("pai", "pydantic-ai"), environ={})
     assert isinstance(made, Err)
     assert made.error.hint == "Install it: pip install 'kindlm[models]'"
-
-
-def test_prices_are_those_of_the_provider_in_the_name():
-    cost = PriceTable({}).cost
-    usage = Usage(1_000_000, 0)
-    of_google = cost("google", "gemini-2.5-flash", usage)
-    asked = {"requested": "google:gemini-2.5-flash"}
-    assert of_google.usd
-    assert cost("pydantic-ai", "gemini-2.5-flash", usage, **asked) == of_google
-    assert cost("pydantic-ai", "google:gemini-2.5-flash", usage) == of_google
