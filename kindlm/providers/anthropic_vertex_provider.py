@@ -7,6 +7,7 @@ https://cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/use-
 
 from __future__ import annotations
 
+import asyncio
 import os
 import warnings
 from collections.abc import Mapping
@@ -86,10 +87,17 @@ class AnthropicVertex(Platform):
             except GoogleAuthError as error:
                 return Err(of_credentials(endpoint, str(error), _HINT))
 
+        one_token = asyncio.Lock()
+
         def connect(http_client: Any) -> anthropic.AsyncAnthropicVertex:
             import anthropic
 
-            return anthropic.AsyncAnthropicVertex(
+            class AsyncAnthropicVertex(anthropic.AsyncAnthropicVertex):
+                async def _ensure_access_token(self) -> str:
+                    async with one_token:  # for all calls that wait for one
+                        return await super()._ensure_access_token()
+
+            return AsyncAnthropicVertex(
                 region=location,
                 project_id=project,
                 access_token=access.key,

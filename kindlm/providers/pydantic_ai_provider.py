@@ -337,8 +337,9 @@ def _parameters(model: Model[Any], request: ModelRequest) -> ModelRequestParamet
 
 
 def _body(error: Any) -> str:
-    """Return the body of an error as text; OpenAI's SDK keeps the inner part of it alone."""
+    """Return the body of an error as text, with its message where other providers have it."""
     body = error.body
-    if isinstance(body, dict) and "error" not in body:
-        body = {"error": body}
+    if isinstance(body, dict) and "error" not in body:  # OpenAI's SDK, or boto3
+        inner = body.get("Error", body)
+        body = {"error": {**inner, "message": inner.get("message", inner.get("Message"))}}
     return body if isinstance(body, str) else json.dumps(body or {"error": str(error)}, default=str)

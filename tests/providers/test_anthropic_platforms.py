@@ -159,7 +159,8 @@ class Google(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/token":
-            status = self.server.tokens  # type: ignore[attr-defined]
+            self.server.asked += 1  # type: ignore[attr-defined]
+            status = self.server.status  # type: ignore[attr-defined]
             body = {"access_token": TOKEN, "expires_in": 3600, "error": "invalid_grant"}
         else:
             status = 200 if self.headers["authorization"] == f"Bearer {TOKEN}" else 401
@@ -178,7 +179,7 @@ class Google(BaseHTTPRequestHandler):
 @pytest.fixture
 def google() -> Iterator[Any]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Google) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.shutdown()
@@ -207,10 +208,10 @@ def service_account(google, tmp_path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_vertex_takes_a_token_for_the_credentials_that_a_file_of_env_names(
+def test_vertex_takes_one_token_for_the_credentials_that_a_file_of_env_names(
     status, google, service_account, make_request, tmp_path
 ):
-    google.tokens = status
+    google.status, google.asked = status, 0
     file = tmp_path / "account.json"
     file.write_text(json.dumps(service_account))
     environ = {
@@ -218,10 +219,20 @@ def test_vertex_takes_a_token_for_the_credentials_that_a_file_of_env_names(
         "ANTHROPIC_VERTEX_BASE_URL": f"http://127.0.0.1:{google.server_port}/v1",
     }
     made = make("anthropic-vertex", None, environ, location="global", project="shop")
-    result = asyncio.run(ask(made, make_request(model="claude-sonnet-4-5@20250929")))
+    assert isinstance(made, Ok), made
+    request = make_request(model="claude-sonnet-4-5@20250929")
+
+    async def run():
+        results = await asyncio.gather(*(made.value.complete(request) for _ in range(3)))
+        await made.value.aclose()
+        return results
+
+    result, *others = asyncio.run(run())
+    assert {type(each) for each in others} == {type(result)}
     if status == 200:
         assert isinstance(result, Ok), result
         assert result.value.text == "You sent Bearer [redacted]"
+        assert google.asked == 1
         return
     assert refused(result).code is ErrorCode.PROVIDER_AUTH_ERROR
     assert refused(result).details["retryable"] is False

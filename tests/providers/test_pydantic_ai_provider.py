@@ -150,7 +150,8 @@ def test_what_a_model_does_not_take_is_named_or_sent_again_without_it(server, ma
 )
 def test_one_request_is_made_and_its_failure_has_a_code(fault, code, details, make_request):
     with LoopbackServer({**SCRIPT, "faults": [fault]}) as server:
-        request = make_request(USER, model="openai-chat:gpt-4o", timeout_s=2.0)
+        timeout_s = 0.5 if "stallMs" in fault else 20.0
+        request = make_request(USER, model="openai-chat:gpt-4o", timeout_s=timeout_s)
         (result,) = ask(make(f"{server.url}/v1", KEY=KEY), request)
         assert isinstance(result, Err)
         assert result.error.code is code
@@ -217,6 +218,29 @@ def test_gemini_is_spoken_to_in_its_own_format(peer, http, make_request):
     assert user["parts"][0]["functionResponse"]["name"] == "lookup"
     assert failed.error.code is ErrorCode.PROVIDER_RATE_LIMIT
     assert failed.error.details["retry_after"] == 34
+
+
+def test_boto3_sends_a_request_to_bedrock_once(peer, http, make_request, monkeypatch, tmp_path):
+    pytest.importorskip("boto3")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.delenv("AWS_BEARER_TOKEN_BEDROCK", raising=False)
+
+    async def run():
+        async with peer(http(503, {"message": "Busy"}, {"connection": "close"})) as server:
+            client = make(
+                AWS_ENDPOINT_URL_BEDROCK_RUNTIME=server.url,
+                AWS_ACCESS_KEY_ID="AKIAPLANTED123456",
+                AWS_SECRET_ACCESS_KEY=KEY,
+                AWS_DEFAULT_REGION="eu-west-1",
+            )
+            result = await client.complete(make_request(USER, model="bedrock:amazon.nova-pro-v1:0"))
+            await client.aclose()
+            return result.error, server.received
+
+    error, received = asyncio.run(run())
+    assert error.message == "pai returned 503: Busy"
+    assert error.details["retryable"] is True
+    assert [each.path for each in received] == ["/model/amazon.nova-pro-v1%3A0/converse"]
 
 
 def test_keys_come_from_env_files_and_go_to_no_address_of_the_user(
