@@ -70,7 +70,7 @@ class _Reference:
         if field.get("type") == "object":
             inner = field.get("additionalProperties")
             return f"mapping of {self._type(inner)}" if isinstance(inner, dict) else "mapping"
-        return _TYPES.get(field.get("type", ""), "any value") + _range(field)
+        return _TYPES.get(field.get("type", ""), "any value") + range_of(field)
 
     def _example(self, field: Schema) -> Any:
         """Return the field's own example, or one that is put together from those below it."""
@@ -145,7 +145,8 @@ def _code(value: Any) -> str:
     return f"`{json.dumps(value, ensure_ascii=False)}`"
 
 
-def _range(field: Schema) -> str:
+def range_of(field: Schema) -> str:
+    """Return which numbers a field of a JSON Schema allows, nothing for any."""
     low, high, above = (field.get(key) for key in ("minimum", "maximum", "exclusiveMinimum"))
     if low is not None and high is not None:
         return f" {low:,} to {high:,}"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from config_reference import range_of
 from pydantic import BaseModel
 
 from kindlm.formats.evalview.case_schema import CaseConfig
@@ -164,7 +165,7 @@ class _Reference:
         if field.get("type") == "object":
             inner = field.get("additionalProperties")
             return f"mapping of {self._type(inner)}" if isinstance(inner, dict) else "mapping"
-        return _TYPES.get(field.get("type", ""), "any value") + _range(field)
+        return _TYPES.get(field.get("type", ""), "any value") + range_of(field)
 
 
 def _references(field: Any) -> Iterator[str]:
@@ -189,12 +190,3 @@ def _anchor(title: str) -> str:
 
 def _line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
-
-
-def _range(field: Schema) -> str:
-    low, high, above = (field.get(key) for key in ("minimum", "maximum", "exclusiveMinimum"))
-    if low is not None and high is not None:
-        return f" {low:g} to {high:g}"
-    if above is not None:
-        return f" above {above:g}"
-    return f" from {low:g}" if low is not None else ""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
@@ -89,7 +89,27 @@ Scores in between are allowed. Which of the two is better does not matter.""",
 )
 
 
-class Drift(CheckSection, AskingCheck):
+class ByMethod(CheckSection, AskingCheck):
+    """A section whose `method` decides what compares: a judge, embeddings, or something else."""
+
+    if TYPE_CHECKING:
+        method: Any
+
+    @property
+    def asks_judge(self) -> bool:  # type: ignore[override]
+        return bool(self.method == "judge")
+
+    @property
+    def embeds(self) -> bool:  # type: ignore[override]
+        return bool(self.method == "embedding")
+
+    @classmethod
+    def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+        if written.get("method", cls.model_fields["method"].default) == "judge":
+            yield (), None
+
+
+class Drift(ByMethod):
     """Maximum difference between the output and the baseline's."""
 
     kind = "drift"
@@ -107,19 +127,6 @@ class Drift(CheckSection, AskingCheck):
     @property
     def label(self) -> str:
         return self.method
-
-    @property
-    def asks_judge(self) -> bool:  # type: ignore[override]
-        return self.method == "judge"
-
-    @property
-    def embeds(self) -> bool:  # type: ignore[override]
-        return self.method == "embedding"
-
-    @classmethod
-    def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-        if written.get("method", "judge") == "judge":
-            yield (), None
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.max_score == 1:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
 from kindlm.checks.base import (
     Check,
     CheckSection,
-    ExpectSection,
     Key,
-    Made,
     Place,
     Reads,
     failed,
@@ -74,20 +72,10 @@ class Latency(CheckSection):
         return _limited(took, limit, "LATENCY_EXCEEDED", message, too_much=took > limit)
 
 
-class LatencyMs(ExpectSection):
+class LatencyMs(Latency):
     """Maximum milliseconds for all answers of a conversation together, as `latency.maxMs`."""
 
     key = Key("latencyMs", order=71, examples=[5000])
-    main = "maxMs"
-
-    max_ms: Positive = Field(examples=[5000])
-    """Maximum milliseconds."""
-
-    def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
-        yield from Latency.model_construct(max_ms=self.max_ms).checks(schema)
-
-    def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
-        yield from Latency.model_construct(max_ms=self.max_ms).never_fails(timeout_ms)
 
 
 def beyond(timeout_ms: float) -> str:
@@ -127,17 +115,10 @@ class Cost(CheckSection):
         return _limited(spent, limit, "BUDGET_EXCEEDED", message, too_much=too_much)
 
 
-class CostUsd(ExpectSection):
+class CostUsd(Cost):
     """Maximum US dollars for a conversation, as `cost.maxUsd`."""
 
     key = Key("costUsd", order=81, examples=[0.02])
-    main = "maxUsd"
-
-    max_usd: Annotated[float, Field(ge=0)] = Field(examples=[0.02])
-    """Maximum US dollars."""
-
-    def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
-        yield from Cost.model_construct(max_usd=self.max_usd).checks(schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from kindlm.checks.base import (
-    AskingCheck,
-    CheckSection,
     Place,
     UndecidedError,
     failed,
     passed,
     undecided,
 )
-from kindlm.checks.drift import complement, measured_by
+from kindlm.checks.drift import ByMethod, complement, measured_by
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import Score, Solid
@@ -28,7 +26,7 @@ CODES = {
 }
 
 
-class SimilarTo(CheckSection, AskingCheck):
+class SimilarTo(ByMethod):
     """A text that the output must be similar to in meaning."""
 
     kind = "similar_to"
@@ -45,19 +43,6 @@ class SimilarTo(CheckSection, AskingCheck):
     @property
     def label(self) -> str:
         return self.text
-
-    @property
-    def asks_judge(self) -> bool:  # type: ignore[override]
-        return self.method == "judge"
-
-    @property
-    def embeds(self) -> bool:  # type: ignore[override]
-        return self.method == "embedding"
-
-    @classmethod
-    def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-        if written.get("method") == "judge":
-            yield (), None
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.min_score == 0:
