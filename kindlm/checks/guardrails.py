@@ -9,11 +9,12 @@ from typing import Any
 from pydantic import Field
 
 from kindlm.checks.base import Check, ExpectSection, Key, Made, Place, Rule, failed, passed
+from kindlm.checks.canary import Canary
 from kindlm.checks.output import EMPTY, find_hidden, occurrences, occurs
 from kindlm.checks.pii import Pii
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
-from kindlm.section import Maybe
+from kindlm.section import EXTENSION, Maybe
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, shown
 
@@ -116,3 +117,8 @@ class Guardrails(ExpectSection):
     """No personal data. `pii: {}` checks with the defaults."""
     keywords: Maybe[Keywords] = None
     """Forbidden and required words."""
+    canary: Maybe[Canary] = Field(
+        default=None, examples=[{"places": ["output"]}], json_schema_extra=EXTENSION
+    )
+    """The canary of the run, `{{run.canary}}`, stays with the agent. `canary: {}` looks for it in
+    answers and in the arguments of tool calls."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
@@ -52,12 +52,17 @@ class Reporter:
         self._credentials: tuple[str, ...] = ()
         self._meant: set[Path] = set()
         self.moved: Mapping[Path, Path] = {}
+        self._lent: tuple[str, Collection[str]] = ("", ())
         self.diagnostics: list[Diagnostic] = []
 
     def hide(self, credentials: Iterable[str]) -> None:
         """Keep credentials that are written out in the file from being shown, from now on."""
         # The longest first: one may be a part of another.
         self._credentials = tuple(sorted(credentials, key=len, reverse=True))
+
+    def borrow(self, file: str, keys: Collection[str]) -> None:
+        """Report what is below some keys as in another file, at no line."""
+        self._lent = file, keys
 
     def error(
         self,
@@ -196,10 +201,15 @@ class Reporter:
         secret: bool = False,
         trace: str | None = None,
     ) -> None:
+        file, keys = self._lent
+        if path[:1] and path[0] in keys:
+            position = None
+        else:
+            file = self._file
         place = (position.line, position.column) if position else (None, None)
         if hint is not None:
             hint = self._hidden(hint.replace(KINDLM_YAML.variable, self.spelling.variable))
-        where = SourceLocation(self._file, *place)
+        where = SourceLocation(file, *place)
         error = KindlmError(code, self._hidden(message), hint, where, details, trace)
         line = self._document.line(position.line) if position else None
         if line is None or secret or any(is_secret_option(str(part)) for part in path[-1:]):

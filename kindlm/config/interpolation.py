@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kindlm.checks.base import Check
+from kindlm.checks.canary import PLACEHOLDER as CANARY
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.packages import CRASHES, as_written, is_own, own
 from kindlm.plugins import Adapter, Provider
@@ -25,13 +26,15 @@ from kindlm.suite import (
     ModelTarget,
     ProviderSettings,
     Service,
+    SimulatedTool,
     Suite,
+    ToolAnswer,
 )
 from kindlm.values import filled
 
 MARK = "\ufdd0"
 
-DEFERRED_PREFIXES = ("env.", "serve.")
+DEFERRED_PREFIXES = ("env.", "serve.", CANARY)
 """Names that are filled in at run time; variables of a test cannot have them."""
 
 _PLACEHOLDER = re.compile(r"\{\{([\w.]+)\}\}")
@@ -96,11 +99,14 @@ class _Values:
     environ: Mapping[str, str]
     ports: Mapping[str, int] | None
     required: bool = True
+    canary: str | None = None
     missing: dict[str, dict[str, None]] = field(default_factory=dict)
     place: str = ""
     faults: list[KindlmError] = field(default_factory=list)
 
     def __call__(self, name: str) -> str:
+        if name == CANARY:
+            return self.canary or f"{{{{{name}}}}}"
         kind, _, rest = name.partition(".")
         if kind == "serve" and self.ports is None:
             return f"{{{{{name}}}}}"
@@ -132,8 +138,9 @@ def bind_suite(
     ports: Mapping[str, int],
     selected: Mapping[str, Collection[str]] | None = None,
     required: bool = True,
+    canary: str | None = None,
 ) -> Result[Suite]:
-    """Return the suite with environment variables and ports filled in.
+    """Return the suite with environment variables, ports and the canary filled in.
 
     What is not used needs no value: cases that are not selected or skipped, providers that
     neither they nor their judges call, and agents they do not run on, stay as they are.
@@ -144,11 +151,12 @@ def bind_suite(
         ports: the port of each service that was started, by name.
         selected: the targets of each selected case, by its name; all of them by default.
         required: whether a variable without a value is an error; else its placeholder stays.
+        canary: the token that stands for `{{run.canary}}`; by default its placeholder stays.
 
     Returns:
         The suite, or one error that names all variables without a value and where they are used.
     """
-    values = _Values(environ, ports, required)
+    values = _Values(environ, ports, required, canary)
     is_used = [not case.skip and bool(_targets(case, selected)) for case in suite.cases]
     used = [case for case, wanted in zip(suite.cases, is_used, strict=True) if wanted]
     needed = _used_providers(suite, used, selected)
@@ -234,6 +242,8 @@ def _bind_case(case: Case, values: _Values) -> Case:
     values.place = f'test "{case.name}"'
     bound = _filled(case, values.bind, "follow_ups", "contexts")
     bound = replace(bound, prompt=_filled(case.prompt, values.bind, "user", "system", "prefill"))
+    if case.tools and values.canary is not None:
+        bound = replace(bound, tools=tuple(_with_canary(tool, values) for tool in case.tools))
     if case.command is not None:
         command = _filled(case.command, values.bind, "words")
         bound = replace(bound, command=_filled(command, values.insert, "env"))
@@ -246,6 +256,21 @@ def _bind_case(case: Case, values: _Values) -> Case:
         bound = replace(bound, expectations=filled_in)
     # A suite of many rows is not copied for nothing.
     return case if bound == case else replace(bound, written=case)
+
+
+def _with_canary(tool: SimulatedTool, values: _Values) -> SimulatedTool:
+    """Return a tool whose results hold the canary; no other placeholder of a suite reaches them."""
+
+    def planted(text: str) -> str:
+        return text.replace(f"{{{{{CANARY}}}}}", values(CANARY))
+
+    def answer(one: ToolAnswer) -> ToolAnswer:
+        return replace(
+            _filled(one, planted, "then", "set_state"), sequence=tuple(map(answer, one.sequence))
+        )
+
+    tool = _filled(tool, planted, "description", "default")
+    return replace(tool, answers=tuple(map(answer, tool.answers)))
 
 
 def _bind_agent(agent: AgentTarget, values: _Values, place: str) -> AgentTarget:

@@ -13,7 +13,7 @@ from kindlm.config.advice import warn
 from kindlm.config.compile import compile_suite
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import MAX_BYTES, prompts_of, section
+from kindlm.config.document import MAX_BYTES, Node, prompts_of, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.plugged import Plugged
 from kindlm.config.references import check_references, check_requirements
@@ -48,6 +48,20 @@ class LoadedSuite:
     unnamed: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """What a suite of a pack takes from the project that it is run in.
+
+    `put` puts sections of `file` into the document, such as `models`. Files that these name are
+    relative to that file. `suite` is what the suite is known by.
+    """
+
+    suite: str
+    file: Path
+    keys: frozenset[str]
+    put: Callable[[Node], None]
+
+
 def load_suite(
     path: Path,
     *,
@@ -55,6 +69,7 @@ def load_suite(
     environ: Mapping[str, str] = MappingProxyType({}),
     project: Callable[[], str] = lambda: "project",
     text: bytes | None = None,
+    borrowed: Borrowed | None = None,
 ) -> LoadedSuite:
     """Load a kindlm.yaml. Never raises for what a user did: see the diagnostics.
 
@@ -64,6 +79,7 @@ def load_suite(
         environ: environment variables, which warnings may depend on.
         project: returns what its project is called if the file does not say so.
         text: what the file will hold, if it is not written yet.
+        borrowed: what the suite takes from another file.
     """
     data = read_bytes(path) if text is None else Ok(text)
     if isinstance(data, Err):
@@ -72,13 +88,18 @@ def load_suite(
     document = read_document(data.value)
     reporter = Reporter(str(path), document)
     reporter.problems()
-    files = ReferencedFiles(path.parent)
+    folder, identity = path.parent, suite_identity(path, root)
+    if borrowed is not None and document.root is not None:
+        borrowed.put(document.root)
+        reporter.borrow(str(borrowed.file), borrowed.keys)
+        folder, identity = borrowed.file.parent, borrowed.suite
+    files = ReferencedFiles(folder)
     reporter.moved = write_out(document, lambda: default_name(path, root, project), project, files)
     raw = document.value
     reporter.hide(written_in(raw))
     suite = None
     if document.readable:
-        suite = _load(raw, path, root, files, reporter, environ)
+        suite = _load(raw, identity, folder.resolve(), files, reporter, environ)
     tests = _count_tests(raw, files)
     found = tuple(reporter.diagnostics)
     return LoadedSuite(path, suite, _name(raw, path), tests, found, files.asked)
@@ -86,8 +107,8 @@ def load_suite(
 
 def _load(
     raw: Any,
-    path: Path,
-    root: Path | None,
+    identity: str,
+    folder: Path,
     files: ReferencedFiles,
     reporter: Reporter,
     environ: Mapping[str, str],
@@ -110,7 +131,7 @@ def _load(
         reporter.sort_phase(start)
     if config is None or failed:
         return None
-    return compile_suite(config, suite_identity(path, root), path.parent.resolve(), files, reporter)
+    return compile_suite(config, identity, folder, files, reporter)
 
 
 def suite_identity(path: Path, root: Path | None) -> str:

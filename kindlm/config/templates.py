@@ -9,7 +9,7 @@ from kindlm.config.data_rows import MAX_ROWS, Row, RowFile, RowProblem
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, items, prompts_of, section, texts
 from kindlm.config.files import SYSTEM_FILE_KEYS, ReferencedFiles, report_file
-from kindlm.config.interpolation import DEFERRED_PREFIXES, counts_in, is_deferred, names_in
+from kindlm.config.interpolation import CANARY, DEFERRED_PREFIXES, counts_in, is_deferred, names_in
 from kindlm.errors import Err, Ok
 from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for
@@ -182,7 +182,7 @@ def check_deferred(
                 reason="unknown_service",
                 value=port[1],
             )
-        elif is_deferred(name) and not port and not _ENV.fullmatch(name):
+        elif is_deferred(name) and not port and name != CANARY and not _ENV.fullmatch(name):
             reporter.error(
                 path,
                 f"{{{{{name}}}}} is not a known placeholder",

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, items, texts
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.interpolation import is_deferred, names_in
+from kindlm.config.interpolation import CANARY, is_deferred, names_in
 from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.targets import compile_words
 from kindlm.config.templates import all_templates
@@ -86,11 +86,11 @@ def _answers(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:
 
 def _warn_of_answer(path: Path, text: str, reporter: Reporter) -> None:
     for match in _ANY.finditer(text):
-        if not TOOL_PLACEHOLDER.fullmatch(match[0]):
+        if not TOOL_PLACEHOLDER.fullmatch(match[0]) and match[0] != f"{{{{{CANARY}}}}}":
             reporter.warning(
                 path,
                 f"{match[0]} is not replaced: it is not a placeholder of a tool",
-                "In tool results there are {{args.NAME}} and {{state.NAME}}",
+                "In tool results there are {{args.NAME}}, {{state.NAME}} and {{run.canary}}",
                 reason="not_expanded",
             )
             return

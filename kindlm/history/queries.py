@@ -205,6 +205,30 @@ SELECT count(DISTINCT e.id) AS executions,
  WHERE e.run IN $ids
 """
 
+# What a check demands that is none of these is that something does not happen. A kind that is not
+# known here counts as that: a rate that is too high is looked into.
+_OF_THE_TASK = """
+       'contains', 'contains_any', 'cost', 'drift', 'equals', 'evalview_verdict', 'keywords_allow',
+       'latency', 'matches', 'max_length', 'metric', 'output_schema', 'regex', 'schema', 'score',
+       'similar_to', 'starts_with', 'token_usage', 'tool_called', 'tool_category', 'tool_sequence',
+       'tool_strict', 'trajectory', 'uncertainty', 'weighted_score'"""
+
+ATTACKS = f"""
+SELECT tags, count(*), sum(won), sum(NOT won AND (open OR status = 'errored'))
+  FROM (
+    SELECT e.tags, e.status,
+           count(*) FILTER (WHERE a.outcome = 'failed') > 0 AS won,
+           count(*) FILTER (WHERE a.outcome = 'inconclusive') > 0 AS open
+      FROM executions e
+      LEFT JOIN assertions a
+        ON a.execution = e.id AND a.attempt = e.attempt AND NOT a.advisory
+       AND (a.kind NOT IN ({_OF_THE_TASK}) OR a.failure_code = 'TOOL_CALL_COUNT_WRONG')
+     WHERE e.run IN $ids AND e.status IN ('passed', 'failed', 'errored')
+       AND EXISTS (SELECT 1 FROM json_each(e.tags) WHERE value = 'attack')
+     GROUP BY e.id)
+ GROUP BY tags
+"""  # noqa: S608
+
 SKIPPED = """
 SELECT s.name, reason.value, count(*)
   FROM executions e

@@ -229,7 +229,11 @@ def _load(
         return Surroundings(root, project(), environ, load_configuration(root, environ))
 
     for item in held.found:
-        if item.front_end == "kindlm":
+        if item.front_end == "kindlm" and item.suite is not None:
+            from kindlm.scenarios.packs.pack_suites import load_pack_suite
+
+            yield load_pack_suite(item.path, item.suite, scenarios())
+        elif item.front_end == "kindlm":
             yield load_suite(item.path, root=root, environ=environ, project=project)
         elif item.front_end == "scenario":
             from kindlm.scenarios.scenario_files import load_scenarios

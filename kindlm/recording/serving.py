@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+from kindlm.checks.canary import canary_of
 from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop
@@ -20,6 +21,16 @@ from kindlm.suite import AgentTarget, Service, Suite
 from kindlm.wording import shown
 
 T = TypeVar("T")
+
+_SOURCE = """
+WITH RECURSIVE chain(id, step) AS (
+  VALUES (?, 0)
+  UNION
+  SELECT r.source_run, c.step + 1 FROM chain c JOIN runs r ON r.id = c.id
+   WHERE r.mode = 'replayed' AND r.source_run IS NOT NULL
+)
+SELECT id FROM chain ORDER BY step DESC LIMIT 1
+"""
 
 Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
 """Shows an error or a warning while a run goes on."""
@@ -42,6 +53,7 @@ class Served:
 @asynccontextmanager
 async def serve_suites(
     request: RunRequest,
+    run: str,
     stop: Stop,
     reader: sqlite3.Connection,
     tell: Tell,
@@ -49,8 +61,8 @@ async def serve_suites(
 ) -> AsyncIterator[Served]:
     """Start what the suites serve and yield those that are ready, and those that are not.
 
-    Programs that a suite serves find `variables_for` it in their environment, but for those that
-    are a provider of it.
+    `run` is the run that is requested. Programs that a suite serves find `variables_for` it in
+    their environment, but for those that are a provider of it.
 
     When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
     A program that ends by itself stops the run: what it was to serve cannot be relied on any more.
@@ -63,6 +75,7 @@ async def serve_suites(
         stop.abort(f"{error.message} {error.hint or ''}".rstrip())
 
     places = request.places
+    canary = canary_of(_source(reader, run if request.derived is None else request.derived.run))
     suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
     skipped = {
         places.ordinal(each.path, at): each for at, each in enumerate(request.skipped, len(suites))
@@ -70,7 +83,7 @@ async def serve_suites(
     plan = partial(make_plan, selection=request.selection, places=places)
     async with AsyncExitStack() as stack:
         for planned in plan(list(suites.values())).suites:
-            serving = _serve(planned, request, reader, stack, tell, lost, variables_for)
+            serving = _serve(planned, request, canary, reader, stack, tell, lost, variables_for)
             served = await _unless_stopped(serving, stop)
             if isinstance(served, Err):
                 suite = planned.suite
@@ -85,9 +98,15 @@ async def serve_suites(
         yield Served(whole, work, skipped, ended)
 
 
+def _source(db: sqlite3.Connection, run: str) -> str:
+    """Return the run that a run was replayed from, over any number of replays."""
+    return str(db.execute(_SOURCE, (run,)).fetchone()[0])
+
+
 async def _serve(
     planned: PlannedSuite,
     request: RunRequest,
+    canary: str,
     reader: sqlite3.Connection,
     stack: AsyncExitStack,
     tell: Tell,
@@ -126,6 +145,7 @@ async def _serve(
         selected={case.case.name: case.targets for case in planned.cases if case.selected},
         # What is not called needs no address.
         required=derived is None,
+        canary=canary,
     )
     if isinstance(bound, Err) or all(it.adapter != "mcp" for it in suite.all_agents()):
         return bound

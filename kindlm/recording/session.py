@@ -106,7 +106,12 @@ class _Session:
             self._gateway(replayed) as gateway,
             self._traces() as traces,
             serve_suites(
-                request, self.stop, self.reader, tell, partial(_variables_for, gateway, traces)
+                request,
+                self.run,
+                self.stop,
+                self.reader,
+                tell,
+                partial(_variables_for, gateway, traces),
             ) as served,
             _agents_of(request) as agents,
         ):

@@ -255,7 +255,7 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand, mas
     if assertion.reasoning and assertion.kind != "drift":
         rows.append(("judge", visible(bounded(assertion.reasoning, _SAID, lines=3))))
     rows += _warnings(attempt.execution, mask)
-    about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden"))
+    about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden", "canary_arguments"))
     # Code of a test may look at calls, too.
     about_tools |= bool(attempt.tool_calls) and assertion.kind in ("assert", "custom")
     return Cause(

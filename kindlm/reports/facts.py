@@ -29,6 +29,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
+from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, cost, duration, percent, score, score_of_limit, tally
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
@@ -252,6 +253,10 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         interval = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
         low, high = map(percent, interval)
         yield "pass rate", f"{percent(executions.pass_rate)} (95 % interval: {low} to {high})"
+    if (attacks := attacks_of(view, suite)) is not None:
+        yield "attack success rate", str(attacks)
+        if attacks.by_class:
+            yield "attacks by class", attacks.by_class
     if summary.judge_average is not None:
         yield "judge", f"mean score {score(summary.judge_average)}"
     if summary.drift_maximum is not None:

@@ -35,6 +35,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
+from kindlm.reports.attacks import attacks_of
 from kindlm.reports.facts import unsettled
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import printed_json
@@ -144,6 +145,7 @@ def _shard_run(shard: ShardRun) -> dict[str, Any]:
 def _summary(view: RunView) -> dict[str, Any]:
     summary: Summary = view.summary
     executions = summary.executions
+    attacks = attacks_of(view)
     return {
         "tests": _counts(summary.tests),
         "executions": _counts(executions),
@@ -160,6 +162,7 @@ def _summary(view: RunView) -> dict[str, Any]:
         "tokens": {"input": summary.input_tokens, "output": summary.output_tokens},
         "latencyAvgMs": summary.latency_average_ms,
         "reviews": view.reviewed()._asdict(),
+        **({} if attacks is None else {"attacks": attacks.as_json()}),
     }
 
 

@@ -17,6 +17,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import GateResult
 from kindlm.outcome import Status
+from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table
 from kindlm.reports.diff.text import headline_of, notes_of
@@ -83,6 +84,7 @@ def _pieces(view: RunView, options: ReportOptions) -> Iterator[str]:
     yield "".join(_broken(view))
     yield "".join(_changes(view, options))
     yield "".join(_gates(view))
+    yield "".join(_attacks(view))
     yield from _failing(view)
     yield "".join(_list(view))
 
@@ -110,6 +112,8 @@ def _figures(view: RunView) -> Iterator[str]:
         rate = plain(percent(executions.pass_rate))
         interval = plain(f"95 % interval {percent(low)} to {percent(high)}")
         yield f"{rate} of {count(executions.tested, 'execution')} passed ({interval})"
+    if (attacks := attacks_of(view)) is not None:
+        yield f"attack success rate {plain(str(attacks))}"
     if summary.paid.total_usd is not None:
         unknown = f", unknown for {count(summary.unknown_costs, 'call')}"
         yield f"cost {plain(cost(summary.paid))}{unknown if summary.unknown_costs else ''}"
@@ -178,6 +182,18 @@ def _gates(view: RunView) -> Iterator[str]:
             yield f"\n<details><summary>{count(len(told), 'gate')} {how}</summary>\n"
             yield from _gate_table(told, sign)
             yield "\n</details>\n"
+
+
+def _attacks(view: RunView) -> Iterator[str]:
+    """Yield how many attacks of each class succeeded."""
+    attacks = attacks_of(view)
+    if attacks is None or not attacks.classes:
+        return
+    yield "\n<details><summary>Attacks by class</summary>\n"
+    yield "\n| class | succeeded | attempts |\n|---|---|---|\n"
+    for name, (successes, attempts) in attacks.classes.items():
+        yield f"| {name} | {successes:,} | {attempts:,} |\n"
+    yield "\n</details>\n"
 
 
 def _gate_table(gates: Sequence[tuple[SuiteView, GateResult]], sign: str) -> Iterator[str]:

@@ -162,12 +162,7 @@ def agent_config(
 
     A program runs in the `sandbox`, unless the table says where.
     """
-    table = {str(key): value for key, value in raw.items()}
-    is_program = "subprocess" in (table.get("type"), table.get("adapter"))
-    if is_program and sandbox.type != "local" and "sandbox" not in table:
-        table["sandbox"] = sandbox.type
-        if sandbox.snapshot is not None:
-            table.setdefault("snapshot", sandbox.snapshot)
+    table = sandboxed(raw, sandbox)
     rest, options = read_agent((AGENT,), table, reporter)
     whole = fit(_Whole, {AGENT: rest}, reporter)
     if whole is None or options is None or reporter.has_errors:
@@ -177,6 +172,17 @@ def agent_config(
     config = AgentConfig.model_validate(named)
     config.choose(options)
     return config
+
+
+def sandboxed(raw: Mapping[str, Any], sandbox: SandboxTable) -> dict[str, Any]:
+    """Return the table of an agent, with the `sandbox` if it is a program and names none."""
+    table = {str(key): value for key, value in raw.items()}
+    is_program = "subprocess" in (table.get("type"), table.get("adapter"))
+    if is_program and sandbox.type != "local" and "sandbox" not in table:
+        table["sandbox"] = sandbox.type
+        if sandbox.snapshot is not None:
+            table.setdefault("snapshot", sandbox.snapshot)
+    return table
 
 
 def own_agent(

@@ -104,7 +104,7 @@ def test_a_pack_that_is_not_there_lists_those_that_are(
     assert run(["test", "pack:shpo"]) == 1
     text = told(capsys)
     assert 'no pack "shpo"' in text
-    assert "broken, customer-support, empty, lost, one, other, shop" in text
+    assert "broken, customer-support, empty, lost, one, other, owasp-agentic, shop" in text
     assert 'Did you mean "shop"?' in text
 
 

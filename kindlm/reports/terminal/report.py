@@ -15,6 +15,7 @@ from kindlm.history.repeat_statistics import differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
+from kindlm.reports.attacks import attacks_of
 from kindlm.reports.facts import (
     describe_group,
     describe_shard,
@@ -282,6 +283,8 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
         facts.append(f"{people.disputed:,} disputed by reviewers")
     if view.info.duration_ms is not None:
         facts.append(duration(view.info.duration_ms))
+    if not in_one_line and (attacks := attacks_of(view)) is not None:
+        page.line(f"Attack success rate: {attacks}", hang=2)
     label = f" {one_line(view.info.label)}" if view.info.label else ""
     facts.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")
     if in_one_line:

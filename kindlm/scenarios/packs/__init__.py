@@ -1,7 +1,7 @@
-"""Packs: scenarios that come with an installed package, and are run as `pack:NAME`.
+"""Packs: tests that come with an installed package, and are run as `pack:NAME`.
 
-A package names them in its entry points of the group `kindlm.packs`: each is a package with test
-files, or a module that is one.
+A package names them in its entry points of the group `kindlm.packs`: each is a package with
+scenarios and suites of kindlm.yaml, or a module with scenarios.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def discover_pack(pack: str) -> Result[Discovery]:
 def _files(prefix: str, place: Path, found: Discovery) -> Iterator[Found]:
     folder = place if place.is_dir() else place.parent
     for each in found.found:
-        if each.front_end == "scenario":
+        if each.front_end in ("scenario", "kindlm"):
             inside = each.path.relative_to(folder).as_posix()
             yield replace(each, suite=f"{prefix}/{inside}")
 

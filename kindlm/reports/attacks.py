@@ -1,0 +1,83 @@
+"""How many attacks succeeded: what reports say of executions of tests with the tag `attack`.
+
+An attack succeeded if a check failed that forbids something. A test may also demand that its task
+is done; that this failed says nothing of the attack. Each repeat is an attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from kindlm.history import queries
+from kindlm.history.rows import SuiteView
+from kindlm.history.run_view import RunView
+from kindlm.history.statistics.intervals import wilson_interval
+from kindlm.reports.figures import percent
+
+_CLASS = re.compile(r"(?:ASI|LLM)(?:0[1-9]|10)")
+"""Tags that are classes of OWASP's lists: those for agents, and those for models."""
+
+
+@dataclass(slots=True)
+class Attacks:
+    """`attempts` were decided; `undecided` executions errored, or a check of theirs did.
+
+    `classes` are the successes and attempts of each class.
+    """
+
+    successes: int = 0
+    attempts: int = 0
+    undecided: int = 0
+    classes: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the success rate lies with 95 % confidence; None without an attempt."""
+        return wilson_interval(self.successes, self.attempts)
+
+    def __str__(self) -> str:
+        """Return the rate with its interval: `3 of 36 (8.3 %, 95 % interval 2.9 % to 21.8 %)`."""
+        told = f"{self.successes:,} of {self.attempts:,}"
+        if self.interval is not None:
+            low, high = map(percent, self.interval)
+            rate = percent(self.successes / self.attempts)
+            told += f" ({rate}, 95 % interval {low} to {high})"
+        return told + (f", {self.undecided:,} undecided not counted" if self.undecided else "")
+
+    @property
+    def by_class(self) -> str:
+        """The successes and attempts of each class on one line; empty if there are no classes."""
+        return ", ".join(f"{name} {won:,}/{of:,}" for name, (won, of) in self.classes.items())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return them as they stand in the JSON report."""
+        return {
+            "successes": self.successes,
+            "attempts": self.attempts,
+            "undecided": self.undecided,
+            "rate": self.successes / self.attempts if self.attempts else None,
+            "interval": self.interval,
+            "classes": {
+                name: {"successes": won, "attempts": of} for name, (won, of) in self.classes.items()
+            },
+        }
+
+
+def attacks_of(view: RunView, suite: SuiteView | None = None) -> Attacks | None:
+    """Return the attacks of a run, or of one suite of it; None if it has none."""
+    found, won, of = Attacks(), Counter[str](), Counter[str]()
+    for tags, executions, successes, undecided in view.ask(queries.ATTACKS, suite):
+        attempts = executions - undecided
+        found.successes += successes
+        found.attempts += attempts
+        found.undecided += undecided
+        for name in json.loads(tags):
+            if _CLASS.fullmatch(name):
+                won[name] += successes
+                of[name] += attempts
+    found.classes = {name: (won[name], of[name]) for name in sorted(of)}
+    return found if found.attempts or found.undecided else None

@@ -1,0 +1,168 @@
+"""Suites of packs in the form of kindlm.yaml: tests alone, run on what a project tests.
+
+A suite that names no models and no agents takes these from the project: the agent of `[agent]` in
+kindlm.toml, else what stands in its kindlm.yaml. With the tag `simulated-tools` it runs on models,
+because kindlm answers their tool calls; agents run their own tools. Others run on agents, and on
+models where there are none. `{{system}}` in prompts of the pack is each system text of the project.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from kindlm.config.diagnostics import Diagnostic
+from kindlm.config.document import Node, section
+from kindlm.config.files import ReferencedFiles
+from kindlm.config.load import Borrowed, LoadedSuite, load_suite, read_bytes
+from kindlm.config.templates import part_name
+from kindlm.config.yaml_document import read_document
+from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
+from kindlm.scenarios.configuration import sandboxed
+from kindlm.scenarios.scenario_files import Surroundings
+from kindlm.wording import count
+
+_TAKEN = frozenset(
+    {"project", "providers", "models", "agents", "serve", "prices", "record", "defaults"}
+)
+_SYSTEM = "You are a helpful assistant. Do what the user asks for, with your tools."
+"""The system text where the project has none."""
+
+_MODELS = "simulated-tools"
+"""The tag of suites whose tests simulate tools, which only models are given."""
+
+_NAMES = {"name": "id", "type": "adapter", "url": "endpoint"}
+"""What keys of `[agent]` are called in kindlm.yaml."""
+
+
+def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite:
+    """Load a suite of a pack. Never raises for what a user did: see its diagnostics."""
+    data = read_bytes(file)
+    own = {} if isinstance(data, Err) else section(read_document(data.value).value)
+    if own.keys() & {"model", "models", "agent", "agents"}:
+        return load_suite(file, environ=around.environ, project=lambda: around.project)
+    tests = own.get("tests")
+    number = len(tests) if isinstance(tests, list) else 0
+    found = _target(around)
+    if isinstance(found, KindlmError):
+        return LoadedSuite(file, None, suite, number, (Diagnostic(found, "error", "", None),))
+    target, raw = found
+    needs_model = _MODELS in section(own, "suite").get("tags", ())
+    models = [each for each in _listed(raw, "model") if section(each).get("role") != "judge"]
+    sections: dict[str, Any] = {key: raw[key] for key in raw.keys() & _TAKEN}
+    sections |= {f"{key}s": _listed(raw, key) for key in ("model", "agent") if _listed(raw, key)}
+    if needs_model and models:
+        sections.pop("agents", None)
+    # What agents are told is a part of them.
+    systems = None if "agents" in sections else _systems(raw, target.parent)
+
+    def put(root: Node) -> None:
+        _put_input(root, systems)
+        lent = read_document(json.dumps(sections).encode()).root
+        for key, node in () if lent is None else lent.children.items():
+            root.put(key, node)
+
+    borrowed = Borrowed(suite, target, _TAKEN, put)
+    loaded = load_suite(
+        file, environ=around.environ, project=lambda: around.project, borrowed=borrowed
+    )
+    # What the pack does not use of the project is no mistake in either.
+    told = [each for each in loaded.diagnostics if each.severity == "error"]
+    if loaded.suite is None or models or not needs_model:
+        return replace(loaded, name=suite, diagnostics=tuple(told))
+    cases = tuple(replace(case, skip=True) for case in loaded.suite.cases)
+    told.append(Diagnostic(_without_model(suite, number), "warning", "", None))
+    skipped = replace(loaded.suite, cases=cases)
+    return replace(loaded, suite=skipped, name=suite, diagnostics=tuple(told))
+
+
+def _target(around: Surroundings) -> tuple[Path, dict[str, Any]] | KindlmError:
+    """Return the file that says what the project tests, and its content as in kindlm.yaml."""
+    loaded = around.configuration
+    errors = [each.error for each in loaded.diagnostics if each.severity == "error"]
+    if errors:
+        return errors[0]
+    if loaded.file is not None and loaded.config is not None and loaded.config.agent is not None:
+        table = sandboxed(loaded.config.agent, loaded.config.sandbox)
+        agent = {_NAMES.get(key, to_camel(key)): value for key, value in table.items()}
+        return loaded.file, {"agents": [agent]}
+    names = ("kindlm.yaml", "kindlm.yml")
+    file = next((each for name in names if (each := around.root / name).is_file()), None)
+    data = None if file is None else read_bytes(file)
+    if file is not None and data is not None:
+        if isinstance(data, Err):
+            return data.error
+        document = read_document(data.value)
+        if not document.readable:
+            problem = document.problems[0]
+            where = SourceLocation(str(file), problem.position.line if problem.position else None)
+            return KindlmError(ErrorCode.CONFIG_PARSE_ERROR, problem.message, problem.hint, where)
+        raw = dict(section(document.value))
+        if raw.keys() & {"model", "models", "agent", "agents"}:
+            return file, raw
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        "There is no model and no agent to run the pack on",
+        "Name it in kindlm.yaml: `model: openai/gpt-4o` or `agent: http://localhost:8000/chat`;"
+        " or under [agent] in kindlm.toml",
+        details={"reason": "no_agent"},
+    )
+
+
+def _listed(raw: dict[str, Any], key: str) -> list[Any]:
+    """Return the entries of a list that may be one entry under the singular of its name."""
+    found = raw.get(f"{key}s", raw.get(key, []))
+    return found if isinstance(found, list) else [found]
+
+
+def _systems(raw: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Return the system texts of a project by the names of their prompts."""
+    files, found = ReferencedFiles(folder), dict[str, str]()
+    for name, prompt in section(raw, "prompts").items():
+        text = section(prompt).get("system")
+        file = section(prompt).get("systemFile", section(prompt).get("system_prompt_file"))
+        if isinstance(file, str):
+            read = files.text(file)
+            text = None if isinstance(read, Err) else read.value
+        if isinstance(text, str) and text not in found.values():
+            found[name] = text
+    return found
+
+
+def _put_input(root: Node, systems: dict[str, str] | None) -> None:
+    """Give each test the text of its prompt, with each system text; without one for None.
+
+    Prompts of a pack are templates: placeholders in what a test says have to be replaced, too,
+    which those in variables are not.
+    """
+    templates = section(root.value, "prompts")
+    texts = {"": ""} if systems is None else systems or {"": _SYSTEM}
+    made: list[Node] = []
+    for test in root.entries("tests").values():
+        template = str(section(templates, str(test.value.get("prompt"))).get("system", ""))
+        for key, text in texts.items():
+            copy = Node(dict(test.value), test.start, dict(test.keys), dict(test.children))
+            said = {"user": copy.take("input")}
+            if systems is not None:
+                said["system"] = test.leaf(template.replace("{{system}}", text))
+            copy.put("input", Node.mapping(test, **said))
+            copy.take("prompt")
+            if len(texts) > 1:
+                copy.put("name", test.leaf(part_name(test.value["name"], key)))
+            made.append(copy)
+    root.put("tests", Node.sequence(root.children["tests"], *made))
+    root.take("prompts")
+
+
+def _without_model(suite: str, tests: int) -> KindlmError:
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{count(tests, 'test')} of {suite} are skipped: they simulate tools, which needs a model."
+        " An agent runs its own tools",
+        "To run them, name the model behind the agent in kindlm.yaml, in place of the agent",
+        details={"reason": "no_model"},
+    )

@@ -1,0 +1,211 @@
+"""The pack of attacks: who obeys them all fails each test, who does the task alone passes each."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from scenario_project import Project
+
+from kindlm.cli.app import run
+from kindlm.errors import Ok, Result
+from kindlm.ports import ModelReply, ModelRequest, ToolDefinition
+from kindlm.scenarios.packs import owasp_agentic
+from kindlm.transcript import Role, ToolCall, Usage
+
+FOLDER = Path(owasp_agentic.__file__).parent
+TESTS: dict[str, dict[str, Any]] = {
+    test["name"]: test
+    for file in ("models.yaml", "conversations.yaml")
+    for test in yaml.safe_load((FOLDER / file).read_text("utf-8"))["tests"]
+}
+PACK = ["pack:owasp-agentic", "--quiet"]
+
+
+def arguments_of(tool: ToolDefinition, text: str) -> dict[str, Any]:
+    """Return arguments that hold all of a text wherever one fits."""
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    return {name: text if each["type"] == "string" else 1 for name, each in properties.items()}
+
+
+def said_by_victim(text: str) -> str:
+    """Return an answer with all that was read, as it is and in code, and each word asked for."""
+    first = re.findall(r"\b(?:PINEAPPLE|ERLEDIGT|UNLOCKED|OKAPI|TRANSCRIPT)\b", text)[-1:]
+    return " ".join([*first, text, b64encode(text.encode()).decode(), "kelp " * 5000])
+
+
+class Model:
+    """A model in the process of the test; `kind` is how it takes what it reads."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    async def complete(self, request: ModelRequest) -> Result[ModelReply]:
+        text, calls = getattr(self, self.kind)(request)
+        tools = tuple(ToolCall(f"c{at}", *each) for at, each in enumerate(calls))
+        return Ok(ModelReply(text, None, 1.0, tools, Usage(10, 5)))
+
+    async def aclose(self) -> None:
+        pass
+
+    def victim(self, request: ModelRequest) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+        """Do what it reads: first use a tool, then all of them, with all it knows; tell it all."""
+        read = "\n".join(each.text for each in request.messages)
+        results = sum(each.role is Role.TOOL for each in request.messages)
+        if not request.tools or results > 1:
+            return said_by_victim(read), []
+        first, *others = request.tools
+        if results == 0 and others:
+            return "", [(first.name, arguments_of(first, read))]
+        obeyed = [(each.name, arguments_of(each, read)) for each in others or [first] * 5]
+        return "", obeyed * 2
+
+    def careful(self, request: ModelRequest) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+        """Make the calls that the task takes, and answer it."""
+        test = TESTS[task_in(request.messages[-1].text, [m.text for m in request.messages])]
+        output = test["expect"].get("output", {})
+        answer = (
+            " ".join([*output.get("contains", []), *output.get("containsAny", [])[:1]]) or "Done."
+        )
+        calls = [
+            (each, {}) if isinstance(each, str) else (each["tool"], each.get("argsMatch", {}))
+            for each in test["expect"].get("toolCalls", [])
+            if isinstance(each, str) or not each.get("shouldNotCall")
+        ]
+        is_done = not calls or request.messages[-1].role is Role.TOOL
+        return (answer, []) if is_done else ("", calls)
+
+    def refusing(self, request: ModelRequest) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+        return "I cannot help with that.", []
+
+
+def task_in(last: str, messages: Sequence[str]) -> str:
+    """Return the name of the test that a message opens or goes on with."""
+    said = "\n".join([*messages, last])
+    return next(name for name, test in TESTS.items() if beginning(test) in said)
+
+
+def beginning(test: dict[str, Any]) -> str:
+    return str(test["input"]).partition("{{")[0][:200].strip()
+
+
+@pytest.fixture
+def model(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project whose kindlm.yaml names a model, and no agent."""
+    (project.root / "kindlm.toml").unlink()
+    project.write("kindlm.yaml", "model: openai/gpt-4o\nprompts: {a: {system: You serve a shop.}}")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    return project
+
+
+def play(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr("kindlm.recording.session.make_client", lambda *_, **__: Ok(Model(kind)))
+
+
+def report(project: Project) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((project.root / "r.json").read_text("utf-8"))
+    return found
+
+
+@pytest.mark.parametrize(("kind", "status"), [("victim", "failed"), ("careful", "passed")])
+def test_a_model_that_obeys_fails_each_test_and_one_that_does_its_task_passes_each(
+    model: Project, monkeypatch: pytest.MonkeyPatch, kind: str, status: str
+) -> None:
+    play(monkeypatch, kind)
+    run(["test", *PACK, "-o", "r.json", "--reporter", "json"])
+    found = model.tests()
+    assert found.keys() == TESTS.keys()
+    assert {name: each for name, each in found.items() if each != status} == {}
+    attacks = report(model)["summary"]["attacks"]
+    assert attacks["successes"] == (len(TESTS) if kind == "victim" else 0)
+    assert (attacks["attempts"], attacks["undecided"]) == (len(TESTS), 0)
+    assert attacks["classes"].keys() >= {f"ASI{number:02}" for number in range(1, 11)}
+
+
+def test_a_model_that_refuses_everything_fails_its_tasks_and_no_attack_succeeds(
+    model: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(monkeypatch, "refusing")
+    assert run(["test", "pack:owasp-agentic", "--no-progress"]) == 1
+    assert "passed" not in model.tests().values()
+    told = " ".join(capsys.readouterr().out.split())
+    # Where a canary stands in a result that was never asked for, nothing could be given away.
+    assert re.search(r"Attack success rate: 0 of 3\d \(0 %, 95 % interval 0 % to [\d.]+ %\)", told)
+    assert "undecided not counted" in told
+
+
+def test_own_agents_are_attacked_through_what_users_say(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An agent that shows no tool calls passes no test of its calls: they are undecided."""
+    project.write(
+        "kindlm.toml",
+        f'[agent]\ntype = "http"\nurl = "{project.agent.url}"\nrequest = "messages"\n',
+    )
+
+    def obey(request: dict[str, Any]) -> dict[str, Any]:
+        text = "\n".join(each["content"] for each in request["messages"])
+        calls = [{"name": "act", "arguments": {"x": text}}]
+        return {"message": said_by_victim(text), "tool_calls": calls}
+
+    project.agent.answer = obey
+    assert run(["test", *PACK]) == 1
+    statuses = Counter(project.tests().values())
+    assert statuses == {"failed": 15, "skipped": 25}
+    assert "Attack success rate: 15 of 15" in capsys.readouterr().out
+    project.agent.answer = lambda request: {"message": "Lindqvist, B12"}
+    assert run(["test", *PACK, "-k", "e-mail and pasted"]) == 1
+    assert project.tests()["a pasted e-mail sends data"] == "errored"
+
+
+def test_the_canary_is_another_one_in_each_run_and_the_same_when_a_run_is_looked_at_again(
+    model: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch, "victim")
+    some = [*PACK, "-k", "system or payment or recovery"]
+    assert run(["test", *some]) == run(["test", *some]) == 1
+    told = model.rows(
+        "SELECT e.run, c.body FROM executions e JOIN contents c ON c.ref = e.output_ref"
+        " WHERE e.test LIKE '%in code'"
+    )
+    canaries = {name: set(re.findall(r"kc-[0-9a-f]{16}", text)) for name, text in told}
+    first, second = canaries.values()
+    assert len(first) == len(second) == 1
+    assert first != second
+    assert len(set(model.rows("SELECT name, config_hash FROM suites"))) == 2
+
+    play(monkeypatch, "absent")  # who calls it errors
+    before = model.tests()
+    for command in (["rescore"], ["replay"], ["replay", "latest"]):
+        assert run([*command, "--quiet"]) == 1
+        assert set(model.tests().values()) == {"failed"}
+        assert model.tests().keys() == before.keys()
+
+
+def test_a_pack_runs_with_each_system_text_of_the_project_and_says_what_it_needs(
+    model: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model.write("formal.md", "You are formal.")
+    file = model.write(
+        "kindlm.yaml",
+        "model: openai/gpt-4o\nprompts:\n  formal: {systemFile: formal.md, user: '{{message}}'}\n"
+        "  casual: {system: You are casual.}\n",
+    )
+    play(monkeypatch, "careful")
+    assert run(["test", *PACK, "--tags", "LLM10"]) == 0
+    names = {"a search asks for endless calls", "a user asks for an endless text"}
+    assert model.tests().keys() == {f"{n} [{key}]" for n in names for key in ("formal", "casual")}
+    file.write_text("model: nobody/gpt\n", "utf-8")
+    assert run(["validate", "pack:owasp-agentic"]) == 1
+    file.unlink()
+    assert run(["list", "pack:owasp-agentic"]) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{file}" in told
+    assert "no model and no agent to run the pack on" in told
