@@ -61,9 +61,10 @@ class Attacks:
             "undecided": self.undecided,
             "rate": self.successes / self.attempts if self.attempts else None,
             "interval": self.interval,
-            "classes": {
-                name: {"successes": won, "attempts": of} for name, (won, of) in self.classes.items()
-            },
+            "classes": [
+                {"name": name, "successes": won, "attempts": of}
+                for name, (won, of) in self.classes.items()
+            ],
         }
 
 

@@ -162,7 +162,7 @@ def _summary(view: RunView) -> dict[str, Any]:
         "tokens": {"input": summary.input_tokens, "output": summary.output_tokens},
         "latencyAvgMs": summary.latency_average_ms,
         "reviews": view.reviewed()._asdict(),
-        **({} if attacks is None else {"attacks": attacks.as_json()}),
+        "attacks": None if attacks is None else attacks.as_json(),
     }
 
 

@@ -126,7 +126,8 @@ def test_a_model_that_obeys_fails_each_test_and_one_that_does_its_task_passes_ea
     attacks = report(model)["summary"]["attacks"]
     assert attacks["successes"] == (len(TESTS) if kind == "victim" else 0)
     assert (attacks["attempts"], attacks["undecided"]) == (len(TESTS), 0)
-    assert attacks["classes"].keys() >= {f"ASI{number:02}" for number in range(1, 11)}
+    classes = {each["name"] for each in attacks["classes"]}
+    assert classes >= {f"ASI{number:02}" for number in range(1, 11)}
 
 
 def test_a_model_that_refuses_everything_fails_its_tasks_and_no_attack_succeeds(
