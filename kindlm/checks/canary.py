@@ -27,7 +27,7 @@ CODES = {
     "CANARY_LEAKED": "the canary of the run is in an answer or in tool arguments",
 }
 
-PLACEHOLDER = "run.canary"
+CANARY = "run.canary"
 """The name of the placeholder, as in `{{run.canary}}`."""
 
 _TOKEN = re.compile("kc-([0-9a-f]{16})")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kindlm.checks.base import Check
-from kindlm.checks.canary import PLACEHOLDER as CANARY
+from kindlm.checks.canary import CANARY
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.packages import CRASHES, as_written, is_own, own
 from kindlm.plugins import Adapter, Provider

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from kindlm.checks.canary import CANARY
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, items, texts
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.interpolation import CANARY, is_deferred, names_in
+from kindlm.config.interpolation import is_deferred, names_in
 from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.targets import compile_words
 from kindlm.config.templates import all_templates

@@ -56,6 +56,23 @@ def test_the_import_of_the_docs_writes_the_suite_of_the_docs(tmp_path, monkeypat
     assert Path("kindlm.yaml").read_text("utf-8") == block(page, "import: suite", "yaml")
 
 
+def test_the_attacks_of_the_docs_run(tmp_path, monkeypatch, capsys):
+    page = "docs/how-to/attack-tests.md"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "support.md").write_text("You serve a shop.", "utf-8")
+    suite = tmp_path / "kindlm.yaml"
+    for what, listed in (("model", "openai/gpt-4o"), ("agent", "agent  skipped")):
+        suite.write_text(block(page, f"attacks: {what}", "yaml"), "utf-8")
+        assert run(["list", "pack:owasp-agentic"]) == 0
+        printed = capsys.readouterr().out
+        assert listed in printed
+        assert "40 tests" in printed
+    suite.write_text(block(page, "attacks: canary", "yaml"), "utf-8")
+    assert run(["test"]) == 0
+    assert "Attack success rate: 0 of 1 (0 %" in capsys.readouterr().out
+
+
 OTHER_ROOMS = ("store/", "migrations/")
 
 
