@@ -54,7 +54,12 @@ class Content:
         """Return the definitions of tools."""
         if not isinstance(tools, list):
             return None
-        return self.json([{"type": "function", **tool} for tool in tools if isinstance(tool, dict)])
+        known = [
+            {"type": "function"} | {key: value for key, value in tool.items() if value is not None}
+            for tool in tools
+            if isinstance(tool, dict)
+        ]
+        return self.json(known)
 
     def messages(self, messages: Iterable[Message], finish: str | None = None) -> str | None:
         """Return messages; `finish` is why the model ended, if it said them."""

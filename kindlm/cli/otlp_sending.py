@@ -150,9 +150,11 @@ async def _post(
             return Err(_unsent(to, f"it did not answer within {_TIMEOUT_S:.0f} s"))
         except UNREACHABLE as error:
             return Err(_unsent(to, to.safe(unreachable_reason(error)), _CHECK))
-        status = response.status_code
+        status, kind = response.status_code, response.headers.get("content-type", "")
         if 200 <= status < 300:
-            return Ok(rejected_of(response.headers.get("content-type", ""), body))
+            if "html" in kind:  # of a web site that has pages at any address
+                return Err(_unsent(to, "it answered with a web page", _HINTS[404]))
+            return Ok(rejected_of(kind, body))
         if status not in _RETRIED or tried == _TRIES - 1:
             break
         asked = retry_after(response.headers, datetime.now(UTC))

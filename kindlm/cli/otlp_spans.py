@@ -273,7 +273,7 @@ class _Attempt:
                 "kindlm.cost_usd": finished and finished.cost_usd,
                 "gen_ai.system_instructions": self.content.instructions(_system(said)),
                 "gen_ai.input.messages": self.content.messages(talk[: len(talk) - len(answer)]),
-                "gen_ai.output.messages": self.content.messages(answer),
+                "gen_ai.output.messages": self.content.messages(answer, "stop"),
             },
             is_error=status in (Status.FAILED, Status.ERRORED),
             message=self.content.text(finished.error if finished else None),
