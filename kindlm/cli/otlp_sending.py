@@ -37,10 +37,12 @@ _MOST_OF_AN_ANSWER = 64_000
 _NOTED_EVERY = 20
 
 _CHECK = "Check the address, and that the receiver is running."
+_ADDRESS = "Check the address; /v1/traces is added to it."
 _HINTS = {
     401: "Check the key in OTEL_EXPORTER_OTLP_HEADERS.",
     403: "Check the key in OTEL_EXPORTER_OTLP_HEADERS.",
-    404: "Check the address; /v1/traces is added to it.",
+    404: _ADDRESS,
+    405: _ADDRESS,
     413: "Leave content out: it does not accept spans this large.",
     415: "It may read protobuf only: pip install 'kindlm[otel]'",
 }
@@ -153,7 +155,7 @@ async def _post(
         status, kind = response.status_code, response.headers.get("content-type", "")
         if 200 <= status < 300:
             if "html" in kind:  # of a web site that has pages at any address
-                return Err(_unsent(to, "it answered with a web page", _HINTS[404]))
+                return Err(_unsent(to, "it answered with a web page", _ADDRESS))
             return Ok(rejected_of(kind, body))
         if status not in _RETRIED or tried == _TRIES - 1:
             break
