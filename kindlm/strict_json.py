@@ -115,7 +115,7 @@ def read_json(text: str | None) -> Any:
         return None
     try:
         value = parse_json(text)
-        _require_shallow(value)
+        require_shallow(value)
         json.dumps(value, ensure_ascii=False).encode()
     # A surrogate is a UnicodeEncodeError, which is a ValueError.
     except (ValueError, RecursionError):
@@ -132,7 +132,8 @@ def read_arguments(text: str | None) -> Any:
     return value if isinstance(value, dict) else text
 
 
-def _require_shallow(value: Any) -> None:
+def require_shallow(value: Any) -> None:
+    """Raise `ValueError` for a JSON value that is nested more than 200 levels deep."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         if not level:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from kindlm.config.document import texts
-from kindlm.config.schema import MAX_TESTS
-from kindlm.errors import Err
+from kindlm.errors import Err, Ok, Result
 from kindlm.generate.recordings import Recording
 from kindlm.generate.suite_text import BRACES, Comment, commented, literal, suite_text
 from kindlm.matching import canonical
@@ -46,33 +47,35 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the tests run on: an agent as kindlm.yaml has it, else a model.
+    """What the tests run on: an agent or a model as kindlm.yaml has it.
 
-    `model` is `provider/model`; without it, and without an agent, that of each recording.
+    `written` are the keys of a suite, such as `agent`, None for the model of each recording.
+    `model` is a `provider/model` that was asked for; it judges agents.
     """
 
-    agent: str | dict[str, Any] | None = None
+    written: dict[Any, Any] | None = None
+    is_agent: bool = False
     model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedSuite:
-    """A suite as a mapping for `suite_text`, None without a test; the names of its tests.
+class RecordedSuites:
+    """Suites as text, mostly one; the names of their tests.
 
     `unfinished` are the names of tests that are skipped until their criterion is written,
-    `left_out` says which recordings are not in it, and why.
+    `left_out` says which recordings have no test, and why.
     """
 
-    document: dict[Any, Any] | None
+    texts: list[str]
     names: list[str]
     unfinished: list[str]
     left_out: list[str]
 
 
-def recorded_suite(
+def recorded_suites(
     recordings: Sequence[Recording], target: Target, origin: str, file: Path, *, failed: bool
-) -> RecordedSuite:
-    """Return the suite of recordings that are without personal data and secrets.
+) -> RecordedSuites:
+    """Return suites of recordings that are without personal data and secrets.
 
     Args:
         recordings: what happened.
@@ -81,41 +84,45 @@ def recorded_suite(
         file: where the suite will stand.
         failed: whether the calls were wrong, in all of them.
     """
-    names: dict[str, None] = {}
-    unfinished, left_out, kept = list[str](), list[str](), list[tuple[str, Recording]]()
+    write = partial(_text, target=target, origin=origin, file=file, failed=failed)
+    kept = dict[str, Recording]()
+    unfinished, left_out = list[str](), list[str]()
     for recording in recordings:
-        why = recording.missing or _why_not(recording, target)
         shown = _shortened(recording.name, _LONGEST_NAME)
-        name = next(each for each in _names(shown) if each not in names)
-        if why is None and len(kept) == MAX_TESTS:
-            why = f"A suite holds at most {MAX_TESTS:,} tests."
-        if why is None:
-            alone = _document([(name, recording)], target, origin, failed=failed)
-            made = suite_text(alone, file)
-            why = made.error.message if isinstance(made, Err) else None
+        name = next(each for each in _names(shown) if each not in kept)
+        why = recording.missing or _why_not(recording, target)
+        if why is None and isinstance(alone := write([(name, recording)]), Err):
+            why = alone.error.message
         if why is not None:
             left_out.append(f"{shown}: {why}")
             continue
-        names[name] = None
-        kept.append((name, recording))
+        kept[name] = recording
         if _is_unfinished(recording, target, failed=failed):
             unfinished.append(name)
-    document = _document(kept, target, origin, failed=failed) if kept else None
-    return RecordedSuite(document, list(names), unfinished, left_out)
+    texts, left = list[str](), [list(kept.items())] if kept else []
+    while left:
+        tests = left.pop(0)
+        made = write(tests)
+        if isinstance(made, Ok):
+            texts.append(made.value)
+        else:  # each alone can be loaded, so these are too many for one file
+            half = len(tests) // 2
+            left[:0] = [tests[:half], tests[half:]]
+    return RecordedSuites(texts, list(kept), unfinished, left_out)
 
 
 def _names(name: str) -> Iterator[str]:
     yield name
-    yield from (f"{name} ({number})" for number in range(2, MAX_TESTS + 2))
+    yield from (f"{name} ({number})" for number in count(2))
 
 
 def _why_not(recording: Recording, target: Target) -> str | None:
     uses = recording.transcript.tool_uses
     if any(use.call.name in ("", UNNAMED) for use in uses):
         return "A tool call has no name."
-    if target.agent is not None:
+    if target.is_agent:
         return None
-    if target.model is None and _model(recording) is None:
+    if target.written is None and _model(recording) is None:
         told = f"{recording.provider or 'no provider'}, {recording.model or 'no model'}"
         return (
             f"kindlm cannot reach its model with the name alone ({told}). Pass --provider and"
@@ -146,40 +153,46 @@ def _model(recording: Recording) -> str | None:
 
 def _is_unfinished(recording: Recording, target: Target, *, failed: bool) -> bool:
     """Return whether no check can be made of a recording that can fail and may hold."""
-    can_call = target.agent is not None or recording.tools or recording.transcript.tool_uses
+    can_call = target.is_agent or recording.tools or recording.transcript.tool_uses
     return failed or recording.failed or not can_call
 
 
-def _document(
-    recordings: Sequence[tuple[str, Recording]], target: Target, origin: str, *, failed: bool
-) -> dict[Any, Any]:
+def _text(
+    recordings: Sequence[tuple[str, Recording]],
+    *,
+    target: Target,
+    origin: str,
+    file: Path,
+    failed: bool,
+) -> Result[str]:
     prompts: dict[str | None, str] = {}
     models: dict[str, None] = {}
     for _, recording in recordings:
-        system = None if target.agent is not None else recording.transcript.system
+        system = None if target.is_agent else recording.transcript.system
         number = len(prompts) + 1
         prompts.setdefault(system, "system" if number == 1 else f"system-{number}")
-        models.setdefault(str(target.model or _model(recording)))
+        models.setdefault(str(_model(recording)))
     document: dict[Any, Any] = {
         Comment(f"Written by `kindlm gen` from {origin}. Edit it as you like."): None,
-        Comment(_ABOUT_AGENTS if target.agent is not None else _ABOUT_MODELS): None,
+        Comment(_ABOUT_AGENTS if target.is_agent else _ABOUT_MODELS): None,
         "kindlm": 1,
     }
-    if target.agent is not None:
-        document["agent"] = target.agent
-    elif len(models) == 1:
-        document["model"] = next(iter(models))
-    else:
+    many = len(models) > 1 and target.written is None
+    if target.written is not None:
+        document |= target.written
+    elif many:
         document["models"] = list(models)
+    else:
+        document["model"] = next(iter(models))
     if prompts.keys() != {None}:
         document["prompts"] = {
             name: {"user": "{{input}}"} if system is None else {"system": literal(system)}
             for system, name in prompts.items()
         }
     document["tests"] = [
-        _test(name, each, target, prompts, len(models), failed=failed) for name, each in recordings
+        _test(name, each, target, prompts, many=many, failed=failed) for name, each in recordings
     ]
-    return document
+    return suite_text(document, file)
 
 
 _ABOUT_MODELS = (
@@ -197,14 +210,14 @@ def _test(
     recording: Recording,
     target: Target,
     prompts: Mapping[str | None, str],
-    models: int,
     *,
+    many: bool,
     failed: bool,
 ) -> dict[Any, Any]:
     said = recording.transcript
     test: dict[Any, Any] = {"name": name}
     first, *further = (turn.user for turn in said.turns)
-    system = None if target.agent is not None else said.system
+    system = None if target.is_agent else said.system
     if prompts.keys() != {None}:
         test["prompt"] = prompts[system]
         test["input"] = first
@@ -215,9 +228,9 @@ def _test(
     written = [test["input"] if "prompt" not in test else "", *map(literal, further)]
     if any("{{braces}}" in text for text in (*written, literal(system or ""))):
         test["vars"] = dict(BRACES)
-    if target.agent is None:
-        if models > 1:
-            test["models"] = [str(target.model or _model(recording))]
+    if not target.is_agent:
+        if many:
+            test["models"] = [_model(recording)]
         tools = list(_tools(recording.tools, said.tool_uses))
         if tools:
             test |= {"tools": tools, "strictTools": True}
@@ -227,7 +240,7 @@ def _test(
         test["expect"] = {"trajectory": _trajectory(said)}
         return test
     judge = {"criteria": TODO}
-    if target.agent is not None:
+    if target.is_agent:
         judge["model"] = target.model or _model(recording) or "PROVIDER/MODEL"
     can_load = judge.get("model") != "PROVIDER/MODEL"
     test[Comment("Write a criterion in place of TODO, then remove `skip`.")] = None

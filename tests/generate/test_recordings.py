@@ -306,3 +306,56 @@ def test_an_agent_gets_the_messages_alone(gen: Any) -> None:
     (test,) = made["tests"]
     assert made["agent"] == "http://127.0.0.1:8000/chat"
     assert test.keys() == {"name", "input", "expect"}
+
+
+def test_tests_that_are_too_much_for_one_file_stand_in_several(gen: Any) -> None:
+    spans = []
+    for n in range(1, 52):  # a suite has at most 50 models
+        model = {"gen_ai.request.model": f"m-{n}"}
+        spans.append(chat_span(n, "Hi", trace=f"{n:032x}", also=model))
+    assert gen(*spans)[0] == 0
+    suites = [load_suite(each).suite for each in sorted(Path("tests/generated").iterdir())]
+    assert [len(suite.cases) for suite in suites if suite] == [25, 26]
+
+
+def test_an_execution_becomes_a_test_of_what_it_ran_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tool = {"name": "lookup", "parameters": SCHEMA, "defaultResponse": "sent"}
+    calls = {"toolCalls": [{"name": "lookup", "arguments": ARGUMENTS}]}
+    suite = {
+        "providers": {"mine": {"type": "scripted", "replies": [calls, {"text": "Sent."}]}},
+        "model": {"id": "fake", "provider": "mine", "model": "m-1", "params": {"seed": 7}},
+        "agent": {"id": "shop", "adapter": "python", "endpoint": "shop:agent"},
+        "prompts": {"support": {"system": SYSTEM}},
+        "tests": [
+            {"name": "model", "models": "fake", "prompt": "support", "input": USER}
+            | {"tools": [tool], "expect": {"toolCalls": ["lookup"]}},
+            {"name": "agent", "models": "shop", "input": "One"}
+            | {"conversation": ["Two"]}
+            | {"expect": {"toolCalls": ["lookup"]}},
+            {"name": "wrong", "models": "shop", "input": "One"}
+            | {"expect": {"toolCalls": ["refund"]}},
+        ],
+    }
+    answer = {"text": "Sent.", "tool_calls": [{"name": "lookup", "arguments": ARGUMENTS}]}
+    Path("suites").mkdir()
+    Path("suites/kindlm.yaml").write_text(yaml.safe_dump(suite), "utf-8")
+    Path("suites/shop.py").write_text(f"def agent(text):\n    return {answer}\n", "utf-8")
+    assert run(["test", "suites/kindlm.yaml", "--quiet"]) == 1
+    for number in "123":
+        assert run(["gen", "--from-run", "latest", number, "--output", "suites"]) == 0
+    made = {
+        name: yaml.safe_load(Path(f"suites/{name}.yaml").read_text("utf-8"))
+        for name in ("model", "agent", "wrong")
+    }
+    (test,) = made["model"]["tests"]
+    assert test["tools"][0]["responses"] == [{"when": ARGUMENTS, "then": "sent"}]
+    assert made["model"]["models"][0]["params"]["seed"] == 7
+    assert len(made["agent"]["tests"][0]["expect"]["trajectory"]["calls"]) == 2
+    assert made["wrong"]["tests"][0]["skip"] is True
+    assert run(["test", "suites/model.yaml", "suites/agent.yaml", "--quiet"]) == 0
+
+    assert run(["gen", "--from-run", "latest", "2", "--output", "elsewhere"]) == 0
+    assert run(["test", "elsewhere", "--quiet"]) == 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from kindlm.cli.commands.gen import GenOptions
-from kindlm.cli.commands.gen_recorded import target_of, tell_command, write_suite
+from kindlm.cli.commands.gen_recorded import target_of, tell_command, write_suites
 from kindlm.cli.console import fail, make_console, note, or_fail
 from kindlm.errors import misuse
 from kindlm.generate.corpora import attack_suite, read_attacks
 from kindlm.generate.forms import slug
+from kindlm.generate.suite_text import suite_text
 
 
 def write_attacks(options: GenOptions, source: str) -> int:
@@ -20,7 +21,7 @@ def write_attacks(options: GenOptions, source: str) -> int:
     attacks = attacks[: options.count]
     if not attacks:
         fail([misuse(f"{source} has no attack that a test can make.", "Choose another name.")])
-    if target.agent is not None and any(attack.tools for attack in attacks):
+    if target.is_agent and any(attack.tools for attack in attacks):
         hint = "Pass --provider and --model in place of --agent."
         fail([misuse(f"The attacks of {source} need simulated tools, as models have.", hint)])
     if target.model is None:
@@ -28,8 +29,8 @@ def write_attacks(options: GenOptions, source: str) -> int:
         fail([misuse("There is no model for the tests.", hint)])
     file = Path(options.output, f"{slug(source)}.yaml")
     document = attack_suite(source, attacks, target)
-    written = write_suite(options, document, file, len(attacks))
+    files = write_suites(options, [or_fail(suite_text(document, file))], file)
     if has_more:
         note(f"{source} has more attacks: pass --count.", make_console())
-    tell_command(options, written)
+    tell_command(options, files, len(attacks))
     return 0

@@ -6,7 +6,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,10 @@ from kindlm.cli.console import fail, make_console, note, or_fail
 from kindlm.cli.history import no_execution, open_view, project_here
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.generate.forms import slug
-from kindlm.generate.recorded_suite import Target, recorded_suite
+from kindlm.generate.recorded_suite import Target, recorded_suites
 from kindlm.generate.recordings import MAX_BYTES, Recording, read_recordings
-from kindlm.generate.recordings.own_run import read_execution
+from kindlm.generate.recordings.own_run import read_execution, recorded_target
 from kindlm.generate.stand_ins import StandIns
-from kindlm.generate.suite_text import suite_text
 from kindlm.generate.test_writing import write_file
 from kindlm.patterns import PatternError
 from kindlm.recording.project import run_environment
@@ -33,11 +33,27 @@ _PLACE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
 def write_recorded(options: GenOptions) -> int:
-    """Write a suite of recordings and return the exit code."""
+    """Write suites of recordings and return the exit code."""
+    of_a_plan = {
+        "--from-run": options.from_trace and options.from_run,
+        "--description": options.description,
+        "--system-prompt": options.system_prompt,
+        "--categories": options.categories,
+        "--seed": options.seed,
+    }
+    given = [name for name, value in of_a_plan.items() if value is not None]
+    if given:
+        what = "--from-trace" if options.from_trace else "--from-run"
+        fail([misuse(f"{what} and {given[0]} cannot be combined.", "Remove one of them.")])
     console = make_console()
     target = or_fail(target_of(options))
-    recordings, origin = _recordings(options)
     project = project_here(options.database)
+    if options.from_run is not None:
+        recordings, recorded, origin = _of_run(options, *options.from_run, project.root)
+        target = replace(recorded, model=target.model) if target.written is None else target
+    else:
+        assert options.from_trace is not None
+        recordings, origin = _of_file(options.from_trace), options.from_trace.name
     redact = Redactor(suite_secrets(run_environment([project.root], os.environ), []))
     stand_ins = StandIns(redact, keep_personal_data=options.keep_personal_data)
     try:
@@ -46,71 +62,82 @@ def write_recorded(options: GenOptions) -> int:
         fail([misuse(f"Personal data cannot be found: {error}.", "Use --keep-personal-data.")])
     stem = recordings[0].name if options.from_trace is None else options.from_trace.stem
     file = Path(options.output, f"{slug(stem)}.yaml")
-    made = recorded_suite(recordings, target, redact(origin), file, failed=options.failed)
+    made = recorded_suites(recordings, target, redact(origin), file, failed=options.failed)
     for line in made.left_out:
         note(f"Left out: {one_line(line)}", console)
-    if made.document is None:
+    if not made.texts:
         note("No test was written.", console)
         return 1
-    written = write_suite(options, made.document, file, len(made.names))
-    for name in made.unfinished:
-        note(f"Skipped until you write its criterion: {one_line(name)}", console)
+    files = write_suites(options, made.texts, file)
+    for test in made.unfinished:
+        note(f"Skipped until you write its criterion: {one_line(test)}", console)
     if stand_ins.replaced:
         kinds = (f"{count(number, kind)}" for kind, number in stand_ins.replaced.items())
         note(f"Replaced: {', '.join(kinds)}.", console)
     if not options.keep_personal_data:
         note("Names, addresses and dates of birth are not recognised: read the file.", console)
-    tell_command(options, written)
+    tell_command(options, files, len(made.names))
     return 0
 
 
-def write_suite(options: GenOptions, document: Mapping[Any, Any], file: Path, tests: int) -> Path:
-    """Write a suite, print where it stands, and return that."""
-    text = or_fail(suite_text(document, file))
+def write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[Path]:
+    """Write suites, print where they stand, and return that; the second one has the number 2."""
+    files = list[Path]()
     try:
-        written = write_file(file, text, force=options.force)
+        for number, text in enumerate(texts, 1):
+            name = file if number == 1 else file.with_stem(f"{file.stem}_{number}")
+            files.append(write_file(name, text, force=options.force))
     except OSError as error:
         fail([misuse(f"{file} cannot be written: {error.strerror}.", "Use --output DIR.")])
-    sys.stdout.write(f"{one_line(str(written))}  {count(tests, 'test')}\n")
-    return written
+    for written in files:
+        sys.stdout.write(f"{one_line(str(written))}\n")
+    return files
 
 
-def tell_command(options: GenOptions, written: Path) -> None:
-    """Print the command that runs a suite."""
-    command = options.command(f"kindlm test {shlex.quote(argument_of(written))}")
-    sys.stdout.write(f"\nRun: {command}\n")
+def tell_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
+    """Print the command that runs suites."""
+    words = " ".join(shlex.quote(argument_of(each)) for each in files)
+    command = options.command(f"kindlm test {words}")
+    sys.stdout.write(f"\nRun {count(tests, 'test')}: {command}\n")
 
 
-def _recordings(options: GenOptions) -> tuple[list[Recording], str]:
-    """Return what was recorded, and where it is from."""
-    if options.from_run is not None:
-        run, number = options.from_run
-        with open_view(options.database, run) as view:
-            execution = view.execution(number)
-            if execution is None:
-                fail([no_execution(number, view)])
-            recording = read_execution(view.db, execution)
-            return [recording], f"run {view.id}, execution {execution.number}"
-    assert options.from_trace is not None
+def _of_run(
+    options: GenOptions, run: str, number: str, root: Path
+) -> tuple[list[Recording], Target, str]:
+    """Return what was recorded in an execution, what it ran on, and where it is from."""
+    with open_view(options.database, run) as view:
+        execution = view.execution(number)
+        if execution is None:
+            fail([no_execution(number, view)])
+        recording = read_execution(view.db, execution)
+        target = recorded_target(view.db, execution, root, Path(options.output))
+        return [recording], target, f"run {view.id}, execution {execution.number}"
+
+
+def _of_file(file: Path) -> list[Recording]:
     try:
-        with options.from_trace.open("rb") as opened:
+        with file.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
     except OSError as error:
-        why = f"{options.from_trace} cannot be read: {error.strerror}"
+        why = f"{file} cannot be read: {error.strerror}"
         fail([KindlmError(ErrorCode.CONFIG_NOT_FOUND, why, "Check the path")])
-    found = or_fail(read_recordings(data, options.from_trace))
-    return found, options.from_trace.name
+    found = or_fail(read_recordings(data, file))
+    if not found:
+        fail([misuse(f"{file} holds no trace.", "Export one that has ended.")])
+    return found
 
 
 def target_of(options: GenOptions) -> Result[Target]:
-    """Return what the tests run on, as the options say."""
+    """Return what the options say of the target."""
     if (options.provider is None) != (options.model is None):
         return Err(misuse("--provider and --model go together.", "Pass both, or neither."))
     model = None if options.model is None else f"{options.provider}/{options.model}"
     if options.agent is None:
-        return Ok(Target(model=model))
+        return Ok(Target(None if model is None else {"model": model}, model=model))
     agent = _agent(options.agent, Path(options.output))
-    return agent if isinstance(agent, Err) else Ok(Target(agent.value, model))
+    if isinstance(agent, Err):
+        return agent
+    return Ok(Target({"agent": agent.value}, is_agent=True, model=model))
 
 
 def _agent(given: str, folder: Path) -> Result[str | dict[str, Any]]:

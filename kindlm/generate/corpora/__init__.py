@@ -125,7 +125,7 @@ def attack_suite(
     source: str, attacks: Sequence[Attack], target: Target
 ) -> dict[str | Comment, Any]:
     """Return a suite of attacks. The model of the target also judges, with an agent only that."""
-    is_agent = target.agent is not None
+    is_agent = target.is_agent
     tests = [_test(attack, is_agent=is_agent) for attack in attacks]
     is_judged = any("judge" in test["expect"] for test in tests)
     return {
@@ -133,7 +133,7 @@ def attack_suite(
         Comment("Each test is an attack, and passes if the target withstands it."): None,
         "kindlm": 1,
         "suite": {"name": re.sub(r"\W+", "-", source), "tags": ["attack"]},
-        **({"agent": target.agent} if is_agent else {"model": target.model}),
+        **(target.written or {}),
         **({"defaults": {"judgeModel": target.model}} if is_judged and target.model else {}),
         "tests": tests,
     }

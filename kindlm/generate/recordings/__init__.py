@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import ToolDefinition
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, require_shallow
 from kindlm.transcript import Transcript
 
 SOURCES = ("otlp", "langfuse", "langsmith", "phoenix")
@@ -83,12 +83,14 @@ def _document(data: bytes) -> Document:
         return [data]
     text = data.decode("utf-8")
     try:
-        return [parse_json(text)]
+        document = [parse_json(text)]
     except ValueError:
         lines = [line for line in text.split("\n") if line.strip()]
-        if len(lines) < 2:
+        if len(lines) == 1:
             raise
-        return [parse_json(line) for line in lines]
+        document = [parse_json(line) for line in lines]
+    require_shallow(document)
+    return document
 
 
 def _unreadable(file: Path, why: str) -> Err:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from kindlm.events import ProviderRequested
 from kindlm.gateway.upstreams import ITEMS, WIRES
+from kindlm.generate.recorded_suite import Target
 from kindlm.generate.recordings import Recording
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt, transcript_of
 from kindlm.history.rows import ExecutionView
 from kindlm.outcome import Status
+from kindlm.secrecy import HIDDEN
 from kindlm.telemetry.dialects import definitions_in
 from kindlm.transcript import Role, Step, Transcript
 from kindlm.wires.reading import read_request
+from kindlm_store import REDACTED
 
 
 def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recording:
@@ -81,3 +87,49 @@ def _of_agent(recording: Recording, attempt: RecordedAttempt) -> Recording:
         provider=call.path.partition("/")[0],
         model=body.get("model"),
     )
+
+
+def recorded_target(
+    db: sqlite3.Connection, execution: ExecutionView, root: Path, folder: Path
+) -> Target:
+    """Return what an execution of a kindlm.yaml ran on, for a suite in another folder.
+
+    That is the model of the recording if the configuration cannot be carried over: parts of it were
+    secrets, or `serve` starts programs in the folder of the suite. An agent then has to be named.
+    """
+    nothing = Target()
+    row = db.execute(_CONFIG, (execution.suite_id,)).fetchone()
+    if row is None or row[0] is None:
+        return nothing
+    config = json.loads(row[0])["config"]
+    home = Path(os.path.relpath((root / row[1]).parent, folder)).as_posix()
+    for agent in config.get("agents", ()):
+        if agent["id"] != execution.target:
+            continue
+        entry = {key: value for key, value in agent.items() if value not in (False, {}, None)}
+        for key in ("path", "cwd"):
+            if key in agent or agent["adapter"] == _FOLDERS[key]:
+                entry[key] = Path(os.path.normpath(Path(home, agent.get(key, ".")))).as_posix()
+        written: dict[str, Any] = {"agents": [entry]}
+        if home == "." and config.get("serve"):
+            written |= {"serve": config["serve"]}
+        return nothing if _cannot_move(written) else Target(written, is_agent=True)
+    for model in config.get("models", ()):
+        if model["id"] == execution.target:
+            provider = {model["provider"]: config["providers"][model["provider"]]}
+            found = {"providers": provider, "models": [model]}
+            return nothing if _cannot_move(found) else Target(found)
+    return nothing
+
+
+_CONFIG = """
+SELECT c.body, s.path FROM suites s LEFT JOIN contents c ON c.ref = s.config_ref
+ WHERE s.id = ? AND s.front_end = 'kindlm'
+"""
+_FOLDERS = {"path": "python", "cwd": "subprocess"}
+"""Options of agents that are folders, relative to the suite, and whose they are."""
+
+
+def _cannot_move(written: dict[str, Any]) -> bool:
+    text = json.dumps(written)
+    return HIDDEN in text or REDACTED in text or ("{{serve." in text and "serve" not in written)
