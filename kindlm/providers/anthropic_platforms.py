@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest
 from kindlm.providers.anthropic_provider import WIRE, decode, encode
 from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint
+from kindlm.providers.provider_failures import Endpoint, unusable
 from kindlm.providers.wire import Wire, WireRequest
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def platform_client(
 
     if int(anthropic.__version__.partition(".")[0]) < _FIRST_MAJOR:
         message = f"{endpoint.title} needs version {_FIRST_MAJOR} or later of the package anthropic"
-        return unusable(message, "Update it: pip install --upgrade anthropic")
+        hint = "Update it: pip install --upgrade anthropic"
+        return Err(unusable(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
     ours: dict[str, Any] = {}
     if access.base_url is not None:
         # The SDK itself reads this variable, and only from the process environment.
@@ -81,22 +82,18 @@ def bad_host_part(access: Access, key: str, value: str | None) -> Err | None:
     if value is not None and _HOST_PART.fullmatch(value):
         return None
     problem = "is missing" if value is None else "is not a part of a host name"
-    return unusable(
-        f"The {key} of the provider {access.name} {problem}",
-        f"Set providers.{access.name}.{key}",
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-    )
+    return bad_option(access, key, problem)
+
+
+def bad_option(access: Access, key: str, problem: str) -> Err:
+    """Return the error of an option that is missing or wrong."""
+    message = f"The {key} of the provider {access.name} {problem}"
+    hint = f"Set providers.{access.name}.{key}"
+    return Err(unusable(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
 
 
 def missing_package(access: Access, package: str, extra: str) -> Err:
     """Return the error of a package that a platform needs for its credentials."""
-    return unusable(
-        f"The provider {access.name} needs the package {package}, which is not installed",
-        f"Install it: pip install 'kindlm[{extra}]'",
-    )
-
-
-def unusable(message: str, hint: str, code: ErrorCode = ErrorCode.PROVIDER_NOT_FOUND) -> Err:
-    """Return the error of a provider that cannot be called at all."""
-    details = {"status": None, "retry_after": None, "retryable": False, "body": None}
-    return Err(KindlmError(code, message, hint, details=details))
+    message = f"The provider {access.name} needs the package {package}, which is not installed"
+    hint = f"Install it: pip install 'kindlm[{extra}]'"
+    return Err(unusable(ErrorCode.PROVIDER_NOT_FOUND, message, hint))

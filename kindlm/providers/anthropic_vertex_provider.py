@@ -20,13 +20,13 @@ from kindlm.plugins import Access, Maybe, Text
 from kindlm.providers.anthropic_platforms import (
     Platform,
     bad_host_part,
+    bad_option,
     missing_package,
     platform_client,
-    unusable,
     wire_of_version,
 )
 from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint, of_credentials
+from kindlm.providers.provider_failures import Endpoint, of_credentials, unusable
 
 if TYPE_CHECKING:
     import anthropic
@@ -60,17 +60,11 @@ class AnthropicVertex(Platform):
             return wrong
         assert location is not None
         if not project:
-            return unusable(
-                f"The project of the provider {access.name} is missing",
-                f"Set providers.{access.name}.project",
-                ErrorCode.CONFIG_VALIDATION_ERROR,
-            )
+            return bad_option(access, "project", "is missing")
         if access.base_url is not None and access.key is None:
-            return unusable(
-                f"kindlm sends no Google credentials to the baseUrl of the provider {access.name}",
-                f"Name a variable that holds an access token: providers.{access.name}.apiKeyEnv",
-                ErrorCode.PROVIDER_AUTH_ERROR,
-            )
+            message = f"kindlm sends no Google credentials to the baseUrl of {access.name}"
+            hint = f"Name a variable with an access token: providers.{access.name}.apiKeyEnv"
+            return Err(unusable(ErrorCode.PROVIDER_AUTH_ERROR, message, hint))
         base_url = access.base_url or environ.get("ANTHROPIC_VERTEX_BASE_URL") or _address(location)
         endpoint = Endpoint(access.name, base_url, access.key_variable, access.key or "")
         try:

@@ -213,8 +213,7 @@ def _load(path: Path) -> Any:
 def _refused(
     message: str, hint: str | None, code: ErrorCode = ErrorCode.PROVIDER_NOT_FOUND
 ) -> KindlmError:
-    details = {"status": None, "retry_after": None, "retryable": False, "body": None}
-    return KindlmError(code, message, hint, details=details)
+    return provider_failures.unusable(code, message, hint)
 
 
 def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> Result[Embedder]:

@@ -67,24 +67,26 @@ def _redactor(key: str) -> Redactor:
     return Redactor([key])
 
 
+def unusable(code: ErrorCode, message: str, hint: str | None) -> KindlmError:
+    """Return the error of a provider that is not called, as it lacks something."""
+    details = {"status": None, "retry_after": None, "retryable": False, "body": None}
+    return KindlmError(code, message, hint, details=details)
+
+
 def missing_key(provider: str, variable: str) -> KindlmError:
     """Return the error of a provider whose key is not in the environment."""
-    return KindlmError(
-        ErrorCode.PROVIDER_AUTH_ERROR,
-        f"{_TITLES.get(provider, provider)} API key is missing: {variable} is not set",
-        f"Set {variable} in your environment or .env file",
-        details={"status": None, "retry_after": None, "retryable": False, "body": None},
-    )
+    message = f"{_TITLES.get(provider, provider)} API key is missing: {variable} is not set"
+    hint = f"Set {variable} in your environment or .env file"
+    return unusable(ErrorCode.PROVIDER_AUTH_ERROR, message, hint)
 
 
 def unusable_key(provider: str, variable: str) -> KindlmError:
     """Return the error of a key that no HTTP header can carry."""
-    return KindlmError(
+    return unusable(
         ErrorCode.PROVIDER_AUTH_ERROR,
         f"{_TITLES.get(provider, provider)} API key in {variable} contains characters that are"
         f" not valid in a key",
         f"Copy the key into {variable} again: spaces, quotes or line ends may have come with it",
-        details={"status": None, "retry_after": None, "retryable": False, "body": None},
     )
 
 

@@ -25,7 +25,7 @@ from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import provider_failures
 from kindlm.providers.client import refused_parameters
-from kindlm.providers.provider_failures import Endpoint
+from kindlm.providers.provider_failures import Endpoint, unusable
 from kindlm.providers.wire import compact_json, tool_parameters
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 
@@ -55,7 +55,7 @@ class PydanticAi(Provider):
         """Return the client."""
         if importlib.util.find_spec("pydantic_ai") is None:
             message = f"The provider {access.name} needs the package pydantic-ai-slim"
-            return Err(_unusable(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
+            return Err(unusable(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
         return PydanticAiClient(access)
 
 
@@ -107,12 +107,12 @@ class PydanticAiClient:
             extra = match[1] if (match := _EXTRA.search(said)) else provider
             hint = f"{_INSTALL} 'pydantic-ai-slim[{extra}]'"
             message = f"A package for {name} is not installed"
-            return _unusable(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
+            return unusable(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
         code, hint = ErrorCode.PROVIDER_AUTH_ERROR, "Set the variable of the key, or `apiKeyEnv`"
         if said.startswith("Unknown"):
             code, hint = ErrorCode.PROVIDER_NOT_FOUND, "Write it like google:gemini-2.5-pro"
         reason = said.partition(" To try Pydantic AI")[0]
-        return _unusable(code, f"Pydantic AI cannot call {name}: {reason}", hint)
+        return unusable(code, f"Pydantic AI cannot call {name}: {reason}", hint)
 
     async def _ask(self, model: Model[Any], request: ModelRequest) -> Result[ModelReply]:
         from pydantic_ai.direct import model_request
@@ -209,11 +209,6 @@ class PydanticAiClient:
             return provider_failures.of_network(self._endpoint, error)
         said = f"{type(error).__name__}: {error}"
         return provider_failures.of_call(self._endpoint, said)
-
-
-def _unusable(code: ErrorCode, message: str, hint: str) -> KindlmError:
-    details = {"status": None, "retry_after": None, "retryable": False, "body": None}
-    return KindlmError(code, message, hint, details=details)
 
 
 @contextlib.contextmanager
