@@ -66,7 +66,8 @@ class AnthropicBedrock(Platform):
             return wrong
         base_url = access.base_url or environ.get("ANTHROPIC_BEDROCK_BASE_URL")
         base_url = base_url or f"https://bedrock-runtime.{region}.amazonaws.com"
-        endpoint = Endpoint(access.name, base_url, access.key_variable, key or "")
+        variable = access.key_variable or ("AWS_PROFILE" if profile else "AWS_ACCESS_KEY_ID")
+        endpoint = Endpoint(access.name, base_url, variable, key or "")
 
         def connect(http_client: Any) -> anthropic.AsyncAnthropicBedrock:
             import anthropic

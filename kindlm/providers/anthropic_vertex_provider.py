@@ -66,7 +66,7 @@ class AnthropicVertex(Platform):
             hint = f"Name a variable with an access token: providers.{access.name}.apiKeyEnv"
             return Err(unusable(ErrorCode.PROVIDER_AUTH_ERROR, message, hint))
         base_url = access.base_url or environ.get("ANTHROPIC_VERTEX_BASE_URL") or _address(location)
-        endpoint = Endpoint(access.name, base_url, access.key_variable, access.key or "")
+        endpoint = Endpoint(access.name, base_url, access.key_variable or _FILE, access.key or "")
         try:
             from google.auth.exceptions import GoogleAuthError
         except ImportError:

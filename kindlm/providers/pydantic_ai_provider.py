@@ -15,7 +15,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -117,18 +118,21 @@ class PydanticAiClient:
     async def _ask(self, model: Model[Any], request: ModelRequest) -> Result[ModelReply]:
         from pydantic_ai.direct import model_request
 
-        settings, warnings = self._settings(model, request)
+        settings, unsent = self._settings(model, request)
         messages = _messages(request.messages, self._said)
         if request.messages[-1].prefill:
-            warnings.append("prefill was not sent: Pydantic AI has none")
+            unsent.append("prefill was not sent: Pydantic AI has none")
         started = time.perf_counter()
-        response = await model_request(
-            model,
-            list(messages),
-            model_settings=settings,
-            model_request_parameters=_parameters(model, request),
-            instrument=False,
+        asked = _Heard(
+            model_request(
+                model,
+                list(messages),
+                model_settings=settings,
+                model_request_parameters=_parameters(model, request),
+                instrument=False,
+            )
         )
+        response = await asked
         latency_ms = (time.perf_counter() - started) * 1000
         text = "".join(part.content for part in response.parts if part.part_kind == "text")
         calls = [
@@ -159,7 +163,7 @@ class PydanticAiClient:
                 usage=usage,
                 finish_reason=ended,
                 model=response.model_name,
-                warnings=tuple(warnings),
+                warnings=(*unsent, *asked.warnings),
             )
         )
 
@@ -180,12 +184,12 @@ class PydanticAiClient:
         if request.model in self._without_temperature:
             refused.add("temperature")
         given = {name: value for name, value in wanted.items() if value is not None}
-        warnings = [
+        unsent = [
             f"`{name}` was not sent: {request.model} does not take it"
             for name in given
             if name in refused and name != "max_retries"
         ]
-        return {name: given[name] for name in given if name not in refused}, warnings
+        return {name: given[name] for name in given if name not in refused}, unsent
 
     def _failure(self, error: BaseException, request: ModelRequest) -> KindlmError:
         """Return the error of a request that failed."""
@@ -209,6 +213,36 @@ class PydanticAiClient:
             return provider_failures.of_network(self._endpoint, error)
         said = f"{type(error).__name__}: {error}"
         return provider_failures.of_call(self._endpoint, said)
+
+
+class _Heard:
+    """Awaits a coroutine, and keeps what Pydantic AI warns of: settings that it left out.
+
+    Warnings are caught step by step: between the steps, other calls run.
+    """
+
+    def __init__(self, asking: Coroutine[Any, Any, parts.ModelResponse]) -> None:
+        self._asking = asking
+        self.warnings: list[str] = []
+
+    def __await__(self) -> Generator[Any, None, parts.ModelResponse]:
+        steps, thrown = self._asking.__await__(), None
+        while True:
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                try:
+                    step = steps.send(None) if thrown is None else steps.throw(thrown)
+                except StopIteration as end:
+                    return end.value
+                finally:
+                    self.warnings += [
+                        str(each.message) for each in heard if "pydantic_ai" in each.filename
+                    ]
+            try:
+                yield step
+                thrown = None
+            except BaseException as error:  # noqa: BLE001 - it belongs to the coroutine
+                thrown = error
 
 
 @contextlib.contextmanager
