@@ -14,7 +14,7 @@ A value that does not fit is left for the schema to refuse.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -54,11 +54,13 @@ def fill_in(
         root.put("suite", suite)
     for number, agent in root.entries("agents").items():
         _fill_in_agent(agent, number)
-    for model in root.entries("models").values():
+    models = root.entries("models")
+    explicit = {at for at, model in models.items() if "provider" in model.value}
+    for model in models.values():
         _fill_in_model(model, section(root.value, "providers"))
     for judge in _judges(root):
         _add_judge(root, judge)
-    _add_providers(root)
+    _add_providers(root, explicit)
     _add_keys(root)
     for prompt in (root.child("prompts") or Node({}, 0)).children.values():
         if isinstance(prompt.value, dict) and prompt.value.keys() <= _SYSTEM and prompt.value:
@@ -157,12 +159,18 @@ def _add_judge(root: Node, judge: Node) -> None:
         root.put("models", Node.sequence(models, *models.children.values(), model))
 
 
-def _add_providers(root: Node) -> None:
-    """Add the known providers that models name, and that need no more than their usual key."""
-    for model in root.entries("models").values():
+def _add_providers(root: Node, explicit: Collection[int]) -> None:
+    """Add the known providers that models name, and that need no more than their usual key.
+
+    Models that are `explicit` have a key `provider`, which refers to `providers` if there is any.
+    """
+    are_configured = bool(section(root.value, "providers"))
+    for at, model in root.entries("models").items():
         name = model.value.get("provider")
         kind = own(Provider, name) if isinstance(name, str) else None
         if kind is None or any(field.is_required() for field in kind.model_fields.values()):
+            continue
+        if kind.usual_base_url is not None and are_configured and at in explicit:
             continue
         providers = root.child("providers") or Node.mapping(model)
         if isinstance(providers.value, dict) and name not in providers.value:

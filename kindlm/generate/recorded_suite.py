@@ -19,9 +19,8 @@ from kindlm.errors import Err, Ok, Result
 from kindlm.generate.recordings import Recording
 from kindlm.generate.suite_text import BRACES, Comment, commented, literal, suite_text
 from kindlm.matching import canonical
-from kindlm.packages import own
-from kindlm.plugins import Provider
 from kindlm.ports import ToolDefinition
+from kindlm.scenarios.configuration import provider_by_name
 from kindlm.suite import TOOL_PLACEHOLDER
 from kindlm.transcript import UNNAMED, ToolUse, Transcript
 
@@ -140,13 +139,7 @@ def _model(recording: Recording) -> str | None:
     """Return `provider/model` if kindlm needs no more than that, and a key."""
     told = (recording.provider or "").lower()
     for name in (_OTHER_NAMES.get(told, told), told.partition(".")[0]):
-        kind = own(Provider, name) if name else None
-        if (
-            kind is not None
-            and recording.model
-            and not kind.needs_base_url
-            and not any(each.is_required() for each in kind.model_fields.values())
-        ):
+        if name and recording.model and provider_by_name(name) is not None:
             return f"{name}/{recording.model}"
     return None
 

@@ -94,7 +94,7 @@ class GenOptions:
         typer.Option(
             "--provider",
             metavar="NAME",
-            help="Provider of the model: openai, anthropic or ollama. Default: from kindlm.toml.",
+            help="Provider of the model, such as openai or groq. Default: from kindlm.toml.",
             show_default=False,
         ),
     ] = None
