@@ -333,3 +333,72 @@ def test_what_expands_without_end_is_refused(tmp_path: Path) -> None:
     imported = read(many, tmp_path)
     assert imported.imported == 1000
     assert "every test after the first 1,000" in notes(imported, "left out")
+
+
+def test_an_answer_in_a_part_of_what_an_agent_says_is_looked_for_there(tmp_path: Path) -> None:
+    agent = {"id": "{{ env.SHOP }}/chat", "config": {"transformResponse": "json.data"}}
+    agent["config"]["url"] = agent.pop("id")
+    agent["id"] = "https"
+    config = with_tests({"assert": [{"type": "equals", "value": "x"}]}, providers=[agent])
+    default = {**CONFIG["defaultTest"], "options": {"transform": "output.answer.trim()"}}
+    imported = read({**config, "defaultTest": default}, tmp_path)
+    assert imported.document["agents"][0]["responsePath"] == "data.answer"
+    assert imported.imported == 1
+    # Of a model, it would be another text that is checked.
+    imported = read({**with_tests(*config["tests"]), "defaultTest": default}, tmp_path)
+    assert (imported.imported, imported.skipped) == (0, 1)
+
+
+def test_providers_keep_their_keys_and_addresses_apart(tmp_path: Path) -> None:
+    (tmp_path / "more.yaml").write_text("- openai:gpt-4o\n- groq:llama\n")
+    providers = [
+        {"id": "openai:gpt-4o-mini", "config": {"apiKeyEnvar": "FIRST_KEY"}},
+        {"id": "openrouter:a/b", "config": {"apiKey": "${SECOND_KEY}"}},
+        {"id": "azure:chat:d1", "config": {"apiHost": "x.openai.azure.com", "apiKey": "abc12345"}},
+        "file://more.yaml",
+        "python:agent.py",
+    ]
+    imported = read(with_tests({"assert": [{"type": "is-json"}]}, providers=providers), tmp_path)
+    suite = loaded(imported, tmp_path)
+    keys = {
+        name: suite.providers[model.provider].api_key_env for name, model in suite.models.items()
+    }
+    assert keys == {
+        "openai/gpt-4o-mini": "FIRST_KEY",
+        "openrouter/a/b": "SECOND_KEY",
+        "azure/d1": "AZURE_OPENAI_API_KEY",
+        "openai/gpt-4o": "OPENAI_API_KEY",
+        "groq/llama": "GROQ_API_KEY",
+    }
+    assert suite.providers["azure"].base_url == "https://x.openai.azure.com/openai/v1"
+    assert "`apiKey`. Put the key into the environment" in notes(imported, "left out")
+    assert "the provider python:agent.py" in notes(imported, "left out")
+    assert "abc12345" not in str(imported)
+
+
+def test_a_hostile_configuration_ends_soon_and_reads_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("top secret")
+    inside = tmp_path / "suite"
+    inside.mkdir()
+    (inside / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (inside / "big.csv").write_text("q\n" + '"' + "x" * 200_000)
+    checks = {"assert": [{"type": "is-json"}]}
+    cycle = {"type": "assert-set", "assert": [{"$ref": "#/assertionTemplates/a"}]}
+    unclosed = "{{" * 100_000
+    config = with_tests(
+        *({"vars": {"q": q}, **checks} for q in ("file://link.txt", "file:///etc/hostname")),
+        *({"vars": {"q": q}, **checks} for q in ("file://../*.txt", unclosed, "{% {{env.HOME}}")),
+        {"assert": [{"$ref": "#/assertionTemplates/a"}, {"type": "regex", "value": "(a" * 9000}]},
+        "file://big.csv",
+        "file://../secret.yaml",
+        {"vars": {"q": "fine"}, **checks},
+        assertionTemplates={"a": cycle},
+    )
+    imported = read(config, inside)
+    said = notes(imported, "left out")
+    assert (imported.imported, imported.skipped) == (1, 1)
+    assert said.count("points outside the folder") == 2
+    assert "is never closed" in said
+    assert "an `assert-set` in another one" in said
+    assert "the file big.csv" in said
+    assert "top secret" not in str(imported)

@@ -12,7 +12,7 @@ import typer
 from kindlm.cli.console import fail, make_console, note, or_fail
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import VerboseOption
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.garbage import put_off
 from kindlm.wording import count
 
@@ -75,9 +75,13 @@ def import_suite_command(
     except NoTwinError as error:
         fail([_error(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)])
     path = output or file.with_name("kindlm.yaml")
-    text = or_fail(suite_text(filled(dict(imported.document), redactor(os.environ)), path))
+    text = suite_text(filled(dict(imported.document), redactor(os.environ)), path)
+    if isinstance(text, Err):
+        found = text.error
+        message = f"No suite can be made of {file}: {found.message[0].lower()}{found.message[1:]}"
+        fail([_error(message, found.hint or "Change the file, then import it again", file)])
     try:
-        written = write_file(path, text, force=force)
+        written = write_file(path, text.value, force=force)
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror or error}."
         fail([_error(message, "Name another file: --output", path)])

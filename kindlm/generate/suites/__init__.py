@@ -288,9 +288,10 @@ class Checks:
 
     def add_pattern(self, pattern: str, *, negated: bool = False) -> None:
         """Add a regular expression; raise `NoTwinError` if it is none of kindlm."""
+        excess = excess_of(pattern) if pattern else "it is empty"
         try:
-            excess = excess_of(pattern) or ("no characters" if not pattern else None)
-            searches(pattern, "", time.monotonic() + 1)
+            if excess is None:
+                searches(pattern, "", time.monotonic() + 1)
         except PatternError as error:
             excess = str(error)
         if excess is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT, MAX_TIMEOUT_S
 from kindlm.config.schema import MAX_TESTS
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import (
@@ -23,31 +22,32 @@ from kindlm.generate.suites import (
     Tests,
     excerpt_of,
     head_comments,
-    read_part,
-    section_of,
 )
 from kindlm.generate.suites.promptfoo.assertions import (
-    NO_TWIN,
     OTHER_ASSERTION_KEYS,
     READ_KEYS,
-    TWINS,
     add_assertion,
 )
+from kindlm.generate.suites.promptfoo.prompts import Prompt, fits, read_prompts
+from kindlm.generate.suites.promptfoo.rows import rows_of
 from kindlm.generate.suites.promptfoo.targets import Target, Targets
 from kindlm.generate.suites.promptfoo.templates import (
     Variables,
-    file_value,
     replace_names,
     text_of,
     values_of,
 )
-from kindlm.strict_json import parse_json
 
 TITLE = "promptfoo"
 
 _READ = {"prompts", "providers", "targets", "tests", "defaultTest", "scenarios", "description"}
 _READ |= {"evaluateOptions", "assertionTemplates", "$schema"}
-_OPTIONS = {"repeat": "repeat", "maxConcurrency": "concurrency", "timeoutMs": "timeoutMs"}
+_OPTIONS = {
+    "repeat": ("repeat", range(1, MAX_REPEAT + 1)),
+    "maxConcurrency": ("concurrency", range(1, MAX_CONCURRENCY + 1)),
+    "timeoutMs": ("timeoutMs", range(1000, MAX_TIMEOUT_S * 1000)),
+}
+"""What options of a run are in `defaults`, and the values that they take there."""
 
 OTHER_KEYS: dict[str, str] = {
     "redteam": "kindlm has attacks as packs: `kindlm test pack:NAME`",
@@ -64,17 +64,11 @@ OTHER_KEYS: dict[str, str] = {
 """Keys of the file without a twin, and what to do instead."""
 
 _READ_OF_TESTS = {"description", "vars", "assert", "options", "threshold", "metadata", "provider"}
-_READ_OF_TESTS |= {"providers", "prompts", "providerOutput", "assertScoringFunction"}
+_READ_OF_TESTS |= {"name", "providers", "prompts", "providerOutput", "assertScoringFunction"}
 _READ_OPTIONS = {"provider", "transform", "postprocess", "disableVarExpansion", "repeat"}
 _READ_OPTIONS |= {"disableDefaultAsserts", "runSerially"}
 _MESSAGE_OPTIONS = {"transformVars", "prefix", "suffix", "storeOutputAs"}
 """Options that change what is sent."""
-
-_COLUMNS = ("__expected", "__prefix", "__suffix", "__description", "__threshold", "__metadata:")
-"""Columns of CSV files that are not variables."""
-
-_FILE = re.compile(r"[\w./*-]+\.(?:txt|md|j2|json|jsonl|ya?ml|csv|[cm]?[jt]s|py|sh|rb)", re.ASCII)
-_EXPECTED = re.compile(r"(not-)?([a-z][a-z0-9:-]*)(?:\((\d+(?:\.\d+)?)\))?(?::([\s\S]*))?")
 
 
 def reads(document: Part) -> bool:
@@ -87,15 +81,6 @@ def reads(document: Part) -> bool:
 def read(document: Part, files: Files) -> ImportedSuite:
     """Read a configuration; raise `NoTwinError` if no suite can be made of it."""
     return _Reader(document, files).suite()
-
-
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    """A prompt: its name in the suite, its section, and the names that it has."""
-
-    name: str
-    section: Mapping[str, str]
-    names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +101,7 @@ class _Reader:
         self._notes = Notes()
         self._tests = Tests(self._notes)
         self._targets = Targets(self._notes, files)
-        self._prompts: list[_Prompt] = []
+        self._prompts: list[Prompt] = []
 
     def suite(self) -> ImportedSuite:
         document = self._document
@@ -127,8 +112,8 @@ class _Reader:
         for part in (document.get("providers") or document.get("targets") or document).items():
             if part is not document:
                 self._targets.add(part)
-        self._read_prompts()
-        default = self._default()
+        self._prompts = read_prompts(document, self._files, self._notes)
+        default = self._without_transform(self._default())
         defaults = self._defaults(default)
         head: dict[str | Comment, Any] = dict.fromkeys(
             head_comments(self._notes, f"Imported from {document.file} ({TITLE}).")
@@ -140,7 +125,8 @@ class _Reader:
             "kindlm": 1,
             "suite": {"name": self._name()} | ({"description": said} if said else {}),
         }
-        head |= {"providers": self._targets.providers, "models": self._targets.models}
+        sections = self._targets.sections()
+        head |= {key: sections[key] for key in ("providers", "models") if key in sections}
         if not self._targets.found:
             self._notes.left_out(document, "every provider", "Set `agents` or `models` yourself")
             head |= {Comment("Set the address of your agent here, or `models`."): None}
@@ -160,75 +146,15 @@ class _Reader:
         found: dict[str, Any] = {}
         options = self._document.get("evaluateOptions")
         for key, part in (options.entries() if options else {}).items():
-            if key in _OPTIONS and type(part.value) is int and part.value > 0:
-                found[_OPTIONS[key]] = part.value
+            name, values = _OPTIONS.get(key, ("", range(0)))
+            if type(part.value) is int and part.value in values:
+                found[name] = part.value
             elif key not in ("showProgressBar", "cache"):
                 self._notes.left_out(part, f"`{key}`", "Use the options of `kindlm test`")
         if "provider" in default.options:
             judge = self._targets.grader(default.options["provider"])
             found |= {} if judge is None else {"judgeModel": judge}
         return found
-
-    # Prompts
-
-    def _read_prompts(self) -> None:
-        written = self._document.get("prompts")
-        parts = [] if written is None else written.items()
-        if written is None:
-            parts = [Part("{{prompt}}", self._document.file, self._document.line_of)]
-        elif isinstance(written.value, dict) and not {"id", "raw"} & written.value.keys():
-            # Files, each with its label.
-            parts = [
-                Part({"id": file, "label": label.value}, label.file, label.line_of, label.keys)
-                for file, label in written.entries().items()
-            ]
-        for part in parts:
-            try:
-                self._read_prompt(part)
-            except NoTwinError as error:
-                self._notes.left_out(part, f"a prompt with {error.what}", error.instead)
-
-    def _read_prompt(self, part: Part) -> None:
-        text = part.value if isinstance(part.value, str) else part.text("raw") or part.text("id")
-        label = part.text("label") if isinstance(part.value, dict) else None
-        if text is None:
-            what = f"the form {excerpt_of(part.value)}"
-            raise NoTwinError(what, "Write it as a text, or as messages in a file")
-        name = text.removeprefix("file://")
-        if text.startswith("file://") or _FILE.fullmatch(text):
-            for file in self._files.named(name):
-                texts = self._texts_in(file)
-                stem = file.rpartition("/")[2].rpartition(".")[0]
-                for number, each in enumerate(texts, start=1):
-                    suffix = f"-{number}" if len(texts) > 1 else ""
-                    self._add_prompt(f"{label or stem}{suffix}", each, {label, stem, text, file})
-        elif re.match(r"(?:exec|langfuse|portkey|helicone|package)[:/]", text):
-            raise NoTwinError(f"the source {excerpt_of(text)}", "Write the prompt into a file")
-        else:
-            self._add_prompt(label or "prompt", text, {label, text})
-
-    def _texts_in(self, file: str) -> list[str]:
-        if file.endswith((".csv", ".jsonl")):
-            raise NoTwinError(f"the file {file}", "Write each prompt into a file of its own")
-        text = file_value(f"file://{file}", self._files)
-        if not isinstance(text, str):
-            text = self._files.text(file)
-        if file.endswith((".txt", ".j2")):
-            return [each.strip() for each in re.split(r"^---\s*$", text, flags=re.MULTILINE)]
-        return [text]
-
-    def _add_prompt(self, label: str, text: str, names: set[str | None]) -> None:
-        section = _section(text)
-        found: dict[str, str] = {}
-        for role, said in section.items():
-            found[role] = replace_names(said, _placeholder)
-        taken = {each.name for each in self._prompts}
-        name, number = label, 1
-        while name in taken:
-            number += 1
-            name = f"{label}-{number}"
-        known = frozenset({label, name, *(each for each in names if each)})
-        self._prompts.append(_Prompt(name, found, known))
 
     # Tests
 
@@ -237,13 +163,24 @@ class _Reader:
         empty = _Case(self._document, {}, [], {}, None)
         if part is None:
             return empty
-        if isinstance(part.value, str):
-            try:
+        try:
+            if isinstance(part.value, str):
                 part = self._files.part(part.value.removeprefix("file://"))
-            except NoTwinError as error:
-                self._notes.left_out(part, error.what, error.instead)
-                return empty
-        return self._case(part, empty)
+            return self._case(part, empty)
+        except NoTwinError as error:
+            self._notes.left_out(part, error.what, error.instead)
+            return empty
+
+    def _without_transform(self, default: _Case) -> _Case:
+        """Return the default test without a transform that only says where the answer is."""
+        transform = default.options.get("transform")
+        found = re.fullmatch(
+            r"output((?:\.\w+|\[\d+\])*?)(?:\.trim\(\))?", str(transform and transform.value)
+        )
+        if found is None or (found[1] and not self._targets.answer_at(found[1].lstrip("."))):
+            return default
+        options = {key: part for key, part in default.options.items() if key != "transform"}
+        return replace(default, options=options)
 
     def _case(self, part: Part, default: _Case) -> _Case:
         entries = part.entries()
@@ -318,7 +255,7 @@ class _Reader:
         try:
             for file in self._files.named(text.removeprefix("file://")):
                 if file.endswith(".csv"):
-                    yield from self._rows(file)
+                    yield from rows_of(file, self._files.text(file), self._notes)
                 elif file.endswith((".yaml", ".yml", ".json", ".jsonl")):
                     yield from self._files.part(file).items()
                 else:
@@ -327,25 +264,10 @@ class _Reader:
         except NoTwinError as error:
             self._notes.left_out(part, error.what, error.instead)
 
-    def _rows(self, file: str) -> Iterator[Part]:
-        """Yield the rows of a CSV file as tests."""
-        reader = csv.reader(io.StringIO(self._files.text(file), newline=""))
-        header = [each.strip() for each in next(reader, [])]
-        after = reader.line_num
-        for key in header:
-            if key.startswith("__") and not key.startswith(_COLUMNS):
-                what = f"the column {excerpt_of(key)}"
-                self._notes.left_out(Part(None, file), what, "kindlm has no such setting")
-        for row in reader:
-            line, after = after + 1, reader.line_num
-            test: dict[str, Any] = {"vars": {}, "assert": [], "options": {}, "metadata": {}}
-            for key, value in zip(header, row, strict=False):
-                _read_column(key, value, test)
-            yield Part(test, file, _at(line))
-
     def _add(self, case: _Case) -> None:
-        for key in case.part.entries().keys() - _READ_OF_TESTS:
-            self._notes.left_out(case.part, f"`{key}` of a test", "kindlm has no such setting")
+        for key, part in case.part.entries().items():
+            if key not in _READ_OF_TESTS:
+                self._notes.left_out(part, f"`{key}` of a test", "kindlm has no such setting")
         for key, part in case.options.items():
             if key in _MESSAGE_OPTIONS and part.value:
                 error = NoTwinError(f"`options.{key}`", "Write the text into the prompt")
@@ -363,7 +285,7 @@ class _Reader:
             self._lose(case.part, error)
             return
         number = self._tests.found + 1
-        description = case.part.text("description")
+        description = case.part.text("description") or case.part.text("name")
         for suffix, variables in combinations:
             self._tests.found += 1
             name = f"{description or f'test {number}'}{suffix}"
@@ -409,12 +331,13 @@ class _Reader:
             test: dict[str, Any] = {"name": f"{name}{said}"}
             if prompts != everything:
                 test["prompts"] = list(prompts)
-            if len(those) != len(targets) or (self._targets.models and self._targets.agents):
+            if len(those) != len(targets) or 0 < len(self._targets.agents) < len(targets):
                 test["models"] = [each.id for each in those]
             test |= self._vars_of(prompts, variables, case.part)
             test |= self._tags(case)
-            if type(repeat := getattr(case.options.get("repeat"), "value", None)) is int:
-                test["repeat"] = repeat
+            repeat = case.options.get("repeat")
+            if repeat is not None and type(repeat.value) is int and 0 < repeat.value <= MAX_REPEAT:
+                test["repeat"] = repeat.value
             if those and those[0].tools:
                 test["tools"] = those[0].tools
             tests.append(test)
@@ -459,21 +382,21 @@ class _Reader:
         found = []
         for part in names.items():
             name = part.value if isinstance(part.value, str) else part.text("id")
-            chosen = [each for each in self._targets.found if _fits(name or "", each.names)]
+            chosen = [each for each in self._targets.found if fits(name or "", each.names)]
             if not chosen:
                 what = f"the provider {excerpt_of(part.value)} of a test"
                 raise NoTwinError(what, "Add it to `models` or `agents`")
             found += chosen
         return found
 
-    def _prompts_of(self, case: _Case, target: Target) -> list[_Prompt]:
+    def _prompts_of(self, case: _Case, target: Target) -> list[Prompt]:
         own = case.entries.get("prompts")
         filters = [target.prompts, None if own is None else [str(p.value) for p in own.items()]]
         return [
             each
             for each in self._prompts
             if all(
-                names is None or any(_fits(name, each.names) for name in names) for names in filters
+                names is None or any(fits(name, each.names) for name in names) for names in filters
             )
         ]
 
@@ -521,9 +444,10 @@ class _Reader:
         if part.number("weight") == 0:
             self._notes.left_out(part, "an assertion of weight 0", "It cannot fail")
             return
-        for key in part.entries().keys() - READ_KEYS:
-            instead = OTHER_ASSERTION_KEYS.get(key, "kindlm has no such option")
-            self._notes.left_out(part, f"`{key}` of an assertion", instead)
+        for key, value in part.entries().items():
+            if key not in READ_KEYS:
+                instead = OTHER_ASSERTION_KEYS.get(key, "kindlm has no such option")
+                self._notes.left_out(value, f"`{key}` of an assertion", instead)
 
         def grader() -> str | None:
             options = case.part.get("options")
@@ -539,24 +463,8 @@ class _Reader:
             self._notes.different(part, f"`{part.text('type')}`", different)
 
 
-def _at(line: int) -> Callable[[object], int]:
-    return lambda _: line
-
-
 def _items(part: Part | None) -> list[Part]:
     return [] if part is None else part.items()
-
-
-def _placeholder(name: str) -> str:
-    if name.startswith(("env.", "serve.")):
-        raise NoTwinError(f"{{{{{name}}}}}", "Use a variable of the tests")
-    return f"{{{{{name}}}}}"
-
-
-def _fits(wanted: str, names: frozenset[str]) -> bool:
-    """Tell whether a filter means something by one of its names: whole, or as a group."""
-    group = wanted.removesuffix("*").removesuffix(":")
-    return any(name in (wanted, group) or name.startswith(f"{group}:") for name in names)
 
 
 def _tolerates(asserts: list[Part], threshold: Any) -> bool:
@@ -569,60 +477,3 @@ def _tolerates(asserts: list[Part], threshold: Any) -> bool:
     if type(threshold) not in (int, float) or not counted:
         return False
     return bool((sum(weights) - min(counted)) / sum(weights) >= threshold)
-
-
-def _section(text: str) -> dict[str, str]:
-    """Return the section of a prompt: of a text, or of messages as JSON or YAML.
-
-    Raises:
-        NoTwinError: It holds what kindlm cannot send before the answer.
-    """
-    messages: Any = None
-    if text.lstrip().startswith(("[", "{")):
-        try:
-            messages = parse_json(text)
-        except ValueError:
-            messages = None
-    elif re.match(r"-\s+role\s*:", text.lstrip()):
-        read = read_part("prompt.yaml", text.encode())
-        messages = getattr(getattr(read, "value", None), "value", None)
-    is_chat = isinstance(messages, list) and all(
-        isinstance(each, dict) and "role" in each for each in messages
-    )
-    return section_of(messages) if is_chat and messages else {"user": text}
-
-
-def _read_column(key: str, value: str, test: dict[str, Any]) -> None:
-    """Put a cell of a CSV file into its test."""
-    if key.startswith("__expected"):
-        test["assert"] += [_expected(value.strip())] if value.strip() else []
-    elif key in ("__prefix", "__suffix"):
-        test["options"][key.removeprefix("__")] = value
-    elif key == "__description":
-        test["description"] = value
-    elif key == "__threshold" and re.fullmatch(r"\d+(\.\d+)?", value):
-        test["threshold"] = float(value)
-    elif key.startswith("__metadata:"):
-        name = key.removeprefix("__metadata:")
-        is_list = name.endswith("[]")
-        test["metadata"][name.removesuffix("[]")] = value.split(",") if is_list else value
-    elif not key.startswith("__"):
-        test["vars"][key] = value
-
-
-_THRESHOLDS = {"similar": 0.8, "answer-relevance": 0.75, "context-faithfulness": 0.75}
-"""What cells of CSV files mean without a threshold."""
-
-
-def _expected(text: str) -> dict[str, Any]:
-    """Return the assertion in a cell of a CSV file: `type(threshold):value`, or what is equal."""
-    for prefix, kind in (("fn:", "javascript"), ("eval:", "javascript"), ("grade:", "llm-rubric")):
-        if text.startswith(prefix):
-            return {"type": kind, "value": text.removeprefix(prefix).strip()}
-    found = _EXPECTED.fullmatch(text)
-    if found is None or found[2] not in TWINS.keys() | NO_TWIN.keys():
-        return {"type": "equals", "value": text}
-    threshold = float(found[3]) if found[3] else _THRESHOLDS.get(found[2])
-    assertion = {"type": f"{found[1] or ''}{found[2]}", "threshold": threshold}
-    value = None if found[4] is None else found[4].strip()
-    return {key: each for key, each in {**assertion, "value": value}.items() if each is not None}

@@ -53,6 +53,10 @@ class Assertion:
     def judge(self, criterion: Mapping[str, Any]) -> dict[str, Any]:
         """Return a check by a judge."""
         asked = dict(criterion)
+        if not asked.get("criteria", "ready"):
+            raise self.unusual("It has no criterion")
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
+            raise self.unusual("Its threshold is not between 0 and 1")
         if self.threshold is not None:
             asked["minScore"] = self.threshold
         grader = self.grader()
@@ -178,7 +182,7 @@ def _similar(it: Assertion, checks: Checks) -> None:
     if not isinstance(text, str) or not text.strip():
         what = "`similar` to one of several texts"
         raise NoTwinError(what, "Write `similarTo` with one text, or a `judge`")
-    score = 0.75 if it.threshold is None else it.threshold
+    score = 0.75 if it.threshold is None else min(max(it.threshold, 0), 1)
     checks.add_only("similar", {"text": text, "minScore": score})
 
 
@@ -196,6 +200,8 @@ def _tool_used(it: Assertion, checks: Checks) -> None:
     calls: list[dict[str, Any]]
     if isinstance(it.value, dict):
         bounds = {key: it.value[key] for key in ("min", "max") if key in it.value}
+        if not all(type(bound) is int and bound >= 0 for bound in bounds.values()):
+            raise it.unusual("Its bounds are not numbers of calls")
         calls = [{"tool": _name_of(it, it.value)} | ({"count": bounds} if bounds else {})]
         if it.negated and bounds:
             raise NoTwinError("`not-` with `min` or `max`", "Write `count` the other way round")
@@ -324,15 +330,15 @@ NO_TWIN: dict[str, str] = {
 }
 """The types without a twin, and what to do instead."""
 
-READ_KEYS = {"type", "value", "threshold", "weight", "provider", "description", "assert"}
-"""The keys of an assertion that kindlm reads."""
-
 _CHANGES = ("transform", "contextTransform", "normalizeUnicode")
+"""Keys that change what an assertion looks at."""
+
+READ_KEYS = {"type", "value", "threshold", "weight", "provider", "description", "assert", *_CHANGES}
+"""The keys of an assertion that kindlm reads."""
 
 OTHER_ASSERTION_KEYS = {
     "metric": "kindlm reports each check by itself",
     "rubricPrompt": "The judge of kindlm has its own instructions",
-    **dict.fromkeys(_CHANGES, _PYTHON),
 }
 """Other keys of an assertion, and what to do instead."""
 

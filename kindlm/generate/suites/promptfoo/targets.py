@@ -28,6 +28,8 @@ _OTHER_APIS = re.compile(
 OTHERS = {
     **{name: name for name in ("mistral", "cohere", "groq", "xai", "deepseek", "openrouter")},
     **{name: name for name in ("fireworks", "github")},
+    "azure": "azure",
+    "azureopenai": "azure",
     "togetherai": "together",
     "google": "gemini",
 }
@@ -47,7 +49,14 @@ _PARAMETERS = {
 _LIMITS = {"temperature": (0, 2), "maxTokens": (1, 128_000), "topP": (0, 1)}
 
 _RESPONSE_PATH = re.compile(r"json((?:\.\w+|\[\d+\]|\[['\"]\w+['\"]\])+)", re.ASCII)
-_ENVIRONMENT = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
+_ENVIRONMENT = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}|\$\{(\w+)\}")
+
+_USUAL = {
+    "openai": ("OPENAI_API_KEY", "https://api.openai.com/v1"),
+    "anthropic": ("ANTHROPIC_API_KEY", "https://api.anthropic.com"),
+    "azure": ("AZURE_OPENAI_API_KEY", None),
+}
+"""The variables of keys and the addresses that a second provider of a type has to name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class Targets:
     notes: Notes
     files: Files
     found: list[Target] = field(default_factory=list)
-    models: list[Any] = field(default_factory=list)
+    models: list[dict[str, Any]] = field(default_factory=list)
     agents: list[dict[str, Any]] = field(default_factory=list)
     providers: dict[str, dict[str, Any]] = field(default_factory=dict)
     _judges: list[Target] = field(default_factory=list)
@@ -101,6 +110,13 @@ class Targets:
             self.notes.left_out(part, f"the grader: {error.what}", "Set `defaults.judgeModel`")
             return None
 
+    def answer_at(self, path: str) -> bool:
+        """Look for the answers of all agents at a path in them; False if there are models."""
+        for agent in () if self.models else self.agents:
+            before = agent["responsePath"]
+            agent["responsePath"] = path if before == "$" else f"{before}.{path}"
+        return bool(self.agents) and not self.models
+
     def _target(self, name: str, options: Part) -> Target:
         config = options.get("config") or Part({}, options.file, options.line_of, options.keys)
         for key in ("transform", "inputs"):
@@ -121,33 +137,52 @@ class Targets:
                 self._parameter(part, key, params)
             elif key == "tools":
                 tools = self._tools(part)
-            elif key == "apiBaseUrl" and isinstance(part.value, str):
-                settings["baseUrl"] = _with_environment(part.value)
-            elif key == "apiHost" and isinstance(part.value, str):
-                settings["baseUrl"] = f"https://{_with_environment(part.value)}/v1"
+            elif key == "apiBaseUrl":
+                settings["baseUrl"] = _with_environment(str(part.value))
+            elif key == "apiHost":
+                settings["baseUrl"] = _host(provider, str(part.value))
             elif key == "organization":
                 settings["organization"] = part.value
             elif key == "apiKeyEnvar":
                 settings["apiKeyEnv"] = part.value
+            elif key == "apiKey" and (found := _ENVIRONMENT.fullmatch(str(part.value))):
+                settings["apiKeyEnv"] = found[1] or found[2]
             elif key == "apiKey":
-                variable = _ENVIRONMENT.fullmatch(str(part.value))
-                if variable:
-                    settings["apiKeyEnv"] = variable[1]
-                else:
-                    self.notes.left_out(part, "`apiKey`", "Put the key into the environment")
+                self.notes.left_out(part, "`apiKey`", "Put the key into the environment")
             else:
                 self.notes.left_out(part, f"`{key}` of a model", "kindlm sends no such option")
+        if provider == "azure":
+            settings.setdefault("baseUrl", _host(provider, "{{env.AZURE_API_HOST}}"))
         entry: dict[str, Any] = {"id": self._id(options.text("label") or f"{provider}/{model}")}
         entry |= {"provider": self._provider(provider, settings), "model": model}
         entry |= {"params": params} if params else {}
         entry |= {"role": "judge"} if judges else {}
-        short = f"{provider}/{model}"
-        is_short = entry == {"id": short, "provider": provider, "model": model}
-        self.models.append(short if is_short else entry)
+        self.models.append(entry)
         target = Target(entry["id"], _names(name, options), tools, _prompts_of(options))
         if judges:
             self._judges.append(target)
         return target
+
+    def sections(self) -> dict[str, Any]:
+        """Return the sections `providers`, `models` and `agents`."""
+        if any(self.providers.values()):
+            # Beside a provider with settings, each other one needs an entry.
+            providers = {
+                name: settings or ({"apiKeyEnv": _USUAL[name][0]} if name in _USUAL else {})
+                for name, settings in self.providers.items()
+            }
+            return {"providers": providers, "models": self.models, "agents": self.agents}
+        usual = [
+            f"{each['provider']}/{each['model']}"
+            if each.keys() == {"id", "provider", "model"}
+            else ""
+            for each in self.models
+        ]
+        models = [
+            short if short == entry["id"] else entry
+            for short, entry in zip(usual, self.models, strict=True)
+        ]
+        return {"models": models, "agents": self.agents}
 
     def _provider_and_model(self, name: str, part: Part) -> tuple[str, str]:
         prefix, _, rest = name.partition(":")
@@ -167,19 +202,21 @@ class Targets:
                 f"the provider {excerpt_of(name)}",
                 "Write it under `models` or `agents`: see the guides to providers and agents",
             )
+        if "{{" in rest:
+            raise NoTwinError(f"the provider {excerpt_of(name)}", "Write the name of the model")
         return kind, rest.removeprefix("chat:")
 
     def _provider(self, kind: str, settings: dict[str, Any]) -> str:
         """Return the name of a provider with these settings."""
-        if not settings and kind not in self.providers:
-            return kind
-        if kind != "ollama":
-            settings.setdefault("apiKeyEnv", f"{kind.upper()}_API_KEY")
+        variable, address = _USUAL.get(kind, (None, None))
+        if settings.get("baseUrl") and kind != "ollama":
+            settings.setdefault("apiKeyEnv", variable or f"{kind.upper()}_API_KEY")
         name, number = kind, 1
         while self.providers.setdefault(name, settings) != settings:
             number += 1
             name = f"{kind}-{number}"
-            settings = {"type": kind, **settings}
+            usual = {"baseUrl": address, "apiKeyEnv": variable} if address else {}
+            settings = {"type": kind, **usual, **settings}
         return name
 
     def _parameter(self, part: Part, key: str, params: dict[str, Any]) -> None:
@@ -222,7 +259,7 @@ class Targets:
         what = f"the provider {excerpt_of(options.text('label') or name)}"
         entry: dict[str, Any] = {"adapter": "http"}
         url = config.text("url") or name
-        if not url.startswith(("http://", "https://")):
+        if not re.match(r"https?://|\{\{\s*env\.", url):
             raise NoTwinError(what, "It has no `url`: write it under `agents`")
         try:
             entry["endpoint"] = _with_environment(url)
@@ -279,8 +316,7 @@ class Targets:
 
     def _id(self, wanted: str) -> str:
         """Return an id that no other target has."""
-        taken = {each if isinstance(each, str) else each["id"] for each in self.models}
-        taken |= {each["id"] for each in self.agents}
+        taken = {each["id"] for each in (*self.models, *self.agents)}
         number, name = 1, wanted
         while name in taken:
             number += 1
@@ -309,6 +345,12 @@ def _names(name: str, options: Part) -> frozenset[str]:
 def _prompts_of(options: Part) -> list[str] | None:
     prompts = options.get("prompts")
     return None if prompts is None else [str(each.value) for each in prompts.items()]
+
+
+def _host(provider: str, text: str) -> str:
+    """Return the address of an API on a host."""
+    host = text.strip().removeprefix("https://").rstrip("/")
+    return f"https://{_with_environment(host)}{'/openai' if provider == 'azure' else ''}/v1"
 
 
 def _with_environment(text: str) -> str:

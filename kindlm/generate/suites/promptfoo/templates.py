@@ -11,7 +11,8 @@ from typing import Any
 from kindlm.config.interpolation import is_deferred
 from kindlm.generate.suites import Files, NoTwinError, Part, excerpt_of
 
-_TAG = re.compile(r"\{\{(.*?)\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+_OPENING = re.compile(r"\{[{%#]")
+_CLOSING = {"{{": "}}", "{%": "%}", "{#": "#}"}
 _NAME = re.compile(r"-?\s*([A-Za-z_]\w*(?:\.\w+)*)\s*-?", re.ASCII)
 _MAX_DEPTH = 5
 """How often variables may name one another."""
@@ -29,25 +30,29 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
     Raises:
         NoTwinError: It has a filter, a block or another expression.
     """
-    size = 0
-
-    def replaced(tag: re.Match[str]) -> str:
-        nonlocal size
-        if tag[0].startswith("{#"):
-            return ""
-        name = _NAME.fullmatch(tag[1]) if tag[1] is not None else None
-        if name is None:
+    parts: list[str] = []
+    at = size = 0
+    for opening in _OPENING.finditer(text):
+        if opening.start() < at:
+            continue
+        end = text.find(_CLOSING[opening[0]], opening.end())
+        if end < 0:
+            what = f"{excerpt_of(text[opening.start() :])}, which is never closed"
+            raise NoTwinError(what, f"Add the {_CLOSING[opening[0]]}")
+        parts.append(text[at : opening.start()])
+        at = end + 2
+        name = _NAME.fullmatch(text[opening.end() : end])
+        if opening[0] == "{{" and name is not None:
+            parts.append(replacement(name[1]))
+            size += len(parts[-1])
+        elif opening[0] != "{#":
             raise NoTwinError(
-                f"the template {excerpt_of(tag[0])}",
+                f"the template {excerpt_of(text[opening.start() : at])}",
                 "kindlm fills in plain names, as {{name}}: put the result into a variable",
             )
-        found = replacement(name[1])
-        size += len(found)
         if size > _MAX_CHARACTERS:
             raise NoTwinError("a template that becomes too long", "Use shorter values")
-        return found
-
-    return _TAG.sub(replaced, text)
+    return "".join([*parts, text[at:]])
 
 
 def text_of(value: Any) -> str:
