@@ -84,30 +84,32 @@ def recorded_suites(
         failed: whether the calls were wrong, in all of them.
     """
     write = partial(_text, target=target, origin=origin, file=file, failed=failed)
-    kept = dict[str, Recording]()
-    unfinished, left_out = list[str](), list[str]()
+    tests, left_out = dict[str, Recording](), list[str]()
     for recording in recordings:
         shown = _shortened(recording.name, _LONGEST_NAME)
-        name = next(each for each in _names(shown) if each not in kept)
         why = recording.missing or _why_not(recording, target)
-        if why is None and isinstance(alone := write([(name, recording)]), Err):
-            why = alone.error.message
         if why is not None:
             left_out.append(f"{shown}: {why}")
-            continue
-        kept[name] = recording
-        if _is_unfinished(recording, target, failed=failed):
-            unfinished.append(name)
-    texts, left = list[str](), [list(kept.items())] if kept else []
+        else:
+            tests[next(each for each in _names(shown) if each not in tests)] = recording
+    if tests and isinstance(write([*tests.items()]), Err):
+        for name, recording in [*tests.items()]:
+            if isinstance(alone := write([(name, recording)]), Err):
+                left_out.append(f"{name}: {alone.error.message}")
+                del tests[name]
+    texts, left = list[str](), [[*tests.items()]] if tests else []
     while left:
-        tests = left.pop(0)
-        made = write(tests)
+        some = left.pop(0)
+        made = write(some)
         if isinstance(made, Ok):
             texts.append(made.value)
         else:  # each alone can be loaded, so these are too many for one file
-            half = len(tests) // 2
-            left[:0] = [tests[:half], tests[half:]]
-    return RecordedSuites(texts, list(kept), unfinished, left_out)
+            half = len(some) // 2
+            left[:0] = [some[:half], some[half:]]
+    unfinished = [
+        name for name, each in tests.items() if _is_unfinished(each, target, failed=failed)
+    ]
+    return RecordedSuites(texts, list(tests), unfinished, left_out)
 
 
 def _names(name: str) -> Iterator[str]:

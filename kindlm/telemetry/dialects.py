@@ -327,7 +327,8 @@ def conversation(span: Span) -> list[Said]:
             said.append(_said({**attributes, "role": role}))
     system = _json(fact(span, "system"))
     if system is not None:
-        said.insert(0, _said({"role": "system", "parts": system}))
+        key = "content" if isinstance(system, str) else "parts"
+        said.insert(0, _said({"role": "system", key: system}))
     return said
 
 

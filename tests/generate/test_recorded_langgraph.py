@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,6 +18,7 @@ need("langchain")
 need("langchain_openai")
 
 MESSAGE = "Please refund my order A1. I am ann.lee@shop.org."
+TRACED = "Please refund my order A1. I am person1@example.com."
 MODEL = {
     "rules": [
         {
@@ -38,23 +38,7 @@ MODEL = {
 
 def statuses(capsys: pytest.CaptureFixture[str]) -> dict[tuple[str, str], str]:
     report = json.loads(capsys.readouterr().out)
-    return {(test["suite"], test["target"]): test["status"] for test in report["tests"]}
-
-
-def beside_a_careless_one(file: Path, url: str) -> dict[str, Any]:
-    """Return a suite that runs on a second target, too."""
-    made = yaml.safe_load(file.read_text("utf-8"))
-    if "agent" in made:
-        own = made.pop("agent")
-        targets = [
-            own | {"id": "agent"},
-            own | {"id": "careless", "endpoint": "shop_graph:careless"},
-        ]
-        return made | {"agents": targets, "defaults": {"concurrency": 1}}
-    assert made.pop("model") == "openai/careful"
-    provider = {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{url}/v1"}
-    models = ["openai/careful", "openai/careless"]
-    return made | {"providers": {"openai": provider}, "models": models}
+    return {(test["name"], test["target"]): test["status"] for test in report["tests"]}
 
 
 def test_the_agent_passes_its_own_trace_and_a_careless_one_does_not(
@@ -81,15 +65,27 @@ def test_the_agent_passes_its_own_trace_and_a_careless_one_does_not(
         assert run(["gen", "--from-run", "latest", "1", *agent]) == 0
         shutil.copy("trace.pb", "model.pb")
         assert run(["gen", "--from-trace", "model.pb", "--output", "made"]) == 0
-        for file in Path("made").iterdir():
-            file.write_text(yaml.safe_dump(beside_a_careless_one(file, server.url)), "utf-8")
+        made = {
+            file.stem: yaml.safe_load(file.read_text("utf-8")) for file in Path("made").iterdir()
+        }
+        # Each target imports LangGraph once for both tests.
+        own = made["trace"].pop("agent")
+        assert own == made["refunds"]["agent"]
+        careless = own | {"id": "careless", "endpoint": "shop_graph:careless"}
+        made["trace"] |= {"agents": [own | {"id": "agent"}, careless]}
+        made["trace"] |= {"defaults": {"concurrency": 1}}
+        made["trace"]["tests"] += made.pop("refunds")["tests"]
+        assert made["model"].pop("model") == "openai/careful"
+        provider = {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{server.url}/v1"}
+        made["model"] |= {"providers": {"openai": provider}}
+        made["model"] |= {"models": ["openai/careful", "openai/careless"]}
+        Path("made/refunds.yaml").unlink()
+        for name, document in made.items():
+            Path("made", f"{name}.yaml").write_text(yaml.safe_dump(document), "utf-8")
         capsys.readouterr()
         assert run(["test", "made", "--reporter", "json"]) == 1
     assert statuses(capsys) == {
-        ("trace", "agent"): "passed",
-        ("trace", "careless"): "failed",
-        ("refunds", "agent"): "passed",
-        ("refunds", "careless"): "failed",
-        ("model", "openai/careful"): "passed",
-        ("model", "openai/careless"): "failed",
-    }
+        (name, target): "failed" if "careless" in target else "passed"
+        for name in (TRACED, "refunds")
+        for target in ("agent", "careless")
+    } | {(TRACED, "openai/careful"): "passed", (TRACED, "openai/careless"): "failed"}

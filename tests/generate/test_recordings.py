@@ -218,10 +218,11 @@ def test_equal_calls_get_their_results_in_turn_and_longer_ones_come_first(gen: A
 
 
 def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
-    gen: Any, capsys: pytest.CaptureFixture[str]
+    gen: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mail, card, phone = "Ann@shop.org", "4111 1111 1111 1111", "+49 170 1234567"
     key = "sk-proj-abcdefghijklmnop1234"
+    monkeypatch.setenv("SHOP_API_KEY", "only-known-here-42")
     spans = (
         chat_span(
             1,
@@ -230,7 +231,7 @@ def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
         tool_span(
             2, {"mail": mail, "card": card.replace(" ", ""), "apiToken": "x7!kd83jd9"}, [phone]
         ),
-        chat_span(3, "Mail bob@shop.org", trace="2" * 32),
+        chat_span(3, "Mail bob@shop.org, say only-known-here-42", trace="2" * 32),
     )
     _, made = gen(*spans)
     text = json.dumps(made)
@@ -242,9 +243,9 @@ def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
     assert "person1@example.com" in first["input"]
     assert response["then"][0] in first["input"]
     assert response["when"]["card"] in first["input"].replace(" ", "")
-    assert second["input"] == "Mail person2@example.com"
+    assert second["input"] == "Mail person2@example.com, say [redacted]"
     told = " ".join(capsys.readouterr().err.split())
-    assert "1 credit card, 2 emails, 1 phone number, 2 secrets" in told
+    assert "1 credit card, 2 emails, 1 phone number, 3 secrets" in told
     assert "ann" not in told.lower()
 
     _, made = gen(*spans, more=("--keep-personal-data",))
