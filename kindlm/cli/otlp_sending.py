@@ -82,7 +82,8 @@ def receiver(url: str, environ: Mapping[str, str]) -> Result[Receiver]:
     remember_secrets(url_secrets(url))
     try:
         parts = urlsplit(url)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_http = parts.scheme in ("http", "https") and url.isprintable()
+        is_valid = is_http and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_valid = False
     if not is_valid:

@@ -417,6 +417,7 @@ def test_what_is_not_taken_is_an_error_without_our_headers(
         (("--to", "http://127.0.0.1:9"), "--to needs --format otlp"),
         (("--format", "otlp", "--to", "http://127.0.0.1:9", "-o", "f"), "Only one of --to and -o"),
         (("--format", "otlp", "--to", "localhost:4318"), "--to needs an address"),
+        (("--format", "otlp", "--to", "http://a\x01b"), "--to needs an address"),
         (("--format", "otlp", "--to", "http://joe:sk-planted@127.0.0.1:9"), "connection refused"),
     ],
 )
