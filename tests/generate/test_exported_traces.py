@@ -35,6 +35,7 @@ CALLING = {
         }
     ],
 }
+CALL = {"name": "lookup_order", "args": ARGUMENTS, "id": "c1", "type": "tool_call"}
 ANSWERED = {"role": "tool", "tool_call_id": "c1", "content": json.dumps(RESULT)}
 SAID = {"role": "assistant", "content": ANSWER}
 
@@ -122,11 +123,25 @@ def test_langfuse_rows_of_a_bucket_are_read_with_texts_of_json() -> None:
     assert recording.failed
 
 
+def test_langfuse_observations_of_langchain_are_read() -> None:
+    """Its callback writes tools as messages, and calls as LangChain has them."""
+    tools = {"role": "tool", "content": TOOL}
+    calling = {"role": "assistant", "content": "", "tool_calls": [CALL]}
+    observations = [
+        observation("CHAIN", 0, {"messages": [["user", QUESTION]]}, {"messages": []}),
+        observation("GENERATION", 1, [*ASKED, tools], calling, model="gpt-4o"),
+        observation("TOOL", 2, ARGUMENTS, {"type": "tool", **ANSWERED}),
+        observation("GENERATION", 3, [*ASKED, calling, ANSWERED, tools], SAID, model="gpt-4o"),
+    ]
+    (recording,) = recorded(observations)
+    check(recording)
+
+
 def test_a_langfuse_trace_of_ids_alone_says_what_is_missing() -> None:
     told = {"id": "t1", "name": "support", "input": QUESTION, "output": ANSWER}
     whole = {**told, "id": "t1", "observations": LANGFUSE}
     listed, read = recorded({"data": [{**told, "id": "t0", "observations": ["o1"]}, whole]})
-    assert listed.missing is not None
+    assert (listed.name, listed.missing is None) == ("support", False)
     check(read)
 
 
@@ -160,7 +175,6 @@ EXTRA = {
     "metadata": {"ls_provider": "openai", "ls_model_name": "gpt-4o"},
 }
 GIVEN = [serialised("SystemMessage", content=SYSTEM), serialised("HumanMessage", content=QUESTION)]
-CALL = {"name": "lookup_order", "args": ARGUMENTS, "id": "c1", "type": "tool_call"}
 ASKS = serialised("AIMessage", content="", tool_calls=[CALL])
 GIVES = serialised("ToolMessage", content=json.dumps(RESULT), tool_call_id="c1")
 

@@ -42,12 +42,18 @@ class Place:
 def chat_span(place: Place, asked: Any, said: Any, facts: Mapping[str, Any]) -> Span:
     """Return the span of a model call: what the model was asked, and what it said."""
     given = read_json(asked) if isinstance(asked, str) else asked
-    tools = given.get("tools") if isinstance(given, dict) else None
+    messages = messages_of(given, "user")
+    # Langfuse appends the tools that LangChain gives to a model to its messages.
+    tools = [each["content"] for each in messages if isinstance(each.get("content"), dict)]
+    if isinstance(given, dict):
+        tools.append(given.get("tools"))
     return _span(
         place,
         {
             "gen_ai.operation.name": "chat",
-            "gen_ai.input.messages": messages_of(given, "user"),
+            "gen_ai.input.messages": [
+                each for each in messages if not isinstance(each.get("content"), dict)
+            ],
             "gen_ai.output.messages": messages_of(said, "assistant"),
             "gen_ai.tool.definitions": tools,
             **facts,

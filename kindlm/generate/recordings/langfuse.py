@@ -20,6 +20,7 @@ from kindlm.generate.recordings import Document, Recording
 from kindlm.generate.recordings.exported_spans import Place, agent_span, chat_span, tool_span
 from kindlm.generate.recordings.otlp import recordings_of
 from kindlm.telemetry.spans import Span
+from kindlm.transcript import Transcript
 from kindlm.wires.answer import objects
 
 _Object = Mapping[str, Any]
@@ -32,7 +33,14 @@ def reads(document: Document) -> bool:
 
 def read(document: Document) -> Iterator[Recording]:
     """Yield a recording for each trace."""
-    return recordings_of(span for found in _found(document) for span in _spans(*found))
+    spans = list[Span]()
+    for trace, observations in _found(document):
+        if trace is not None and not observations:
+            missing = "The file does not contain its observations: export the trace by itself."
+            name = str(trace.get("name") or trace.get("id"))
+            yield Recording(name, Transcript(), missing=missing)
+        spans += _spans(trace, observations) if observations else ()
+    yield from recordings_of(spans)
 
 
 def _found(values: list[Any]) -> Iterator[tuple[_Object | None, list[_Object]]]:
