@@ -8,9 +8,8 @@ from kindlm.cli.commands.gen import GenOptions
 from kindlm.cli.commands.gen_recorded import target_of, tell_command, write_suites
 from kindlm.cli.console import fail, make_console, note, or_fail
 from kindlm.errors import misuse
-from kindlm.generate.corpora import attack_suite, read_attacks
+from kindlm.generate.corpora import attack_suites, read_attacks
 from kindlm.generate.forms import slug
-from kindlm.generate.suite_text import suite_text
 
 
 def write_attacks(options: GenOptions, source: str) -> int:
@@ -28,8 +27,7 @@ def write_attacks(options: GenOptions, source: str) -> int:
         hint = "Pass --provider and --model. With --agent, the model only judges."
         fail([misuse("There is no model for the tests.", hint)])
     file = Path(options.output, f"{slug(source)}.yaml")
-    document = attack_suite(source, attacks, target)
-    files = write_suites(options, [or_fail(suite_text(document, file))], file)
+    files = write_suites(options, or_fail(attack_suites(source, attacks, target, file)), file)
     if has_more:
         note(f"{source} has more attacks: pass --count.", make_console())
     tell_command(options, files, len(attacks))
