@@ -89,7 +89,7 @@ def load_suite(
     reporter = Reporter(str(path), document)
     reporter.problems()
     folder, identity = path.parent, suite_identity(path, root)
-    if borrowed is not None and document.root is not None:
+    if borrowed is not None and document.root is not None and isinstance(document.value, dict):
         borrowed.put(document.root)
         reporter.borrow(str(borrowed.file), borrowed.keys)
         folder, identity = borrowed.file.parent, borrowed.suite

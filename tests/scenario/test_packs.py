@@ -175,3 +175,32 @@ def test_the_pack_that_comes_along_judges_agents(project: Project, good: bool) -
         f"pack:customer-support/test_{name}.py"
         for name in ("angry_customer", "billing_dispute", "product_inquiry")
     }
+
+
+def test_a_pack_may_hold_suites_in_the_form_of_kindlm_yaml(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = "lib/site-packages"
+    project.write(f"{site}/forms/__init__.py", "")
+    project.write(
+        f"{site}/forms/kindlm.yaml",
+        "kindlm: 1\nsuite: of-the-project\n"
+        "prompts: {p: {user: 'hi, {{who}}'}, s: {system: '{{system}}'}}\n"
+        "tests:\n  - {name: a, prompt: p, vars: {who: Ann}, expect: {output: {contains: Ann}}}\n"
+        "  - {name: b, prompt: s, input: hi, expect: {output: {contains: hi}}}\n",
+    )
+    project.write(
+        f"{site}/forms/own.yaml",
+        "kindlm: 1\nproviders: {fixed: {type: scripted, replies: yes}}\nmodel: fixed/m\n"
+        "tests: [{name: c, input: hi, expect: {output: {contains: yes}}}]\n",
+    )
+    about = f"{site}/forms-1.dist-info"
+    project.write(f"{about}/METADATA", "Metadata-Version: 2.1\nName: forms\nVersion: 1")
+    project.write(f"{about}/entry_points.txt", "[kindlm.packs]\nforms = forms\n")
+    monkeypatch.syspath_prepend(str(project.root / site))
+    assert run(["test", "pack:forms", "--quiet"]) == 0
+    assert project.tests() == {"a": "passed", "b": "passed", "c": "passed"}
+    assert project.rows("SELECT path FROM suites ORDER BY path") == [
+        ("pack:forms/kindlm.yaml",),
+        ("pack:forms/own.yaml",),
+    ]

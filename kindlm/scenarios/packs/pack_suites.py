@@ -44,7 +44,10 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     data = read_bytes(file)
     own = {} if isinstance(data, Err) else section(read_document(data.value).value)
     if own.keys() & {"model", "models", "agent", "agents"}:
-        return load_suite(file, environ=around.environ, project=lambda: around.project)
+        itself = Borrowed(suite, file, frozenset(), lambda _: None)
+        return load_suite(
+            file, environ=around.environ, project=lambda: around.project, borrowed=itself
+        )
     tests = own.get("tests")
     number = len(tests) if isinstance(tests, list) else 0
     found = _target(around)
@@ -72,12 +75,12 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     )
     # What the pack does not use of the project is no mistake in either.
     told = [each for each in loaded.diagnostics if each.severity == "error"]
-    if loaded.suite is None or models or not needs_model:
-        return replace(loaded, name=suite, diagnostics=tuple(told))
-    cases = tuple(replace(case, skip=True) for case in loaded.suite.cases)
-    told.append(Diagnostic(_without_model(suite, number), "warning", "", None))
-    skipped = replace(loaded.suite, cases=cases)
-    return replace(loaded, suite=skipped, name=suite, diagnostics=tuple(told))
+    run = loaded.suite
+    if run is not None and needs_model and not models:
+        run = replace(run, cases=tuple(replace(case, skip=True) for case in run.cases))
+        told.append(Diagnostic(_without_model(suite, number), "warning", "", None))
+    referenced = (*loaded.referenced, target)
+    return replace(loaded, suite=run, name=suite, diagnostics=tuple(told), referenced=referenced)
 
 
 def _target(around: Surroundings) -> tuple[Path, dict[str, Any]] | KindlmError:
@@ -134,16 +137,23 @@ def _systems(raw: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def _put_input(root: Node, systems: dict[str, str] | None) -> None:
-    """Give each test the text of its prompt, with each system text; without one for None.
+    """Write `{{system}}` out: into each test that has such a prompt, for each system text.
 
-    Prompts of a pack are templates: placeholders in what a test says have to be replaced, too,
-    which those in variables are not.
+    The text is a part of the test's `input`, so that placeholders in what it says are replaced,
+    which those in variables are not. With None, the test has its input alone.
     """
-    templates = section(root.value, "prompts")
+    templates = {
+        name: str(section(prompt).get("system"))
+        for name, prompt in section(root.value, "prompts").items()
+        if "{{system}}" in str(section(prompt).get("system"))
+    }
     texts = {"": ""} if systems is None else systems or {"": _SYSTEM}
     made: list[Node] = []
     for test in root.entries("tests").values():
-        template = str(section(templates, str(test.value.get("prompt"))).get("system", ""))
+        template = templates.get(str(test.value.get("prompt")))
+        if template is None or "input" not in test.value:
+            made.append(test)
+            continue
         for key, text in texts.items():
             copy = Node(dict(test.value), test.start, dict(test.keys), dict(test.children))
             said = {"user": copy.take("input")}
@@ -152,10 +162,15 @@ def _put_input(root: Node, systems: dict[str, str] | None) -> None:
             copy.put("input", Node.mapping(test, **said))
             copy.take("prompt")
             if len(texts) > 1:
-                copy.put("name", test.leaf(part_name(test.value["name"], key)))
+                copy.put("name", test.leaf(part_name(str(test.value.get("name")), key)))
             made.append(copy)
-    root.put("tests", Node.sequence(root.children["tests"], *made))
-    root.take("prompts")
+    if made:
+        root.put("tests", Node.sequence(root.children["tests"], *made))
+    if templates and len(templates) == len(section(root.value, "prompts")):
+        root.take("prompts")
+    elif templates:
+        for name in templates:
+            root.children["prompts"].take(name)
 
 
 def _without_model(suite: str, tests: int) -> KindlmError:
