@@ -21,7 +21,7 @@ from typing import Any
 from kindlm.config.document import Node, Path, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.templates import prompt_templates
-from kindlm.packages import own
+from kindlm.packages import own, own_names
 from kindlm.plugins import Provider
 from kindlm.values import is_url
 
@@ -127,11 +127,10 @@ def _split(text: str, providers: Any) -> tuple[str, str] | None:
     found = _MODEL.fullmatch(text)
     if found is None:
         return None
-    if found[1] not in providers:
-        kind = own(Provider, found[1])
-        if kind is None or (kind.usual_base_url is not None and len(providers) == 1):
-            return None
-    return found[1], found[2]
+    is_gateway = len(providers) == 1 and found[1] not in own_names(Provider)
+    if found[1] in providers or not (is_gateway or own(Provider, found[1]) is None):
+        return found[1], found[2]
+    return None
 
 
 def _judges(root: Node) -> Iterator[Node]:

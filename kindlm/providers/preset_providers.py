@@ -1,11 +1,11 @@
 """Presets: providers that speak OpenAI's format, each with its address, its key and its quirks.
 
-A class is a preset, and nothing else names it. Its name in lower case is its `type`; its class
-variables are what kindlm knows of the provider; its fields are the options in its address. What
-the environment says about OpenAI, a preset does not get: no key, no address, no headers.
+Each class below is a preset, and no other code names it. Its name in lower case is its `type`, its
+class variables describe the provider, and its fields are the options in its address. Settings of
+the environment for OpenAI (key, address, headers) have no effect on presets.
 
-What a model refuses is found out by asking (`client.py`). A preset only says what asking does not
-show: what a provider calls otherwise, what it wants back, and what every one of its models refuses.
+`client.py` learns from errors which parameters a model refuses. A preset has the rest: parameters
+with another name, fields that have to go back, and what no model of the provider takes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kindlm.transcript import Usage
 from kindlm.wires.answer import WireAnswer, objects, token_count
 
 _IN_ADDRESS = re.compile(r"[\w.:-]+", re.ASCII)
-"""What an option may put into an address: nothing that ends the name of a host or begins a path."""
+"""Characters of an option in an address. None of them ends the host name or begins a path."""
 
 
 class _Preset(OpenAi):
@@ -124,7 +124,7 @@ def _fields(part: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _with_thoughts(usage: Usage, told: Any) -> Usage:
-    """Return tokens with those of thoughts, which some count in the total alone, and bill.
+    """Add the tokens of thoughts, which some providers count, and bill, only in the total.
 
     xAI: https://docs.x.ai/docs/key-information/consumption-and-rate-limits.
     """
@@ -141,8 +141,8 @@ class Azure(_Preset):
     with the resource's key, and no `api-version`.
     """
 
-    usual_base_url: ClassVar[str | None] = "https://{resource}.openai.azure.com/openai/v1"
-    usual_key_variable: ClassVar[str | None] = "AZURE_OPENAI_API_KEY"
+    usual_base_url = "https://{resource}.openai.azure.com/openai/v1"
+    usual_key_variable = "AZURE_OPENAI_API_KEY"
 
     resource: Maybe[Text] = Field(default=None, examples=["acme-eu"])
     """The name of the resource, which begins its address."""
@@ -155,10 +155,8 @@ class Bedrock(_Preset):
     for new applications. `bedrock-mantle` has two paths, each for some of the models.
     """
 
-    usual_base_url: ClassVar[str | None] = (
-        "https://bedrock-runtime.{region}.amazonaws.com/openai/v1"
-    )
-    usual_key_variable: ClassVar[str | None] = "AWS_BEARER_TOKEN_BEDROCK"
+    usual_base_url = "https://bedrock-runtime.{region}.amazonaws.com/openai/v1"
+    usual_key_variable = "AWS_BEARER_TOKEN_BEDROCK"
 
     region: Maybe[Text] = Field(default=None, examples=["eu-central-1"])
     """The AWS region."""
@@ -171,10 +169,10 @@ class Gemini(_Preset):
     https://ai.google.dev/gemini-api/docs/thought-signatures.
     """
 
-    usual_base_url: ClassVar[str | None] = "https://generativelanguage.googleapis.com/v1beta/openai"
-    usual_key_variable: ClassVar[str | None] = "GEMINI_API_KEY"
-    embedding_model: ClassVar[str | None] = "gemini-embedding-001"
-    returns_in_calls: ClassVar[tuple[str, ...]] = ("extra_content",)
+    usual_base_url = "https://generativelanguage.googleapis.com/v1beta/openai"
+    usual_key_variable = "GEMINI_API_KEY"
+    embedding_model = "gemini-embedding-001"
+    returns_in_calls = ("extra_content",)
 
 
 class Vertex(_Preset):
@@ -184,12 +182,12 @@ class Vertex(_Preset):
     token is valid for an hour. The variable is the one of Google's Terraform provider.
     """
 
-    usual_base_url: ClassVar[str | None] = (
+    usual_base_url = (
         "https://{location}-aiplatform.googleapis.com/v1/projects/{project}/locations/{location}"
         "/endpoints/openapi"
     )
-    usual_key_variable: ClassVar[str | None] = "GOOGLE_OAUTH_ACCESS_TOKEN"
-    returns_in_calls: ClassVar[tuple[str, ...]] = ("extra_content",)
+    usual_key_variable = "GOOGLE_OAUTH_ACCESS_TOKEN"
+    returns_in_calls = ("extra_content",)
 
     project: Maybe[Text] = Field(default=None, examples=["acme-prod"])
     """The id of the Google Cloud project."""
@@ -202,34 +200,34 @@ class Vertex(_Preset):
 
 
 class Mistral(_Preset):
-    """Mistral. https://docs.mistral.ai/api/endpoint/chat: `random_seed`; others are refused."""
+    """Mistral. https://docs.mistral.ai/api/endpoint/chat: a seed is `random_seed`."""
 
-    usual_base_url: ClassVar[str | None] = "https://api.mistral.ai/v1"
-    usual_key_variable: ClassVar[str | None] = "MISTRAL_API_KEY"
-    embedding_model: ClassVar[str | None] = "mistral-embed"
+    usual_base_url = "https://api.mistral.ai/v1"
+    usual_key_variable = "MISTRAL_API_KEY"
+    embedding_model = "mistral-embed"
     renames: ClassVar[Mapping[str, str]] = {"seed": "random_seed"}
 
 
 class Cohere(_Preset):
     """Cohere, by its Compatibility API. https://docs.cohere.com/docs/compatibility-api."""
 
-    usual_base_url: ClassVar[str | None] = "https://api.cohere.ai/compatibility/v1"
-    usual_key_variable: ClassVar[str | None] = "COHERE_API_KEY"
-    embedding_model: ClassVar[str | None] = "embed-v4.0"
+    usual_base_url = "https://api.cohere.ai/compatibility/v1"
+    usual_key_variable = "COHERE_API_KEY"
+    embedding_model = "embed-v4.0"
 
 
 class Groq(_Preset):
     """Groq. https://console.groq.com/docs/openai."""
 
-    usual_base_url: ClassVar[str | None] = "https://api.groq.com/openai/v1"
-    usual_key_variable: ClassVar[str | None] = "GROQ_API_KEY"
+    usual_base_url = "https://api.groq.com/openai/v1"
+    usual_key_variable = "GROQ_API_KEY"
 
 
 class Xai(_Preset):
     """xAI. https://docs.x.ai/developers/rest-api-reference/inference/chat."""
 
-    usual_base_url: ClassVar[str | None] = "https://api.x.ai/v1"
-    usual_key_variable: ClassVar[str | None] = "XAI_API_KEY"
+    usual_base_url = "https://api.x.ai/v1"
+    usual_key_variable = "XAI_API_KEY"
 
 
 class DeepSeek(_Preset):
@@ -239,49 +237,49 @@ class DeepSeek(_Preset):
     https://api-docs.deepseek.com/guides/thinking_mode.
     """
 
-    usual_base_url: ClassVar[str | None] = "https://api.deepseek.com"
-    usual_key_variable: ClassVar[str | None] = "DEEPSEEK_API_KEY"
-    refuses: ClassVar[frozenset[str]] = frozenset({WITH_SCHEMA})
-    returns: ClassVar[tuple[str, ...]] = ("reasoning_content",)
+    usual_base_url = "https://api.deepseek.com"
+    usual_key_variable = "DEEPSEEK_API_KEY"
+    refuses = frozenset({WITH_SCHEMA})
+    returns = ("reasoning_content",)
 
 
 class OpenRouter(_Preset):
     """OpenRouter. https://openrouter.ai/docs/api/reference/overview.
 
-    https://openrouter.ai/docs/use-cases/reasoning-tokens: what a model thought goes
-    back with its calls; some of the providers behind it refuse a request without.
+    https://openrouter.ai/docs/use-cases/reasoning-tokens: what a model thought goes back with its
+    calls. Some of the providers behind it refuse a request without.
     """
 
-    usual_base_url: ClassVar[str | None] = "https://openrouter.ai/api/v1"
-    usual_key_variable: ClassVar[str | None] = "OPENROUTER_API_KEY"
-    embedding_model: ClassVar[str | None] = "openai/text-embedding-3-small"
-    returns: ClassVar[tuple[str, ...]] = ("reasoning_details",)
+    usual_base_url = "https://openrouter.ai/api/v1"
+    usual_key_variable = "OPENROUTER_API_KEY"
+    embedding_model = "openai/text-embedding-3-small"
+    returns = ("reasoning_details",)
 
 
 class Together(_Preset):
     """Together AI. https://docs.together.ai/docs/inference/openai-compatibility."""
 
-    usual_base_url: ClassVar[str | None] = "https://api.together.ai/v1"
-    usual_key_variable: ClassVar[str | None] = "TOGETHER_API_KEY"
+    usual_base_url = "https://api.together.ai/v1"
+    usual_key_variable = "TOGETHER_API_KEY"
 
 
 class Fireworks(_Preset):
     """Fireworks AI. https://docs.fireworks.ai/tools-sdks/openai-compatibility."""
 
-    usual_base_url: ClassVar[str | None] = "https://api.fireworks.ai/inference/v1"
-    usual_key_variable: ClassVar[str | None] = "FIREWORKS_API_KEY"
-    embedding_model: ClassVar[str | None] = "nomic-ai/nomic-embed-text-v1.5"
+    usual_base_url = "https://api.fireworks.ai/inference/v1"
+    usual_key_variable = "FIREWORKS_API_KEY"
+    embedding_model = "nomic-ai/nomic-embed-text-v1.5"
 
 
 class LmStudio(_Preset):
     """LM Studio on this machine. https://lmstudio.ai/docs/developer/openai-compat."""
 
-    usual_base_url: ClassVar[str | None] = "http://127.0.0.1:1234/v1"
-    usual_key_variable: ClassVar[str | None] = None
+    usual_base_url = "http://127.0.0.1:1234/v1"
+    usual_key_variable = None
 
 
 class Vllm(_Preset):
     """vLLM on this machine. https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html."""
 
-    usual_base_url: ClassVar[str | None] = "http://127.0.0.1:8000/v1"
-    usual_key_variable: ClassVar[str | None] = None
+    usual_base_url = "http://127.0.0.1:8000/v1"
+    usual_key_variable = None
