@@ -224,7 +224,7 @@ SELECT tags, count(*), sum(won), sum(NOT won AND (open OR status = 'errored'))
         ON a.execution = e.id AND a.attempt = e.attempt AND NOT a.advisory
        AND (a.kind NOT IN ({_OF_THE_TASK}) OR a.failure_code = 'TOOL_CALL_COUNT_WRONG')
      WHERE e.run IN $ids AND e.status IN ('passed', 'failed', 'errored')
-       AND EXISTS (SELECT 1 FROM json_each(e.tags) WHERE value = 'attack')
+       AND instr(e.tags, '"attack"')
      GROUP BY e.id)
  GROUP BY tags
 """  # noqa: S608
