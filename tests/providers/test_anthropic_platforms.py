@@ -110,7 +110,7 @@ def test_each_platform_gets_what_its_documentation_asks_for(
     reply = {
         "model": "claude-sonnet-4-5",
         "content": [
-            {"type": "text", "text": f"Hi {TOKEN}"},
+            {"type": "text", "text": f"{TOKEN} {AWS['AWS_SESSION_TOKEN']}"},
             {"type": "tool_use", "id": "t1", "name": "lookup", "input": {"id": "A1"}},
         ],
         "stop_reason": "tool_use",
@@ -136,8 +136,9 @@ def test_each_platform_gets_what_its_documentation_asks_for(
         assert received.headers["authorization"].startswith(
             f"AWS4-HMAC-SHA256 Credential={AWS['AWS_ACCESS_KEY_ID']}/"
         )
-    elif "authorization" in received.headers:
-        assert result.value.text == "Hi [redacted]"  # a token that came back is not recorded
+    # The log knows the keys in variables, but no token of a profile or a service account.
+    if kind != "anthropic-foundry":
+        assert not [value for value in sent.values() if value.split()[-1] in result.value.raw]
     assert not (tmp_path / "cache").exists()
 
 
