@@ -62,7 +62,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Advanced": {
         "explain": "Explain an error code, or list all codes.",
-        "gen": "Generate tests of an agent with a model.",
+        "gen": "Generate tests of an agent with a model, from recordings, or from attacks.",
         "schema": "Print the JSON Schema of kindlm.yaml.",
     },
 }
