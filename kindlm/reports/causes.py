@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from kindlm.history.masking import Mask, mask_of, masked
@@ -126,14 +127,18 @@ class Cause:
         return f"{_first(map(_named, tests), len(tests))}   on {_first(targets, len(targets))}"
 
 
-def causes_of(view: RunView, tests: Iterable[TestView]) -> list[Cause]:
-    """Return why tests did not pass, what hit most executions first."""
+def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False) -> list[Cause]:
+    """Return why tests did not pass, what hit most executions first.
+
+    With `retried`, return why attempts did not pass after which executions were run again; an
+    execution stands there once for each of them.
+    """
     causes = dict[tuple[Any, ...], Cause]()
     found_data = dict[str, str]()
     for test in tests:
         name = (test.suite_id, test.name.removeprefix(f"{test.file}::"), test.target)
         tested = test.counts.tested
-        for limit in test.broken_limits:
+        for limit in () if retried else test.broken_limits:
             # Every repeat may have passed: the scores of all of them break it.
             found = causes.setdefault(
                 ("limit", limit),
@@ -143,16 +148,19 @@ def causes_of(view: RunView, tests: Iterable[TestView]) -> list[Cause]:
             found.tests[name] = tested
             found.executions += [each.id for each in view.executions(test)]
         for execution in view.executions(test):
-            if execution.status not in (Status.FAILED, Status.ERRORED):
+            wrong = execution.status in (Status.FAILED, Status.ERRORED)
+            if not (execution.attempt > 1 if retried else wrong):
                 continue
             attempts = view.attempts(execution)
             mask = mask_of(attempts)
             if len(found_data) < _FOUND_DATA:
                 found_data |= mask.replacements
-            for key, line, make in _failures(view, test, attempts[-1], mask):
+            looked_at = attempts[:-1] if retried else attempts[-1:]
+            failures = (_failures(view, test, attempt, mask) for attempt in looked_at)
+            for key, line, make in chain.from_iterable(failures):
                 if key not in causes:
                     causes[key] = make()
-                if causes[key].executions[-1:] != [execution.id]:
+                if retried or causes[key].executions[-1:] != [execution.id]:
                     causes[key].executions.append(execution.id)
                 causes[key].tests[name] = tested
                 causes[key].places[test.file, line] = None

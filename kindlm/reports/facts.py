@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kindlm.history.groups import Group, Shard
-from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.masking import mask_of, masked
 from kindlm.history.queries import Paid
 from kindlm.history.rows import (
     AssertionView,
-    AttemptView,
     ExecutionView,
     SuiteView,
     Summary,
@@ -368,40 +367,20 @@ def is_wrong(test: TestView) -> bool:
 
 def findings_of(view: RunView, test: TestView) -> Findings:
     """Return what went wrong in a test; texts are masked, not yet made safe to print."""
-    return _findings(
-        (attempts[-1], mask_of(attempts))
-        for execution in view.executions(test)
-        if execution.status in (Status.FAILED, Status.ERRORED)
-        for attempts in [view.attempts(execution)]
-    )
-
-
-def retried_findings_of(view: RunView, test: TestView) -> Findings:
-    """Return what went wrong in attempts at a test after which executions were run again.
-
-    An execution stands there once for each such attempt.
-    """
-    return _findings(
-        (attempt, mask_of(attempts))
-        for execution in view.executions(test)
-        if execution.attempt > 1
-        for attempts in [view.attempts(execution)]
-        for attempt in attempts[:-1]
-    )
-
-
-def _findings(attempts: Iterable[tuple[AttemptView, Mask]]) -> Findings:
     assertions: dict[tuple[str | None, ...], FailedAssertion] = {}
     errors: dict[tuple[str | None, ...], FailedExecution] = {}
-    for attempt, mask in attempts:
-        execution = attempt.execution
+    for execution in view.executions(test):
+        if execution.status not in (Status.FAILED, Status.ERRORED):
+            continue
+        attempts = view.attempts(execution)
+        mask = mask_of(attempts)
         if execution.error_code is not None:
             message = mask.text(execution.error or "")
             error = errors.setdefault(
                 (execution.error_code, message), FailedExecution(execution, message)
             )
             error.executions.append(execution.id)
-        for assertion in attempt.assertions:
+        for assertion in attempts[-1].assertions:
             if not assertion.is_wrong:
                 continue
             key = (assertion.kind, assertion.label, assertion.failure_code, assertion.message)

@@ -22,18 +22,10 @@ from xml.sax.xmlreader import AttributesImpl
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import GateResult, StatusCounts
-from kindlm.outcome import Outcome, Status
+from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.conversation import status_word
-from kindlm.reports.facts import (
-    FailedAssertion,
-    FailedExecution,
-    Findings,
-    assertion_name,
-    retried_findings_of,
-    show_command,
-    unsettled,
-)
+from kindlm.reports.facts import show_command, unsettled
 from kindlm.reports.figures import comparison
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import Escapes, bounded
@@ -239,7 +231,7 @@ def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -
             return
         if test.status in (Status.FAILED, Status.ERRORED):
             _write_causes(test, causes_of(view, [test]), xml)
-        _write_retried(test, retried_findings_of(view, test), xml)
+        _write_retried(test, causes_of(view, [test], retried=True), xml)
         xml.leaf("system-out", {}, _repeats(view, test))
 
 
@@ -258,9 +250,7 @@ def _write_causes(test: TestView, causes: Sequence[Cause], xml: XmlWriter) -> No
     tag = "failure" if test.status is Status.FAILED else "error"
     told = [cause for cause in causes if cause.how is test.status]
     for cause in told:
-        message = _with_times(cause.sentence, cause.executions)
-        attributes = {"message": message, "type": cause.code or cause.kind or test.status.value}
-        xml.leaf(tag, attributes, _cause_text(cause))
+        xml.leaf(tag, _cause_attributes(cause), _cause_text(cause))
     if not told:
         # Without this element, readers would take the test for one that passed.
         message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
@@ -274,49 +264,21 @@ def _cause_text(cause: Cause) -> str:
     return "\n".join(filter(None, (cause.sentence, *rows, cause.place, look)))[:_TEXT]
 
 
-def _write_retried(test: TestView, findings: Findings, xml: XmlWriter) -> None:
+def _write_retried(test: TestView, causes: Sequence[Cause], xml: XmlWriter) -> None:
     """Write what went wrong before executions were run again, in the elements of Surefire.
 
     They are `flaky…` in a test that passes after all, else `rerun…`; none of them fails a test.
     """
     kind = "flaky" if test.status is Status.PASSED else "rerun"
-    for finding in findings.assertions:
-        outcome = "Failure" if finding.assertion.outcome is Outcome.FAILED else "Error"
-        with xml.element(f"{kind}{outcome}", _assertion_attributes(finding)):
-            xml.leaf("stackTrace", {}, _details(test, finding))
-    for error in findings.errors:
-        with xml.element(f"{kind}Error", _error_attributes(error)):
-            xml.leaf("stackTrace", {}, _error_details(error))
+    for cause in causes:
+        outcome = "Failure" if cause.how is Status.FAILED else "Error"
+        with xml.element(f"{kind}{outcome}", _cause_attributes(cause)):
+            xml.leaf("stackTrace", {}, _cause_text(cause))
 
 
-def _assertion_attributes(finding: FailedAssertion) -> dict[str, str]:
-    assertion = finding.assertion
-    return {
-        "message": _with_times(assertion.message or assertion_name(assertion), finding.executions),
-        "type": assertion.failure_code or assertion.kind,
-    }
-
-
-def _error_attributes(error: FailedExecution) -> dict[str, str]:
-    message = _with_times(error.message, error.executions)
-    return {"message": message, "type": error.first.error_code or ""}
-
-
-def _details(test: TestView, finding: FailedAssertion) -> str:
-    assertion = finding.assertion
-    score = f"score {assertion.score}, needs {assertion.threshold}"
-    said = (assertion.message or score)[:_TEXT]
-    return f"{said}\n{_place(test, assertion.line)}"
-
-
-def _place(test: TestView, line: int | None = None) -> str:
-    """Return where something is asked for; the schema of Jenkins has no attribute for it."""
-    line = test.line if line is None else line
-    return test.file if line is None else f"{test.file}:{line}"
-
-
-def _error_details(error: FailedExecution) -> str:
-    return "\n".join(filter(None, (error.message, error.first.hint)))[:_TEXT]
+def _cause_attributes(cause: Cause) -> dict[str, str]:
+    message = _with_times(cause.sentence, cause.executions)
+    return {"message": message, "type": cause.code or cause.kind or cause.how.value}
 
 
 def _repeats(view: RunView, test: TestView) -> str:

@@ -22,11 +22,9 @@ from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table
 from kindlm.reports.diff.text import headline_of, notes_of
 from kindlm.reports.facts import (
-    assertion_name,
     describe_group,
     describe_shard,
     next_command,
-    retried_findings_of,
     run_text,
     show_command,
     show_run,
@@ -242,15 +240,12 @@ def _retried(view: RunView, test: TestView) -> Iterator[str]:
     name = f"{html_code(test.name)} · {html_code(test.target)}"
     again = f"passed when run again in {count(test.passed_later, 'execution')}"
     yield f"\n<details><summary>{_STATUS_SIGNS[test.status]} {name}: {again}</summary>\n\n"
-    findings = retried_findings_of(view, test)
-    told = [(error.message, error.executions) for error in findings.errors]
-    for found in findings.assertions:
-        name = found.assertion.message or assertion_name(found.assertion)
-        told.append((name, found.executions))
-    for sentence, executions in told[:_FINDINGS]:
-        yield f"- {code(sentence)}{times(executions)}: {code(show_command(executions[0]))}\n"
-    if len(told) > _FINDINGS:
-        yield f"- … and {count(len(told) - _FINDINGS, 'more finding')}\n"
+    causes = causes_of(view, [test], retried=True)
+    for cause in causes[:_FINDINGS]:
+        look = code(show_command(cause.executions[0]))
+        yield f"- {code(cause.sentence)}{times(cause.executions)}: {look}\n"
+    if len(causes) > _FINDINGS:
+        yield f"- … and {count(len(causes) - _FINDINGS, 'more cause')}\n"
     yield "\n</details>\n"
 
 
