@@ -7,6 +7,7 @@ recorded calls.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,7 @@ from kindlm.transcript import UNNAMED, ToolUse, Transcript
 
 TODO = "TODO: say what a right answer does."
 
+_MODEL_NAME = re.compile(r"[\w.:/@+-]+")
 _LONGEST_NAME = 60
 _LONGEST_ANSWER = 300
 _OTHER_NAMES = {
@@ -143,8 +145,10 @@ def _why_not(recording: Recording, target: Target) -> str | None:
 def _model(recording: Recording) -> str | None:
     """Return `provider/model` if kindlm needs no more than that, and a key."""
     told = (recording.provider or "").lower()
+    if _MODEL_NAME.fullmatch(recording.model or "") is None:
+        return None
     for name in (_OTHER_NAMES.get(told, told), told.partition(".")[0]):
-        if name and recording.model and provider_by_name(name) is not None:
+        if name and provider_by_name(name) is not None:
             return f"{name}/{recording.model}"
     return None
 

@@ -277,6 +277,9 @@ def test_what_is_not_enough_is_left_out_with_the_reason(
         tool_span(6, ARGUMENTS, None, trace="3" * 32),
         tool_span(7, ARGUMENTS, "sent", trace="4" * 32),
         chat_span(8, "elsewhere", trace="5" * 32, also={"gen_ai.provider.name": "acme"}),
+        chat_span(
+            9, "key", trace="6" * 32, also={"gen_ai.request.model": "{{env.OPENAI_API_KEY}}"}
+        ),
     )
     assert (code, [test["name"] for test in made["tests"]]) == (0, ["good"])
     told = capsys.readouterr().err
@@ -285,6 +288,7 @@ def test_what_is_not_enough_is_left_out_with_the_reason(
         "no result": "The result of lookup is not in it",
         "trace 44444444": "no message of a user",
         "elsewhere": "Pass --provider and --model, or --agent",
+        "key": "Pass --provider and --model, or --agent",
     }.items():
         assert any(name in line and why in line for line in told.splitlines()), name
 

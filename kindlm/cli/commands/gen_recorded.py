@@ -64,7 +64,7 @@ def write_recorded(options: GenOptions) -> int:
     file = Path(options.output, f"{slug(stem)}.yaml")
     made = recorded_suites(recordings, target, redact(origin), file, failed=options.failed)
     for line in made.left_out:
-        note(f"Left out: {one_line(line)}", console)
+        note(f"Left out: {one_line(line, 500)}", console)
     if not made.texts:
         note("No test was written.", console)
         return 1
