@@ -231,6 +231,7 @@ def test_an_agent_keeps_its_own_system_text() -> None:
     [
         (["agentdojo:bakery", "--agent", "http://127.0.0.1:1"], "simulated tools"),
         (["garak:dan", "--agent", "http://127.0.0.1:1"], "no model"),
+        (["garak:dan", "--from-trace", "trace.json"], "cannot be combined"),
     ],
 )
 def test_what_cannot_be_tested_is_said(

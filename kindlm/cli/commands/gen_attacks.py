@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kindlm.cli.commands.gen import GenOptions
-from kindlm.cli.commands.gen_recorded import target_of, tell_command, write_suites
+from kindlm.cli.commands.gen_recorded import refuse_beside, target_of, tell_command, write_suites
 from kindlm.cli.console import fail, make_console, note, or_fail
 from kindlm.errors import misuse
 from kindlm.generate.corpora import attack_suites, read_attacks
@@ -14,6 +14,8 @@ from kindlm.generate.forms import slug
 
 def write_attacks(options: GenOptions, source: str) -> int:
     """Write a suite of attacks and return the exit code."""
+    others = {"--from-trace": options.from_trace, "--from-run": options.from_run}
+    refuse_beside("--from", options, others)
     target = or_fail(target_of(options))
     attacks = or_fail(read_attacks(source, options.count + 1))
     has_more = len(attacks) > options.count

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,8 @@ _PLACE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 def write_recorded(options: GenOptions) -> int:
     """Write suites of recordings and return the exit code."""
-    of_a_plan = {
-        "--from-run": options.from_trace and options.from_run,
-        "--description": options.description,
-        "--system-prompt": options.system_prompt,
-        "--categories": options.categories,
-        "--seed": options.seed,
-    }
-    given = [name for name, value in of_a_plan.items() if value is not None]
-    if given:
-        what = "--from-trace" if options.from_trace else "--from-run"
-        fail([misuse(f"{what} and {given[0]} cannot be combined.", "Remove one of them.")])
+    what = "--from-run" if options.from_trace is None else "--from-trace"
+    refuse_beside(what, options, {"--from-run": options.from_trace and options.from_run})
     console = make_console()
     target = or_fail(target_of(options))
     project = project_here(options.database)
@@ -78,6 +69,19 @@ def write_recorded(options: GenOptions) -> int:
         note("Names, addresses and dates of birth are not recognised: read the file.", console)
     tell_command(options, files, len(made.names))
     return 0
+
+
+def refuse_beside(what: str, options: GenOptions, others: Mapping[str, object]) -> None:
+    """Refuse other sources of tests beside one, and what only the planning of tests takes."""
+    of_a_plan = {
+        "--description": options.description,
+        "--system-prompt": options.system_prompt,
+        "--categories": options.categories,
+        "--seed": options.seed,
+    }
+    given = [name for name, value in {**others, **of_a_plan}.items() if value is not None]
+    if given:
+        fail([misuse(f"{what} and {given[0]} cannot be combined.", "Remove one of them.")])
 
 
 def write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[Path]:
