@@ -132,7 +132,13 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "llm.invocation_parameters",
     ),
     "input": ("input.value", "traceloop.entity.input", "ai.prompt"),
-    "session": ("gen_ai.conversation.id", "session.id", "ai.telemetry.metadata.sessionId"),
+    "session": (
+        "gen_ai.conversation.id",
+        "session.id",
+        "langfuse.session.id",
+        "ai.telemetry.metadata.sessionId",
+        "traceloop.association.properties.session_id",
+    ),
 }
 """The attributes that may hold a fact, the most telling ones first."""
 
