@@ -145,6 +145,7 @@ def test_without_messages_of_models_the_input_of_the_agent_counts(
 def test_traces_of_a_session_that_go_on_are_one_conversation() -> None:
     session = {"also": {"session.id": "s-1"}}
     requests = [
+        otlp_request(chat_span(1, trace="9" * 32, times=(1, 2), **session)),
         otlp_request(
             chat_span(1, "One", trace="1" * 32, **session),
             tool_span(2, {"n": 1}, 1, trace="1" * 32),
@@ -155,7 +156,8 @@ def test_traces_of_a_session_that_go_on_are_one_conversation() -> None:
         ),
         otlp_request(chat_span(5, "Else", trace="3" * 32, **session)),
     ]
-    first, other = recordings(b"\n".join(requests))
+    empty, first, other = recordings(b"\n".join(requests))
+    assert empty.missing is not None
     turns = first.transcript.turns
     assert [turn.user for turn in turns] == ["One", "Two"]
     uses = [

@@ -71,7 +71,7 @@ class _Trace:
         before, after = self.recording.transcript, later.recording.transcript
         known = [turn.user for turn in before.turns]
         said = [turn.user for turn in after.turns]
-        if said[: len(known)] != known or said == known:
+        if not known or said[: len(known)] != known or said == known:
             return None
         turns = (*before.turns, *after.turns[len(known) :])
         return replace(
