@@ -26,7 +26,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 def explain_command(
     code: Annotated[
         str | None,
-        typer.Argument(metavar="[CODE]", help="An error code, its number, or a failure code."),
+        typer.Argument(metavar="CODE", help="An error code, its number, or a failure code."),
     ] = None,
 ) -> None:
     """Explain an error code, or list all codes."""

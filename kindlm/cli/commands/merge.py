@@ -41,7 +41,7 @@ _BACKUP = "If there is a backup of it, merge that one, too: kindlm history merge
 
 def merge_command(
     files: Annotated[
-        list[Path], typer.Argument(metavar="DB…", help="Histories of other machines or shards.")
+        list[Path], typer.Argument(metavar="DB", help="Histories of other machines or shards.")
     ],
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
