@@ -180,6 +180,14 @@ def test_graders_become_judges_and_others_are_named(tmp_path: Path) -> None:
     ]
 
 
+def test_a_graded_eval_of_the_registry_becomes_a_judge(tmp_path: Path) -> None:
+    criteria = {"modelgraded_spec": "closedqa", "modelgraded_spec_args": {"criteria": "Is short."}}
+    imported = registry("ModelBasedClassify", [{"input": "a"}], tmp_path, **criteria)
+    assert imported.document["tests"][0]["expect"] == {"judge": [{"criteria": "Is short."}]}
+    (case,) = cases(imported, tmp_path)
+    assert not case.skip
+
+
 def test_rows_of_the_platform_are_read_from_a_file_beside_the_eval(tmp_path: Path) -> None:
     grader = {**GRADER, "operation": "eq", "reference": "x"}
     source = {"type": "file_id", "id": "file-1"}
@@ -189,5 +197,5 @@ def test_rows_of_the_platform_are_read_from_a_file_beside_the_eval(tmp_path: Pat
     (tmp_path / "file-1.jsonl").write_text('{"item": {"kind": "k", "text": "Hi"}}')
     (case,) = cases(read(platform(grader, source=source), tmp_path / "eval.json"), tmp_path)
     assert case.prompt.user == "Hi"
-    with pytest.raises(NoTwinError, match="without the data of a run"):
+    with pytest.raises(NoTwinError, match="no data of a run"):
         read({"testing_criteria": [grader]}, tmp_path / "eval.json")

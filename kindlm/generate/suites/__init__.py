@@ -335,6 +335,8 @@ class Checks:
     def add_only(self, name: Literal["similar", "trajectory"], value: dict[str, Any]) -> None:
         """Add a check that a test has once."""
         held: list[dict[str, Any]] = getattr(self, name)
+        if not value.get("text", "other").strip():
+            raise NoTwinError("an empty text", "Write what the answer has to mean")
         if held:
             raise NoTwinError("a second check of this kind", "Move it to a test of its own")
         held.append(value)
@@ -376,9 +378,12 @@ class Tests:
 
     def name(self, wanted: str) -> str:
         """Return a name that no other test has: that which is wanted, or with a number."""
-        wanted = " ".join(wanted.split())[:120] or "test"
-        self._names[wanted] = number = self._names.get(wanted, 0) + 1
-        return wanted if number == 1 else self.name(f"{wanted} #{number}")
+        name = wanted = " ".join(wanted.split())[:100] or "test"
+        while name in self._names:
+            self._names[wanted] += 1
+            name = f"{wanted} #{self._names[wanted]}"
+        self._names[name] = 1
+        return name
 
     def add(
         self, part: Part, tests: Sequence[Mapping[str, Any]], checks: Checks, hold: str = ""
@@ -413,6 +418,39 @@ class Tests:
             raise NoTwinError("no test that can be imported", "\n".join(found) or "Add tests")
         document = {**head, "tests": self.written}
         return ImportedSuite(document, self.notes, self.found, self.imported, self.skipped)
+
+
+PARAMETERS = {
+    "temperature": "temperature",
+    "max_tokens": "maxTokens",
+    "max_completion_tokens": "maxTokens",
+    "max_output_tokens": "maxTokens",
+    "num_predict": "maxTokens",
+    "top_p": "topP",
+    "seed": "seed",
+    "stop": "stopSequences",
+    "stop_sequences": "stopSequences",
+}
+"""Sampling parameters of other programs, and what they are called in `params`."""
+
+_LIMITS = {"temperature": (0, 2), "maxTokens": (1, 128_000), "topP": (0, 1)}
+
+
+def add_parameter(part: Part, key: str, params: dict[str, Any], notes: Notes) -> None:
+    """Add a sampling parameter, or note that its value is not one of kindlm."""
+    name, value = PARAMETERS[key], part.value
+    low, high = _LIMITS.get(name, (-(2**53), 2**53))
+    if name == "stopSequences":
+        values = value if isinstance(value, list) else [value]
+        fits = all(isinstance(each, str) for each in values)
+        value = values
+    else:
+        fits = type(value) in (int, float) and low <= value <= high
+        fits = fits and (name in ("temperature", "topP") or value == int(value))
+    if fits:
+        params[name] = value
+    else:
+        notes.left_out(part, f"`{key}: {excerpt_of(value)}`", f"Set `params.{name}`")
 
 
 def section_of(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import (
+    PARAMETERS,
     Checks,
     Files,
     ImportedSuite,
@@ -16,6 +17,7 @@ from kindlm.generate.suites import (
     NoTwinError,
     Part,
     Tests,
+    add_parameter,
     any_of,
     excerpt_of,
     head_comments,
@@ -127,7 +129,10 @@ def _model_graded(sample: Part, arguments: Mapping[str, Any], checks: Checks) ->
         facts = "; or: ".join(_ideals(sample))
         criterion = f"The answer does not contradict this answer of an expert: {facts}"
     elif specification.rpartition("/")[2] == "closedqa":
-        criterion = sample.text("criteria") or str(arguments.get("criteria") or "")
+        given = arguments.get("modelgraded_spec_args")
+        criterion = sample.text("criteria") or ""
+        if isinstance(given, Mapping) and isinstance(given.get("criteria"), str):
+            criterion = given["criteria"]
     else:
         criterion = ""
     if not criterion:
@@ -170,7 +175,7 @@ class _Registry(_Reader):
     def _read(self, name: str, part: Part) -> None:
         kind = (part.text("class") or "").rpartition(":")[2]
         arguments = part.get("args")
-        given = arguments.value if arguments is not None else {}
+        given = dict(arguments.value) if arguments and isinstance(arguments.value, dict) else {}
         twin = CLASSES.get(kind)
         if twin is None:
             raise NoTwinError(f"the class {kind}", _PYTHON)
@@ -207,8 +212,8 @@ class _Registry(_Reader):
         return (Files(here / "../data") if in_registry else self.files).part(name)
 
 
-_ARGUMENTS = {"samples_jsonl", "ignore_case", "modelgraded_spec", "criteria", "max_tokens"}
-_ARGUMENTS |= {"num_few_shot", "few_shot_jsonl", "eval_type"}
+_ARGUMENTS = {"samples_jsonl", "ignore_case", "modelgraded_spec", "modelgraded_spec_args"}
+_ARGUMENTS |= {"max_tokens", "num_few_shot", "few_shot_jsonl", "eval_type"}
 
 
 def _section(part: Part | None) -> dict[str, str]:
@@ -221,6 +226,10 @@ def _section(part: Part | None) -> dict[str, str]:
     if not all(isinstance(each, dict) for each in messages):
         raise NoTwinError("an `input` that is no chat", "Write it as messages")
     return section_of(messages)
+
+
+def _items(part: Part | None) -> list[Part]:
+    return [] if part is None else part.items()
 
 
 # The platform
@@ -284,30 +293,38 @@ def _text_similarity(grader: Part, row: Mapping[str, Any], checks: Checks) -> No
         what = f"the metric `{metric}`"
         raise NoTwinError(what, "Write `output.similarTo`, or a function")
     threshold = grader.number("pass_threshold")
-    similar = {"text": _reference(grader, row)}
-    checks.add_only("similar", similar | ({} if threshold is None else {"minScore": threshold}))
+    similar: dict[str, Any] = {"text": _reference(grader, row)}
+    if threshold is not None:
+        similar["minScore"] = min(max(threshold, 0), 1)
+    checks.add_only("similar", similar)
 
 
 def _instructions(grader: Part, row: Mapping[str, Any]) -> str:
     filled: Callable[[str, str], str] = row["fill"]
     messages = grader.get("input")
-    said = [said_in(each.value.get("content")) for each in (messages.items() if messages else [])]
+    said = [
+        said_in(part.value) for part in (each.get("content") for each in _items(messages)) if part
+    ]
+    if not said:
+        raise NoTwinError("a grader without instructions", "Write a `judge` with a criterion")
     return "\n\n".join(filled(each, "(the agent's last answer)") for each in said)
 
 
 def _label_model(grader: Part, row: Mapping[str, Any], checks: Checks) -> None:
     labels = grader.get("passing_labels")
-    passing = ", ".join(str(each.value) for each in (labels.items() if labels else []))
+    passing = ", ".join(str(each.value) for each in _items(labels))
     criterion = f"By these instructions, the label is one of: {passing}.\n\n"
     checks.judge.append({"criteria": criterion + _instructions(grader, row)})
 
 
 def _score_model(grader: Part, row: Mapping[str, Any], checks: Checks) -> None:
-    ends = grader.get("range")
-    low, high = [each.value for each in ends.items()] if ends else (0, 1)
+    ends = [each.value for each in _items(grader.get("range"))] or [0, 1]
     threshold = grader.number("pass_threshold")
+    if len(ends) != 2 or not all(type(end) in (int, float) for end in ends) or ends[0] >= ends[1]:
+        raise NoTwinError("a `range` without two ends", "Write it as [0, 1]")
+    low, high = ends
     judge: dict[str, Any] = {"criteria": _instructions(grader, row)}
-    if threshold is not None and high > low:
+    if threshold is not None:
         judge["minScore"] = round(min(max((threshold - low) / (high - low), 0), 1), 6)
     checks.judge.append(judge)
 
@@ -353,26 +370,24 @@ class _Platform(_Reader):
 
     def _source(self) -> Part:
         """Return the data source: of the document, or of the run in it."""
-        run = self.document.get("run") or self.document.get("runs")
-        holders = [self.document, *(run.items() if run else [])]
-        for holder in holders:
-            if (source := holder.get("data_source")) is not None:
-                return source
-        raise NoTwinError(
-            "an eval without the data of a run", "Add the `data_source` of a run to the file"
-        )
+        runs = _items(self.document.get("run") or self.document.get("runs"))
+        written = (each.get("data_source") for each in (self.document, *runs))
+        found = [each for each in written if each is not None]
+        if not found:
+            raise NoTwinError("no data of a run", "Add the `data_source` of a run to the file")
+        for other in found[1:]:
+            self.notes.left_out(other, "the data of another run", "Import it from its own file")
+        return found[0]
 
     def _set_model(self, source: Part) -> None:
         model = source.text("model")
-        if model is None:
+        if not model:
             return
-        names = {"temperature": "temperature", "top_p": "topP", "seed": "seed"}
-        names["max_completion_tokens"] = names["max_tokens"] = "maxTokens"
         sampling = source.get("sampling_params")
-        params = {}
+        params: dict[str, Any] = {}
         for key, part in (sampling.entries() if sampling else {}).items():
-            if key in names and type(part.value) in (int, float):
-                params[names[key]] = part.value
+            if key in PARAMETERS:
+                add_parameter(part, key, params, self.notes)
             else:
                 self.notes.left_out(part, f"`{key}`", "kindlm sends no such option")
         self.model = {"id": model, "provider": "openai", "model": model}
@@ -405,7 +420,8 @@ class _Platform(_Reader):
                 found = found.get(key) if isinstance(found, Mapping) else None
             return _section(Part(found, row.part.file, row.part.line_of, row.part.keys))
         template = messages.get("template")
-        section = section_of([each.value for each in (template.items() if template else [])])
+        messages_in = [each.value for each in _items(template) if isinstance(each.value, dict)]
+        section = section_of(messages_in)
         return {role: row.fill(text) for role, text in section.items()}
 
     def _grade(self, grader: Part, row: _Row, checks: Checks) -> None:

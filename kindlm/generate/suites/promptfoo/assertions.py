@@ -179,7 +179,7 @@ def _faithfulness(it: Assertion, checks: Checks) -> None:
 
 def _similar(it: Assertion, checks: Checks) -> None:
     text = it.value[0] if isinstance(it.value, list) and len(it.value) == 1 else it.value
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str):
         what = "`similar` to one of several texts"
         raise NoTwinError(what, "Write `similarTo` with one text, or a `judge`")
     score = 0.75 if it.threshold is None else min(max(it.threshold, 0), 1)

@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.config.entries import provider_types
-from kindlm.generate.suites import Files, Notes, NoTwinError, Part, excerpt_of
+from kindlm.config.json_schemas import schema_fault
+from kindlm.generate.suites import (
+    PARAMETERS,
+    Files,
+    Notes,
+    NoTwinError,
+    Part,
+    add_parameter,
+    excerpt_of,
+)
 from kindlm.generate.suites.promptfoo.templates import file_value, replace_names
 from kindlm.secrecy import is_credential_name
 
@@ -35,21 +44,12 @@ OTHERS = {
 }
 """Further prefixes of ids, and the types of providers that they are in kindlm."""
 
-_PARAMETERS = {
-    "temperature": "temperature",
-    "max_tokens": "maxTokens",
-    "max_completion_tokens": "maxTokens",
-    "max_output_tokens": "maxTokens",
-    "num_predict": "maxTokens",
-    "top_p": "topP",
-    "seed": "seed",
-    "stop": "stopSequences",
-    "stop_sequences": "stopSequences",
-}
-_LIMITS = {"temperature": (0, 2), "maxTokens": (1, 128_000), "topP": (0, 1)}
-
 _RESPONSE_PATH = re.compile(r"json((?:\.\w+|\[\d+\]|\[['\"]\w+['\"]\])+)", re.ASCII)
 _ENVIRONMENT = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}|\$\{(\w+)\}")
+
+_ADDRESS = re.compile(r"https?://[\w.[{-]|\{\{\s*env\.")
+_HOST = re.compile(r"(?:https://)?(?:[\w.:-]+|\{\{\s*env\.\w+\s*\}\})/?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 _USUAL = {
     "openai": ("OPENAI_API_KEY", "https://api.openai.com/v1"),
@@ -104,7 +104,12 @@ class Targets:
             # A provider can be given for each kind of grading.
             part = part.get("text") or part
             name, options = _id_and_options(part)
-            known = (each for each in (*self.found, *self._judges) if name in each.names)
+            models = {each["id"] for each in self.models}
+            known = (
+                each
+                for each in (*self.found, *self._judges)
+                if name in each.names and each.id in models
+            )
             return (next(known, None) or self._model(name, options, judges=True)).id
         except NoTwinError as error:
             self.notes.left_out(part, f"the grader: {error.what}", "Set `defaults.judgeModel`")
@@ -133,17 +138,17 @@ class Targets:
         settings: dict[str, Any] = {}
         tools: list[dict[str, Any]] = []
         for key, part in config.entries().items():
-            if key in _PARAMETERS:
-                self._parameter(part, key, params)
+            if key in PARAMETERS:
+                add_parameter(part, key, params, self.notes)
             elif key == "tools":
                 tools = self._tools(part)
-            elif key == "apiBaseUrl":
+            elif key == "apiBaseUrl" and _ADDRESS.match(str(part.value)):
                 settings["baseUrl"] = _with_environment(str(part.value))
-            elif key == "apiHost":
+            elif key == "apiHost" and _HOST.fullmatch(str(part.value)):
                 settings["baseUrl"] = _host(provider, str(part.value))
-            elif key == "organization":
+            elif key == "organization" and isinstance(part.value, str):
                 settings["organization"] = part.value
-            elif key == "apiKeyEnvar":
+            elif key == "apiKeyEnvar" and _NAME.fullmatch(str(part.value)):
                 settings["apiKeyEnv"] = part.value
             elif key == "apiKey" and (found := _ENVIRONMENT.fullmatch(str(part.value))):
                 settings["apiKeyEnv"] = found[1] or found[2]
@@ -219,18 +224,6 @@ class Targets:
             settings = {"type": kind, **usual, **settings}
         return name
 
-    def _parameter(self, part: Part, key: str, params: dict[str, Any]) -> None:
-        name, value = _PARAMETERS[key], part.value
-        if name == "stopSequences":
-            params[name] = value if isinstance(value, list) else [value]
-            return
-        low, high = _LIMITS.get(name, (-(2**53), 2**53))
-        is_number = type(value) in (int, float) and low <= value <= high
-        if is_number and (name in ("temperature", "topP") or value == int(value)):
-            params[name] = value
-        else:
-            self.notes.left_out(part, f"`{key}: {excerpt_of(value)}`", f"Set `params.{name}`")
-
     def _tools(self, part: Part) -> list[dict[str, Any]]:
         """Return the tools on offer, which kindlm simulates."""
         value = file_value(part.value, self.files)
@@ -244,7 +237,13 @@ class Targets:
                 self.notes.left_out(part, what, "Write it under `tools` of the tests")
                 continue
             schema = function.get("parameters", function.get("input_schema"))
-            tool = {"name": name, "description": function.get("description"), "parameters": schema}
+            said = function.get("description")
+            tool: dict[str, Any] = {"name": name}
+            tool |= {"description": said if isinstance(said, str) else None}
+            if isinstance(schema, dict) and schema_fault(schema) is None:
+                tool["parameters"] = schema
+            elif schema is not None:
+                self.notes.left_out(part, f"the schema of the tool {name}", "Correct it")
             tools.append({key: each for key, each in tool.items() if each})
         if tools:
             self.notes.different(
@@ -259,7 +258,7 @@ class Targets:
         what = f"the provider {excerpt_of(options.text('label') or name)}"
         entry: dict[str, Any] = {"adapter": "http"}
         url = config.text("url") or name
-        if not re.match(r"https?://|\{\{\s*env\.", url):
+        if not _ADDRESS.match(url):
             raise NoTwinError(what, "It has no `url`: write it under `agents`")
         try:
             entry["endpoint"] = _with_environment(url)
