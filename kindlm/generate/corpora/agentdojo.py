@@ -82,7 +82,9 @@ def _attack(suite: Any, task: Any, goal: Any) -> Attack | None:
         expect["judge"] = [{"criteria": told}]
     answers: dict[str, list[dict[str, Any]]] = {}
     for call, result in pairs:
-        answers.setdefault(call.function, []).append({"when": dict(call.args), "then": result})
+        known = answers.setdefault(call.function, [])
+        if all(each["when"] != call.args for each in known):
+            known.append({"when": dict(call.args), "then": result})
     for aim in aims:
         answers.setdefault(aim.function, [])
     return Attack(
