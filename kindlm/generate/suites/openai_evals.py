@@ -7,23 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import (
+from kindlm.generate.imported_tests import (
     PARAMETERS,
     Checks,
-    Files,
-    ImportedSuite,
-    Notes,
-    NoTwinError,
-    Part,
     Tests,
     add_parameter,
     any_of,
-    excerpt_of,
     head_comments,
     said_in,
     section_of,
 )
+from kindlm.generate.suite_text import Comment
+from kindlm.generate.suites import Files, ImportedSuite, Notes, NoTwinError, Part, excerpt_of
 from kindlm.strict_json import parse_json
 
 TITLE = "OpenAI Evals"
@@ -174,15 +169,15 @@ class _Registry(_Reader):
 
     def _read(self, name: str, part: Part) -> None:
         kind = (part.text("class") or "").rpartition(":")[2]
-        arguments = part.get("args")
-        given = dict(arguments.value) if arguments and isinstance(arguments.value, dict) else {}
+        arguments = part.entries("args")
+        given = {key: each.value for key, each in arguments.items()}
         twin = CLASSES.get(kind)
         if twin is None:
             raise NoTwinError(f"the class {kind}", _PYTHON)
         if given.get("num_few_shot"):
             what = "examples before the question (`num_few_shot`)"
             raise NoTwinError(what, "Write them into the system text")
-        for key, each in (arguments.entries() if arguments else {}).items():
+        for key, each in arguments.items():
             if key not in _ARGUMENTS:
                 self.notes.left_out(each, f"`{key}`", "kindlm has no such option")
         if twin.different:
@@ -226,10 +221,6 @@ def _section(part: Part | None) -> dict[str, str]:
     if not all(isinstance(each, dict) for each in messages):
         raise NoTwinError("an `input` that is no chat", "Write it as messages")
     return section_of(messages)
-
-
-def _items(part: Part | None) -> list[Part]:
-    return [] if part is None else part.items()
 
 
 # The platform
@@ -301,24 +292,21 @@ def _text_similarity(grader: Part, row: Mapping[str, Any], checks: Checks) -> No
 
 def _instructions(grader: Part, row: Mapping[str, Any]) -> str:
     filled: Callable[[str, str], str] = row["fill"]
-    messages = grader.get("input")
-    said = [
-        said_in(part.value) for part in (each.get("content") for each in _items(messages)) if part
-    ]
+    contents = (each.get("content") for each in grader.items("input"))
+    said = [said_in(part.value) for part in contents if part is not None]
     if not said:
         raise NoTwinError("a grader without instructions", "Write a `judge` with a criterion")
     return "\n\n".join(filled(each, "(the agent's last answer)") for each in said)
 
 
 def _label_model(grader: Part, row: Mapping[str, Any], checks: Checks) -> None:
-    labels = grader.get("passing_labels")
-    passing = ", ".join(str(each.value) for each in _items(labels))
+    passing = ", ".join(str(each.value) for each in grader.items("passing_labels"))
     criterion = f"By these instructions, the label is one of: {passing}.\n\n"
     checks.judge.append({"criteria": criterion + _instructions(grader, row)})
 
 
 def _score_model(grader: Part, row: Mapping[str, Any], checks: Checks) -> None:
-    ends = [each.value for each in _items(grader.get("range"))] or [0, 1]
+    ends = [each.value for each in grader.items("range")] or [0, 1]
     threshold = grader.number("pass_threshold")
     if len(ends) != 2 or not all(type(end) in (int, float) for end in ends) or ends[0] >= ends[1]:
         raise NoTwinError("a `range` without two ends", "Write it as [0, 1]")
@@ -370,7 +358,7 @@ class _Platform(_Reader):
 
     def _source(self) -> Part:
         """Return the data source: of the document, or of the run in it."""
-        runs = _items(self.document.get("run") or self.document.get("runs"))
+        runs = [*self.document.items("run"), *self.document.items("runs")]
         written = (each.get("data_source") for each in (self.document, *runs))
         found = [each for each in written if each is not None]
         if not found:
@@ -383,9 +371,8 @@ class _Platform(_Reader):
         model = source.text("model")
         if not model:
             return
-        sampling = source.get("sampling_params")
         params: dict[str, Any] = {}
-        for key, part in (sampling.entries() if sampling else {}).items():
+        for key, part in source.entries("sampling_params").items():
             if key in PARAMETERS:
                 add_parameter(part, key, params, self.notes)
             else:
@@ -419,9 +406,8 @@ class _Platform(_Reader):
             for key in reference.split("."):
                 found = found.get(key) if isinstance(found, Mapping) else None
             return _section(Part(found, row.part.file, row.part.line_of, row.part.keys))
-        template = messages.get("template")
-        messages_in = [each.value for each in _items(template) if isinstance(each.value, dict)]
-        section = section_of(messages_in)
+        template = (each.value for each in messages.items("template"))
+        section = section_of([each for each in template if isinstance(each, dict)])
         return {role: row.fill(text) for role, text in section.items()}
 
     def _grade(self, grader: Part, row: _Row, checks: Checks) -> None:

@@ -10,19 +10,9 @@ from typing import Any
 
 from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT, MAX_TIMEOUT_S
 from kindlm.config.schema import MAX_TESTS
+from kindlm.generate.imported_tests import Checks, Tests, head_comments
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import (
-    PLACEHOLDER_AGENTS,
-    Checks,
-    Files,
-    ImportedSuite,
-    Notes,
-    NoTwinError,
-    Part,
-    Tests,
-    excerpt_of,
-    head_comments,
-)
+from kindlm.generate.suites import Files, ImportedSuite, Notes, NoTwinError, Part, excerpt_of
 from kindlm.generate.suites.promptfoo.assertions import (
     OTHER_ASSERTION_KEYS,
     READ_KEYS,
@@ -39,6 +29,11 @@ from kindlm.generate.suites.promptfoo.templates import (
 )
 
 TITLE = "promptfoo"
+
+_PLACEHOLDER_AGENTS = [
+    {"id": "agent", "adapter": "http", "endpoint": "http://127.0.0.1:8000/chat"},
+]
+"""The agents of a suite whose file names no target that kindlm can call."""
 
 _READ = {"prompts", "providers", "targets", "tests", "defaultTest", "scenarios", "description"}
 _READ |= {"evaluateOptions", "assertionTemplates", "$schema"}
@@ -109,9 +104,8 @@ class _Reader:
             if key not in _READ:
                 instead = OTHER_KEYS.get(key, "kindlm has no such setting")
                 self._notes.left_out(part, f"`{key}`", instead)
-        for part in (document.get("providers") or document.get("targets") or document).items():
-            if part is not document:
-                self._targets.add(part)
+        for part in document.items("providers") or document.items("targets"):
+            self._targets.add(part)
         self._prompts = read_prompts(document, self._files, self._notes)
         default = self._without_transform(self._default())
         defaults = self._defaults(default)
@@ -130,7 +124,7 @@ class _Reader:
         if not self._targets.found:
             self._notes.left_out(document, "every provider", "Set `agents` or `models` yourself")
             head |= {Comment("Set the address of your agent here, or `models`."): None}
-        head["agents"] = self._targets.agents or PLACEHOLDER_AGENTS[: not self._targets.found]
+        head["agents"] = self._targets.agents or _PLACEHOLDER_AGENTS[: not self._targets.found]
         head["prompts"] = {each.name: each.section for each in self._prompts}
         head["defaults"] = defaults
         empty = [key for key, value in head.items() if isinstance(key, str) and not value]
@@ -144,8 +138,7 @@ class _Reader:
 
     def _defaults(self, default: _Case) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        options = self._document.get("evaluateOptions")
-        for key, part in (options.entries() if options else {}).items():
+        for key, part in self._document.entries("evaluateOptions").items():
             name, values = _OPTIONS.get(key, ("", range(0)))
             if type(part.value) is int and part.value in values:
                 found[name] = part.value
@@ -184,9 +177,8 @@ class _Reader:
 
     def _case(self, part: Part, default: _Case) -> _Case:
         entries = part.entries()
-        options = part.get("options")
-        own = options.entries() if options else {}
-        asserts = [self._dereferenced(each) for each in _items(part.get("assert"))]
+        own = part.entries("options")
+        asserts = [self._dereferenced(each) for each in part.items("assert")]
         if own.get("disableDefaultAsserts") is None or not own["disableDefaultAsserts"].value:
             asserts = default.asserts + asserts
         return _Case(
@@ -217,20 +209,20 @@ class _Reader:
         return (templates.get(name) if templates else None) or part
 
     def _cases(self, default: _Case) -> Iterator[_Case]:
-        for part in _items(self._document.get("tests")):
+        for part in self._document.items("tests"):
             for each in self._tests_in(part):
                 yield from self._read_case(each, default)
-        for scenario in _items(self._document.get("scenarios")):
+        for scenario in self._document.items("scenarios"):
             if isinstance(scenario.value, str):
                 what = f"the scenarios in {excerpt_of(scenario.value)}"
                 self._notes.left_out(scenario, what, "Move them into this file")
                 continue
             configs = (
-                each for config in _items(scenario.get("config")) for each in self._tests_in(config)
+                each for config in scenario.items("config") for each in self._tests_in(config)
             )
             for config in configs:
                 for base in self._read_case(config, default):
-                    for part in _items(scenario.get("tests")):
+                    for part in scenario.items("tests"):
                         for each in self._tests_in(part):
                             yield from self._read_case(each, base)
 
@@ -363,9 +355,8 @@ class _Reader:
         return {"vars": found} if found else {}
 
     def _tags(self, case: _Case) -> dict[str, list[str]]:
-        metadata = case.part.get("metadata")
         tags = []
-        for key, part in (metadata.entries() if metadata else {}).items():
+        for key, part in case.part.entries("metadata").items():
             for each in part.items():
                 if isinstance(each.value, dict | list):
                     what = f"`metadata.{key}`"
@@ -428,7 +419,7 @@ class _Reader:
     def _assert(self, part: Part, variables: Variables, case: _Case, checks: Checks) -> None:
         """Add the twin of an assertion, or note that there is none."""
         if part.text("type") == "assert-set":
-            inner = [self._dereferenced(each) for each in _items(part.get("assert"))]
+            inner = [self._dereferenced(each) for each in part.items("assert")]
             threshold = part.get("threshold")
             if threshold is not None and _tolerates(inner, threshold.value):
                 what = "an `assert-set` of which only some need to pass"
@@ -450,8 +441,7 @@ class _Reader:
                 self._notes.left_out(value, f"`{key}` of an assertion", instead)
 
         def grader() -> str | None:
-            options = case.part.get("options")
-            own = part.get("provider") or (options.get("provider") if options else None)
+            own = part.get("provider") or case.part.entries("options").get("provider")
             return None if own is None else self._targets.grader(own)
 
         try:
@@ -461,10 +451,6 @@ class _Reader:
             return
         if different:
             self._notes.different(part, f"`{part.text('type')}`", different)
-
-
-def _items(part: Part | None) -> list[Part]:
-    return [] if part is None else part.items()
 
 
 def _tolerates(asserts: list[Part], threshold: Any) -> bool:

@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.errors import Err
-from kindlm.generate.suites import (
-    Checks,
-    Files,
-    NoTwinError,
-    Part,
-    excerpt_of,
-    pattern_of,
-    read_part,
-)
+from kindlm.generate.imported_tests import Checks, pattern_of
+from kindlm.generate.suites import Files, NoTwinError, Part, excerpt_of, read_part
 from kindlm.generate.suites.promptfoo.templates import Variables, file_value, text_of
 
 

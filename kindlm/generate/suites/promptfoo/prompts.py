@@ -7,15 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kindlm.errors import Ok
-from kindlm.generate.suites import (
-    Files,
-    Notes,
-    NoTwinError,
-    Part,
-    excerpt_of,
-    read_part,
-    section_of,
-)
+from kindlm.generate.imported_tests import section_of
+from kindlm.generate.suites import Files, Notes, NoTwinError, Part, excerpt_of, read_part
 from kindlm.generate.suites.promptfoo.templates import file_value, replace_names
 from kindlm.strict_json import read_json
 

@@ -10,15 +10,8 @@ from typing import Any
 
 from kindlm.config.entries import provider_types
 from kindlm.config.json_schemas import schema_fault
-from kindlm.generate.suites import (
-    PARAMETERS,
-    Files,
-    Notes,
-    NoTwinError,
-    Part,
-    add_parameter,
-    excerpt_of,
-)
+from kindlm.generate.imported_tests import PARAMETERS, add_parameter
+from kindlm.generate.suites import Files, Notes, NoTwinError, Part, excerpt_of
 from kindlm.generate.suites.promptfoo.templates import file_value, replace_names
 from kindlm.secrecy import is_credential_name
 
