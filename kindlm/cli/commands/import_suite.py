@@ -85,7 +85,7 @@ def import_suite_command(
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror or error}."
         fail([_error(message, "Name another file: --output", path)])
-    _report(imported, written)
+    _report(imported, written, file.parent)
 
 
 def _refuse_what_runs(file: Path, data: bytes) -> None:
@@ -119,8 +119,8 @@ def _error(message: str, hint: str, file: Path) -> KindlmError:
     return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where)
 
 
-def _report(imported: ImportedSuite, written: Path) -> None:
-    """Show how many tests were imported, and what was not, with its lines."""
+def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
+    """Show how many tests were imported, and what was not, with its lines in files of a folder."""
     console = make_console()
     kept = ""
     if imported.skipped:
@@ -136,7 +136,7 @@ def _report(imported: ImportedSuite, written: Path) -> None:
         if found:
             note(f"\n{title}", console)
         for it, places in found:
-            some = ", ".join([*places][:_MAX_PLACES])
+            some = ", ".join(str(folder / place) for place in [*places][:_MAX_PLACES])
             more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
             note(f"  {some}{more}: {it.what}. {it.instead}.".replace("..", "."), console)
     note(f"\nNext: kindlm test {shlex.quote(str(written))}", console)
