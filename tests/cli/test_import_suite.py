@@ -67,6 +67,7 @@ def test_secrets_and_escapes_of_a_file_are_neither_written_nor_shown(
 ) -> None:
     monkeypatch.setenv("SHOP_API_KEY", "sk-12345678-live")
     text = CONFIG.replace("like me", "like sk-12345678-live").replace("javascript", '"\\e[31mx"')
+    text += "  - vars: { question: Late? }\n    assert: [{ type: sk-12345678-live }]\n"
     (here / "promptfooconfig.yaml").write_text(text)
     imported = kindlm("import-suite", "promptfooconfig.yaml")
     assert imported.code == 0

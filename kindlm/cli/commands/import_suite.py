@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -59,8 +60,6 @@ def import_suite_command(
         from kindlm.generate.suite_text import suite_text
         from kindlm.generate.suites import FORMATS, Files, NoTwinError, format_named, read_part
         from kindlm.generate.test_writing import write_file
-        from kindlm.recording.secrets import redactor
-        from kindlm.values import filled
 
     data = or_fail(read_bytes(file))
     _refuse_what_runs(file, data)
@@ -75,7 +74,7 @@ def import_suite_command(
     except NoTwinError as error:
         fail([_error(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)])
     path = output or file.with_name("kindlm.yaml")
-    text = suite_text(filled(dict(imported.document), redactor(os.environ)), path)
+    text = suite_text(_without_secrets(imported.document), path)
     if isinstance(text, Err):
         found = text.error
         message = f"No suite can be made of {file}: {found.message[0].lower()}{found.message[1:]}"
@@ -117,6 +116,20 @@ def _not_read(file: Path, message: str, hint: str) -> NoReturn:
 def _error(message: str, hint: str, file: Path) -> KindlmError:
     where = SourceLocation(str(file))
     return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where)
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return a part of a suite without the secrets of the environment, also in its comments."""
+    from kindlm.generate.suite_text import Comment
+    from kindlm.recording.secrets import redactor
+
+    if isinstance(value, Mapping):
+        return {_without_secrets(key): _without_secrets(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(item) for item in value]
+    if isinstance(value, Comment):
+        return Comment(redactor(os.environ)(value.text))
+    return redactor(os.environ)(value) if isinstance(value, str) else value
 
 
 def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
