@@ -38,6 +38,11 @@ NOT_SHOWN = {
     ("AgentConfig", "telemetry"),
     ("AgentConfig", "telemetryWaitMs"),
     ("AgentConfig", "protocol"),
+    # Places of models that the example does not ask: in docs/how-to/providers.md.
+    ("ProviderConfig", "region"),
+    ("ProviderConfig", "resource"),
+    ("ProviderConfig", "location"),
+    ("ProviderConfig", "project"),
     # Written as a number alone.
     ("LatencyMsConfig", "maxMs"),
     ("CostUsdConfig", "maxUsd"),
