@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -51,6 +54,58 @@ def test_an_imported_suite_runs_and_what_is_left_out_is_named(here: Path, kindlm
     assert "3 tests on clerk, 1 skipped" in ran.out
     assert "1 of 2 executions passed" in ran.out
     assert 'test 3 on clerk: The answer matches the forbidden pattern "(?i)LATE"' in ran.err
+
+
+class Shop(BaseHTTPRequestHandler):
+    """Answers with what it was sent."""
+
+    def do_POST(self) -> None:
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        said = f"{self.headers['X-Team']} heard: {sent['inputs']['q']}"
+        answer = json.dumps({"data": [{"answer": said}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_an_imported_agent_gets_the_same_request_and_is_checked_on_the_same_part(
+    here: Path, kindlm: Kindlm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {
+        "prompts": ["Order {{id}}?"],
+        "providers": [
+            {
+                "id": "https",
+                "label": "shop",
+                "config": {
+                    "url": "{{env.SHOP_URL}}/chat",
+                    "headers": {"X-Team": "{{ env.SHOP_TEAM }}"},
+                    "body": {"inputs": {"q": "{{prompt}}"}},
+                    "transformResponse": "json.data[0]",
+                },
+            }
+        ],
+        "defaultTest": {"options": {"transform": "output.answer"}},
+        "tests": [
+            {"vars": {"id": "A1"}, "assert": [{"type": "equals", "value": heard}]}
+            for heard in ("red team heard: Order {{id}}?", "Order {{id}}?")
+        ],
+    }
+    (here / "promptfooconfig.yaml").write_text(json.dumps(config))
+    assert kindlm("import-suite", "promptfooconfig.yaml").code == 0
+    with HTTPServer(("127.0.0.1", 0), Shop) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("SHOP_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("SHOP_TEAM", "red team")
+        ran = kindlm("test", "kindlm.yaml")
+        server.shutdown()
+    assert "1 of 2 executions passed" in ran.out
+    assert "test 2 on shop" in ran.out + ran.err
 
 
 def test_a_suite_is_not_overwritten_without_force(here: Path, kindlm: Kindlm) -> None:
