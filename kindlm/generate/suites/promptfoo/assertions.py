@@ -193,7 +193,8 @@ def _tool_used(it: Assertion, checks: Checks) -> None:
     calls: list[dict[str, Any]]
     if isinstance(it.value, dict):
         bounds = {key: it.value[key] for key in ("min", "max") if key in it.value}
-        if not all(type(bound) is int and bound >= 0 for bound in bounds.values()):
+        known = all(type(bound) is int and bound >= 0 for bound in bounds.values())
+        if not known or bounds.get("min", 0) > bounds.get("max", bounds.get("min", 0)):
             raise it.unusual("Its bounds are not numbers of calls")
         calls = [{"tool": _name_of(it, it.value)} | ({"count": bounds} if bounds else {})]
         if it.negated and bounds:

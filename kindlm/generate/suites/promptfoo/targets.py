@@ -141,7 +141,7 @@ class Targets:
                 settings["baseUrl"] = _host(provider, str(part.value))
             elif key == "organization" and isinstance(part.value, str):
                 settings["organization"] = part.value
-            elif key == "apiKeyEnvar" and _NAME.fullmatch(str(part.value)):
+            elif key == "apiKeyEnvar" and _is_name(part.value):
                 settings["apiKeyEnv"] = part.value
             elif key == "apiKey" and (found := _ENVIRONMENT.fullmatch(str(part.value))):
                 settings["apiKeyEnv"] = found[1] or found[2]
@@ -225,7 +225,7 @@ class Targets:
             function = item.get("function", item) if isinstance(item, dict) else {}
             name = function.get("name")
             kind = item.get("type", "function") if isinstance(item, dict) else None
-            if not isinstance(name, str) or kind not in ("function", "custom"):
+            if not isinstance(name, str) or not name or kind not in ("function", "custom"):
                 what = f"the tool {excerpt_of(item)}"
                 self.notes.left_out(part, what, "Write it under `tools` of the tests")
                 continue
@@ -328,6 +328,10 @@ def _id_and_options(part: Part) -> tuple[str, Part]:
             ((name, options),) = part.entries().items()
             return options.text("id") or name, options
     raise NoTwinError(f"the provider {excerpt_of(part.value)}", "It has no `id`")
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def _names(name: str, options: Part) -> frozenset[str]:
