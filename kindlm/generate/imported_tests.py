@@ -4,50 +4,40 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
+
+from pydantic import ValidationError
 
 from kindlm.config.json_schemas import schema_fault
 from kindlm.config.schema import MAX_TESTS
+from kindlm.config.target_schema import ParamsConfig
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import ImportedSuite, Notes, NoTwinError, Part, excerpt_of
 from kindlm.patterns import PatternError, excess_of, searches
+from kindlm.section import Section
+
+PYTHON = "Write a function: `python: checks.py:NAME`"
+JUDGED = "The judge of kindlm has its own instructions, and scores from 0 to 1: 0.7 passes"
+EMBEDDED = "The embeddings are those of kindlm, so the same threshold may mean something else"
+STRIPPED = "kindlm ignores white space around the answer"
 
 _SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 
 
-def pattern_of(text: str) -> str:
-    """Return the regular expression that matches a text alone."""
-    return _SPECIAL.sub(r"\\\g<0>", text)
-
-
-def any_of(texts: Sequence[str]) -> str:
-    """Return the regular expression that matches one of several texts."""
-    patterns = "|".join(map(pattern_of, texts))
+def pattern_of(*texts: str) -> str:
+    """Return the regular expression that matches one of some texts alone."""
+    patterns = "|".join(_SPECIAL.sub(r"\\\g<0>", text) for text in texts)
     return f"(?:{patterns})" if len(texts) > 1 else patterns
 
 
 @dataclass(slots=True)
 class Checks:
-    """The checks of a test as they are collected, and what `expect` says of them."""
+    """The checks of a test as they are collected: what stands in `output`, and the others."""
 
-    regex: list[str] = field(default_factory=list)
-    not_regex: list[str] = field(default_factory=list)
-    contains: list[str] = field(default_factory=list)
-    contains_any: list[list[str]] = field(default_factory=list)
-    equals: list[str] = field(default_factory=list)
-    schemas: list[Any] = field(default_factory=list)
-    similar: list[dict[str, Any]] = field(default_factory=list)
-    judge: list[dict[str, Any]] = field(default_factory=list)
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)
-    trajectory: list[dict[str, Any]] = field(default_factory=list)
-    latency_ms: list[float] = field(default_factory=list)
-    cost_usd: list[float] = field(default_factory=list)
-
-    def count(self) -> int:
-        """Return how many checks there are."""
-        return sum(len(getattr(self, name)) for name in self.__slots__)
+    output: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, Any] = field(default_factory=dict)
 
     def add_pattern(self, pattern: str, *, negated: bool = False) -> None:
         """Add a regular expression; raise `NoTwinError` if it is none of kindlm."""
@@ -60,72 +50,53 @@ class Checks:
         if excess is not None:
             message = f"the regular expression {pattern[:60]!r}"
             raise NoTwinError(message, f"Write it as Python's `regex` reads it: {excess}")
-        (self.not_regex if negated else self.regex).append(pattern)
+        self.output.setdefault("notRegex" if negated else "regex", []).append(pattern)
 
-    def add_text(self, text: str, *, ignores_case: bool, negated: bool = False) -> None:
-        """Add a text that the answer contains, or must not."""
-        if not text:
-            raise NoTwinError("an empty text", "Every answer contains it: remove the check")
-        if ignores_case and not negated:
-            self.contains.append(text)
-        else:
-            flags = "(?i)" if ignores_case else ""
-            self.add_pattern(flags + pattern_of(text), negated=negated)
-
-    def add_any_text(self, texts: list[str], *, ignores_case: bool) -> None:
-        """Add texts of which the answer contains at least one."""
+    def add_text(self, *texts: str, ignores_case: bool, negated: bool = False) -> None:
+        """Add texts of which the answer contains one, or must contain none."""
         if not texts or not all(texts):
             raise NoTwinError("an empty text", "Every answer contains it: remove the check")
-        if ignores_case and not self.contains_any:
-            self.contains_any.append(texts)
+        if ignores_case and not negated and len(texts) == 1:
+            self.output.setdefault("contains", []).append(texts[0])
+        elif ignores_case and not negated and "containsAny" not in self.output:
+            self.output["containsAny"] = list(texts)
         else:
-            self.add_pattern(("(?i)" if ignores_case else "") + any_of(texts))
+            flags = "(?i)" if ignores_case else ""
+            self.add_pattern(flags + pattern_of(*texts), negated=negated)
 
     def add_equal(self, text: str, *, negated: bool = False) -> None:
         """Add the text that the answer is, or must not be."""
-        if negated or not text.strip() or self.equals:
+        if negated or not text.strip() or "equals" in self.output:
             self.add_pattern(rf"\A{pattern_of(text)}\Z", negated=negated)
         else:
-            self.equals.append(text)
+            self.output["equals"] = text
 
     def add_schema(self, schema: Any) -> None:
         """Add a JSON Schema; raise `NoTwinError` if it is not valid."""
         fault = schema_fault(schema) if isinstance(schema, dict) else "it is not a mapping"
         if fault is not None:
             raise NoTwinError("the JSON Schema", f"Correct it: {fault}")
-        self.schemas.append(schema)
+        before = self.output.get("schema")
+        self.output["schema"] = schema if before is None else {"allOf": [before, schema]}
 
-    def add_only(self, name: Literal["similar", "trajectory"], value: dict[str, Any]) -> None:
-        """Add a check that a test has once."""
-        held: list[dict[str, Any]] = getattr(self, name)
-        if not value.get("text", "other").strip():
-            raise NoTwinError("an empty text", "Write what the answer has to mean")
-        if held:
-            raise NoTwinError("a second check of this kind", "Move it to a test of its own")
-        held.append(value)
+    def add_similar(self, text: str, score: float | None) -> None:
+        """Add the text that the answer means, and how similar it has to be, from 0 to 1."""
+        if not text.strip() or "similarTo" in self.output:
+            raise NoTwinError("an empty or a second text to be similar to", "Write a `judge`")
+        bounded = {} if score is None else {"minScore": min(max(score, 0), 1)}
+        self.output["similarTo"] = {"text": text} | bounded
+
+    def add(self, section: str, *checks: Mapping[str, Any]) -> None:
+        """Add checks to a section that is a list."""
+        self.others.setdefault(section, []).extend(checks)
+
+    def add_limit(self, section: str, limit: float) -> None:
+        """Add a limit; the lowest one counts."""
+        self.others[section] = min(limit, self.others.get(section, limit))
 
     def expect(self) -> dict[str, Any]:
         """Return the section `expect`."""
-        output: dict[str, Any] = {
-            "equals": self.equals[0] if self.equals else None,
-            "contains": self.contains,
-            "containsAny": self.contains_any[0] if self.contains_any else None,
-            "regex": self.regex,
-            "notRegex": self.not_regex,
-            "schema": self.schemas[0] if len(self.schemas) == 1 else {"allOf": self.schemas},
-            "similarTo": self.similar[0] if self.similar else None,
-        }
-        if not self.schemas:
-            del output["schema"]
-        written = {
-            "output": {key: value for key, value in output.items() if value not in (None, [])},
-            "toolCalls": self.tool_calls,
-            "trajectory": self.trajectory[0] if self.trajectory else {},
-            "judge": self.judge,
-            "latencyMs": min(self.latency_ms, default=None),
-            "costUsd": min(self.cost_usd, default=None),
-        }
-        return {key: value for key, value in written.items() if value or value == 0}
+        return ({"output": self.output} if self.output else {}) | self.others
 
 
 @dataclass(slots=True)
@@ -139,7 +110,48 @@ class Tests:
     skipped: int = 0
     _names: dict[str, int] = field(default_factory=dict)
 
-    def name(self, wanted: str) -> str:
+    def add(
+        self, part: Part, tests: Sequence[Mapping[str, Any]], checks: Checks, hold: str = ""
+    ) -> None:
+        """Add a test, as one or several; without checks, or with a reason to `hold` it, skipped."""
+        comments = self.notes.take()
+        self.found += 1
+        if len(self.written) + len(tests) > MAX_TESTS:
+            what = f"every test after the first {len(self.written):,}"
+            instead = f"A suite has at most {MAX_TESTS:,}: split the file"
+            self.lose(part, NoTwinError(what, instead), 0)
+            return
+        expect = checks.expect()
+        reason = hold or ("" if expect else "kindlm has no equivalent of its checks")
+        if reason:
+            said = f"Skipped: {reason}. Change the checks, then remove `skip`."
+            comments[Comment(said)] = None
+        self.skipped += bool(reason)
+        self.imported += not reason
+        for test in tests:
+            written: dict[str | Comment, Any] = {"name": self._name(test["name"]), **comments}
+            written |= {key: value for key, value in test.items() if key != "name"}
+            self.written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
+
+    def lose(self, part: Part, error: NoTwinError, tests: int = 1) -> None:
+        """Note that tests cannot be imported, and why."""
+        self.found += tests
+        self.notes.leave_out(part, error)
+        self.notes.take()
+
+    def suite(
+        self, program: str, suite: Mapping[str, Any], head: Mapping[str | Comment, Any]
+    ) -> ImportedSuite:
+        """Return the suite, with what stands above its tests; raise `NoTwinError` without any."""
+        if not self.written:
+            found = [f"{next(iter(at))}: {what}" for what, at in self.notes.left_out.items()]
+            raise NoTwinError("no test that can be imported", "\n".join(found) or "Add tests")
+        document: dict[str | Comment, Any] = {Comment(program): None, "kindlm": 1, "suite": suite}
+        document |= {key: each for key, each in head.items() if each or isinstance(key, Comment)}
+        document["tests"] = self.written
+        return ImportedSuite(document, self.notes, self.found, self.imported, self.skipped)
+
+    def _name(self, wanted: str) -> str:
         """Return a name that no other test has: that which is wanted, or with a number."""
         name = wanted = " ".join(wanted.split())[:100] or "test"
         while name in self._names:
@@ -148,42 +160,8 @@ class Tests:
         self._names[name] = 1
         return name
 
-    def add(
-        self, part: Part, tests: Sequence[Mapping[str, Any]], checks: Checks, hold: str = ""
-    ) -> None:
-        """Add a test, as one or several; without checks, or with a reason to `hold` it, skipped."""
-        comments = [Comment(text) for text in self.notes.take()]
-        if len(self.written) + len(tests) > MAX_TESTS:
-            what = f"every test after the first {len(self.written):,}"
-            self.notes.left_out(part, what, f"A suite has at most {MAX_TESTS:,}: split the file")
-            return
-        expect = checks.expect()
-        reason = hold or ("" if expect else "kindlm has no equivalent of its checks")
-        if reason:
-            comments.append(Comment(f"Skipped: {reason}. Change the checks, then remove `skip`."))
-        self.skipped += bool(reason)
-        self.imported += not reason
-        for test in tests:
-            written: dict[str | Comment, Any] = {"name": self.name(test["name"])}
-            written |= dict.fromkeys(comments)
-            written |= {key: value for key, value in test.items() if key != "name"}
-            written |= {"skip": True} if reason else {}
-            self.written.append(written | {"expect": expect})
 
-    def suite(self, head: Mapping[str | Comment, Any]) -> ImportedSuite:
-        """Return the suite, with what stands above its tests; raise `NoTwinError` without any."""
-        if not self.written:
-            found = [
-                f"{next(iter(places))}: {note.what}. {note.instead}"
-                for note, places in self.notes.found.items()
-                if note.kind == "left out"
-            ]
-            raise NoTwinError("no test that can be imported", "\n".join(found) or "Add tests")
-        document = {**head, "tests": self.written}
-        return ImportedSuite(document, self.notes, self.found, self.imported, self.skipped)
-
-
-PARAMETERS = {
+_PARAMETERS = {
     "temperature": "temperature",
     "max_tokens": "maxTokens",
     "max_completion_tokens": "maxTokens",
@@ -196,45 +174,50 @@ PARAMETERS = {
 }
 """Sampling parameters of other programs, and what they are called in `params`."""
 
-_LIMITS = {"temperature": (0, 2), "maxTokens": (1, 128_000), "topP": (0, 1)}
+
+def settings_of(
+    parts: Mapping[str, Part], notes: Notes, names: Mapping[str, str], section: type[Section]
+) -> dict[str, Any]:
+    """Return the values that a section of kindlm takes, by their `names` there; note the others."""
+    found: dict[str, Any] = {}
+    for key, part in parts.items():
+        name, value = names.get(key), part.value
+        if name == "stopSequences" and isinstance(value, str):
+            value = [value]
+        try:
+            if name is not None:
+                section.model_validate({name: value})
+                found[name] = value
+                continue
+        except ValidationError:
+            pass
+        notes.leave_out(part, f"`{key}: {excerpt_of(part.value)}`")
+    return found
 
 
-def add_parameter(part: Part, key: str, params: dict[str, Any], notes: Notes) -> None:
-    """Add a sampling parameter, or note that its value is not one of kindlm."""
-    name, value = PARAMETERS[key], part.value
-    low, high = _LIMITS.get(name, (-(2**53), 2**53))
-    if name == "stopSequences":
-        values = value if isinstance(value, list) else [value]
-        fits = all(isinstance(each, str) for each in values)
-        value = values
-    else:
-        fits = type(value) in (int, float) and low <= value <= high
-        fits = fits and (name in ("temperature", "topP") or value == int(value))
-    if fits:
-        params[name] = value
-    else:
-        notes.left_out(part, f"`{key}: {excerpt_of(value)}`", f"Set `params.{name}`")
+def params_of(parts: Mapping[str, Part], notes: Notes) -> dict[str, Any]:
+    """Return sampling parameters as `params`; note the others."""
+    return settings_of(parts, notes, _PARAMETERS, ParamsConfig)
 
 
-def section_of(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the section of a prompt: a system text, a message, and the beginning of an answer.
+def section_of(messages: Any) -> dict[str, str]:
+    """Return the section of a prompt: of a text, or of a system text and a message.
 
     Raises:
         NoTwinError: The messages are others; kindlm plays no turns that were not taken.
     """
-    found: dict[str, str] = {}
-    for message in messages:
-        role = {"developer": "system"}.get(str(message.get("role")), str(message.get("role")))
-        order = ("system", "user", "assistant")
-        if role not in order or any(key in found for key in order[order.index(role) :]):
-            raise NoTwinError(
-                "messages before the last one of the user",
-                "Write what the user says as `conversation`: the agent answers it itself",
-            )
-        found[role] = said_in(message.get("content"))
-    if "user" not in found:
-        raise NoTwinError("no message of the user", "Add one")
-    return found
+    if isinstance(messages, str):
+        return {"user": messages}
+    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+        raise NoTwinError("an input that is no chat", "Write it as text, or as messages")
+    roles = [str(each.get("role")).replace("developer", "system") for each in messages]
+    if roles not in (["user"], ["system", "user"]):
+        raise NoTwinError(
+            "other messages than a system text and one of the user",
+            "Write what the user says as `conversation`: the agent answers it itself",
+        )
+    said = [said_in(each.get("content")) for each in messages]
+    return dict(zip(roles, said, strict=True))
 
 
 def said_in(content: Any) -> str:
@@ -249,9 +232,3 @@ def said_in(content: Any) -> str:
     if not isinstance(text, str):
         raise NoTwinError("a message that is not text", "kindlm sends texts")
     return text
-
-
-def head_comments(notes: Notes, first: str) -> Iterator[Comment]:
-    """Yield the comments at the top of a suite: `first`, then what belongs to no test."""
-    yield Comment(first)
-    yield from map(Comment, notes.take())

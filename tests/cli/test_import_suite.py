@@ -86,11 +86,10 @@ def test_an_imported_agent_gets_the_same_request_and_is_checked_on_the_same_part
                     "url": "{{env.SHOP_URL}}/chat",
                     "headers": {"X-Team": "{{ env.SHOP_TEAM }}"},
                     "body": {"inputs": {"q": "{{prompt}}"}},
-                    "transformResponse": "json.data[0]",
+                    "transformResponse": "json.data[0].answer",
                 },
             }
         ],
-        "defaultTest": {"options": {"transform": "output.answer"}},
         "tests": [
             {"vars": {"id": "A1"}, "assert": [{"type": "equals", "value": heard}]}
             for heard in ("red team heard: Order {{id}}?", "Order {{id}}?")

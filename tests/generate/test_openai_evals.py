@@ -90,9 +90,9 @@ def test_samples_and_classes_without_a_twin_are_named(tmp_path: Path) -> None:
     assert (first.prompt.system, first.prompt.user) == ("Be brief.", "Where?")
     assert last.skip
     assert (imported.tests, imported.imported, imported.skipped) == (3, 1, 1)
-    said = {next(iter(places)): it.what for it, places in imported.notes.found.items()}
-    assert said["cities/samples.jsonl:2"].startswith("a sample with messages before the last one")
-    assert said["cities/samples.jsonl:3"] == "an `ideal` that is not text"
+    said = {next(iter(places)): it for it, places in imported.notes.left_out.items()}
+    assert said["cities/samples.jsonl:2"].startswith("a sample with other messages than a system")
+    assert said["cities/samples.jsonl:3"] == "an `ideal` that is not text."
     for document in (
         {"a.v0": {"class": "x:Translate", "args": {"samples_jsonl": "cities/samples.jsonl"}}},
         {"a.v0": {"class": "x:Match", "args": {"samples_jsonl": "../evals/cities.yaml"}}},
@@ -172,8 +172,7 @@ def test_graders_become_judges_and_others_are_named(tmp_path: Path) -> None:
     asked_for = "Rate (the agent's last answer) for {{item.kind}} é \U0001f600"
     assert expect["judge"][0]["criteria"].endswith(asked_for)
     assert expect["judge"][1] == {"criteria": asked_for, "minScore": 0.75}
-    left_out = [it.what for it in imported.notes.found if it.kind == "left out"]
-    assert left_out == [
+    assert [it.partition(". ")[0] for it in imported.notes.left_out] == [
         "the metric `bleu`",
         "the grader `python`",
         "a check of something else than `{{sample.output_text}}`",

@@ -47,11 +47,8 @@ def with_tests(*tests: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def notes(imported: ImportedSuite, kind: str) -> str:
-    return "\n".join(
-        f"{', '.join(places)}: {it.what}. {it.instead}"
-        for it, places in imported.notes.found.items()
-        if it.kind == kind
-    )
+    found = imported.notes.left_out if kind == "left out" else imported.notes.different
+    return "\n".join(f"{', '.join(places)}: {it}" for it, places in found.items())
 
 
 LINES = "Yes, it is in Rome.\nIt costs $5 (or so)."
@@ -123,7 +120,6 @@ CALLS: list[tuple[dict[str, Any], list[list[str]], list[list[str]]]] = [
         [["a", "b"]],
         [["a", "b", "b"], ["a", "x", "b"]],
     ),
-    ({"type": "tool-call-f1", "value": "a, b"}, [["b", "a", "a"]], [["a"], ["a", "b", "c"]]),
     (
         {"type": "trajectory:tool-args-match", "value": {"name": "a", "args": {"n": "a"}}},
         [["a"]],
@@ -177,25 +173,29 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("assertion", "said"),
     [
-        ({"type": "javascript", "value": "output.length < 5"}, "`javascript`. kindlm runs no code"),
-        ({"type": "python", "value": "file:///etc/check.py"}, "`python`. kindlm runs no code"),
-        ({"type": "not-llm-rubric", "value": "x"}, "`not-llm-rubric`. Write the check the other"),
-        ({"type": "made-up", "value": "x"}, "`made-up`. kindlm does not know it"),
+        ({"type": "javascript", "value": "output.length < 5"}, "`javascript`. Write a function"),
+        ({"type": "python", "value": "file:///etc/check.py"}, "`python`. Write a function"),
+        ({"type": "not-llm-rubric", "value": "x"}, "`not-llm-rubric`"),
+        ({"type": "made-up", "value": "x"}, "`made-up`"),
         (
             {"type": "contains", "value": "a", "transform": "output.x"},
             "`contains` with `transform`",
         ),
         ({"type": "contains", "value": "a", "weight": 0}, "weight 0. It cannot fail"),
-        ({"type": "contains", "value": ""}, "an empty text"),
+        ({"type": "contains", "value": ""}, "its value is no text"),
         ({"type": "contains", "value": "{{city | upper}}"}, "the template {{city | upper}}"),
         ({"type": "contains", "value": "file://../secret.txt"}, "points outside the folder"),
         ({"type": "regex", "value": "(a"}, "the regular expression '(a'"),
         ({"type": "is-json", "value": {"type": 3}}, "the JSON Schema"),
-        ({"type": "tool-call-f1", "value": ["a"], "threshold": 0.5}, "`tool-call-f1` from 0.5 on"),
-        ({"type": "trajectory:tool-used", "value": {"pattern": "a*"}}, "the pattern a*"),
+        ({"type": "tool-call-f1", "value": ["a"]}, "`tool-call-f1`"),
+        ({"$ref": "#/assertionTemplates/a"}, "the assertion `#/assertionTemplates/a`"),
+        (
+            {"type": "trajectory:tool-used", "value": {"pattern": "a*"}},
+            "a* is not the whole name of a tool",
+        ),
         (
             {"type": "assert-set", "threshold": 0.5, "assert": [{"type": "is-json"}] * 2},
-            "an `assert-set` of which only some need to pass",
+            "`assert-set`",
         ),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_test_whose_checks_have_no_twin_is_skipped(
 
 def test_a_threshold_that_tolerates_a_failure_holds_the_test(tmp_path: Path) -> None:
     asserts = [{"type": "contains", "value": "a"}, {"type": "contains", "value": "b", "weight": 3}]
-    for threshold, runs in ((0.9, True), (0.75, False), (0, False)):
+    for threshold, runs in ((1, True), (0.75, False), ("1", False), (0, False)):
         imported = read(with_tests({"assert": asserts, "threshold": threshold}), tmp_path)
         (case,) = loaded(imported, tmp_path).cases
         assert len(case.expectations) == 2
@@ -225,8 +225,7 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
     )
     (tmp_path / "two.txt").write_text("One: {{q}}\n---\nTwo: {{q}} {# a remark #}")
     (tmp_path / "rows.csv").write_text(
-        "q,tone,__expected,__expected2,__metadata:area\n"
-        '"a, b",kind,"contains-any: x, y",not-z,shop\n'
+        'q,tone,__expected,__expected2,__description\n"a, b",kind,"contains-any: x, y",not-z,row\n'
     )
     (tmp_path / "more.jsonl").write_text('\n{"vars": {"q": "c {{tone}}", "tone": 1.0}}\n')
     config = {
@@ -240,7 +239,10 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
         "scenarios": [
             {
                 "config": [{"vars": {"tone": ["kind", "short"]}}],
-                "tests": [{"description": "greets", "vars": {"q": "Hi"}, "provider": "big"}],
+                "tests": [
+                    {"description": "greets", "vars": {"q": "Hi"}, "provider": "big"}
+                    | {"metadata": {"area": ["shop", 1]}}
+                ],
             }
         ],
         "evaluateOptions": {"repeat": 2, "maxConcurrency": 3},
@@ -252,7 +254,7 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
         for target in case.targets
     }
     expected = set()
-    for name, tone, q in (("test 1", "kind", "a, b"), ("test 2", "1", "c 1")):
+    for name, tone, q in (("row", "kind", "a, b"), ("test 2", "1", "c 1")):
         expected.add((name, "big", f"Be {tone}.", q))
         for target in ("big", "anthropic/claude"):
             expected |= {(name, target, None, f"One: {q}"), (name, target, None, f"Two: {q}")}
@@ -263,7 +265,7 @@ def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
     assert {(n, t, s, u.strip()) for n, t, s, u in said} == expected
     first = suite.cases[0]
     assert {each.label for each in first.expectations} == {"(?:x|y)", "ok", "not-z"}
-    assert "area:shop" in first.tags
+    assert suite.cases[-1].tags == ("area:shop", "area:1")
     assert {case.repeat for case in suite.cases} == {2}
 
 
@@ -335,20 +337,6 @@ def test_what_expands_without_end_is_refused(tmp_path: Path) -> None:
     assert "every test after the first 1,000" in notes(imported, "left out")
 
 
-def test_an_answer_in_a_part_of_what_an_agent_says_is_looked_for_there(tmp_path: Path) -> None:
-    agent = {"id": "{{ env.SHOP }}/chat", "config": {"transformResponse": "json.data"}}
-    agent["config"]["url"] = agent.pop("id")
-    agent["id"] = "https"
-    config = with_tests({"assert": [{"type": "equals", "value": "x"}]}, providers=[agent])
-    default = {**CONFIG["defaultTest"], "options": {"transform": "output.answer.trim()"}}
-    imported = read({**config, "defaultTest": default}, tmp_path)
-    assert imported.document["agents"][0]["responsePath"] == "data.answer"
-    assert imported.imported == 1
-    # Of a model, it would be another text that is checked.
-    imported = read({**with_tests(*config["tests"]), "defaultTest": default}, tmp_path)
-    assert (imported.imported, imported.skipped) == (0, 1)
-
-
 def test_providers_keep_their_keys_and_addresses_apart(tmp_path: Path) -> None:
     (tmp_path / "more.yaml").write_text("- openai:gpt-4o\n- groq:llama\n")
     providers = [
@@ -383,22 +371,19 @@ def test_a_hostile_configuration_ends_soon_and_reads_nothing_else(tmp_path: Path
     (inside / "link.txt").symlink_to(tmp_path / "secret.txt")
     (inside / "big.csv").write_text("q\n" + '"' + "x" * 200_000)
     checks = {"assert": [{"type": "is-json"}]}
-    cycle = {"type": "assert-set", "assert": [{"$ref": "#/assertionTemplates/a"}]}
     unclosed = "{{" * 100_000
     config = with_tests(
         *({"vars": {"q": q}, **checks} for q in ("file://link.txt", "file:///etc/hostname")),
         *({"vars": {"q": q}, **checks} for q in ("file://../*.txt", unclosed, "{% {{env.HOME}}")),
-        {"assert": [{"$ref": "#/assertionTemplates/a"}, {"type": "regex", "value": "(a" * 9000}]},
+        {"assert": [{"type": "regex", "value": "(a" * 9000}]},
         "file://big.csv",
         "file://../secret.yaml",
         {"vars": {"q": "fine"}, **checks},
-        assertionTemplates={"a": cycle},
     )
     imported = read(config, inside)
     said = notes(imported, "left out")
     assert (imported.imported, imported.skipped) == (1, 1)
-    assert said.count("points outside the folder") == 2
+    assert said.count("points outside the folder") == 3
     assert "is never closed" in said
-    assert "an `assert-set` in another one" in said
     assert "the file big.csv" in said
     assert "top secret" not in str(imported)

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -140,16 +140,12 @@ def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
         kept = f"; {imported.skipped} kept with `skip: true`, until you add checks"
     total = count(imported.tests, "test")
     note(f"{imported.imported} of {total} imported into {written}{kept}", console)
-    kinds: tuple[tuple[Literal["left out", "different"], str], ...] = (
-        ("left out", "Left out:"),
-        ("different", "Different in kindlm:"),
-    )
-    for kind, title in kinds:
-        found = [(it, places) for it, places in imported.notes.found.items() if it.kind == kind]
-        if found:
+    found = {"Left out:": imported.notes.left_out, "Different in kindlm:": imported.notes.different}
+    for title, notes in found.items():
+        if notes:
             note(f"\n{title}", console)
-        for it, places in found:
+        for what, places in notes.items():
             some = ", ".join(str(folder / place) for place in [*places][:_MAX_PLACES])
             more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
-            note(f"  {some}{more}: {it.what}. {it.instead}.".replace("..", "."), console)
+            note(f"  {some}{more}: {what.rstrip('.')}.", console)
     note(f"\nNext: kindlm test {shlex.quote(str(written))}", console)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 from kindlm.config.document import Path as Keys
 from kindlm.config.document import Problem
@@ -30,7 +30,7 @@ from kindlm.strict_json import parse_json
 class NoTwinError(Exception):
     """Kindlm cannot do something: what it is, and what the user can do instead."""
 
-    def __init__(self, what: str, instead: str) -> None:
+    def __init__(self, what: str, instead: str = "") -> None:
         super().__init__(what)
         self.what, self.instead = what, instead
 
@@ -81,44 +81,36 @@ class Part:
 
     def child(self, key: str | int, value: Any) -> Part:
         """Return the value at a key or a position."""
-        """Return the value at a key or a position."""
         return Part(value, self.file, self.line_of, (*self.keys, key))
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """What became of something without a twin: it is left out, or kindlm does it differently."""
-
-    kind: Literal["left out", "different"]
-    what: str
-    instead: str
 
 
 @dataclass(slots=True)
 class Notes:
-    """All notes of an import, each with its places; `current` are those since it was last taken."""
+    """What has no twin or another one, each with its places.
 
-    found: dict[Note, dict[str, None]] = field(default_factory=dict)
-    current: dict[str, None] = field(default_factory=dict)
+    `current` are the comments on what was left out since they were last taken.
+    """
 
-    def left_out(self, part: Part, what: str, instead: str) -> None:
-        """Note that something is left out."""
-        self._add(part, Note("left out", what, instead))
+    left_out: dict[str, dict[str, None]] = field(default_factory=dict)
+    different: dict[str, dict[str, None]] = field(default_factory=dict)
+    current: dict[str | Comment, Any] = field(default_factory=dict)
 
-    def different(self, part: Part, what: str, instead: str = "") -> None:
+    def leave_out(self, part: Part, what: str | NoTwinError, instead: str = "") -> None:
+        """Note that something is left out, and what the user can do instead."""
+        if isinstance(what, NoTwinError):
+            instead = what.instead
+        after = f" {instead}" if instead else ""
+        self.left_out.setdefault(f"{what}.{after}", {})[part.place] = None
+        self.current[Comment(f"{part.place}: {what} is left out.{after}")] = None
+
+    def differ(self, part: Part, what: str) -> None:
         """Note that kindlm does something differently."""
-        self._add(part, Note("different", what, instead))
+        self.different.setdefault(what, {})[part.place] = None
 
-    def take(self) -> list[str]:
+    def take(self) -> dict[str | Comment, Any]:
         """Return the comments on what was left out since this was last called."""
-        taken = list(self.current)
-        self.current.clear()
+        taken, self.current = self.current, {}
         return taken
-
-    def _add(self, part: Part, note: Note) -> None:
-        self.found.setdefault(note, {})[part.place] = None
-        if note.kind == "left out":
-            self.current[f"{part.place}: {note.what} is left out. {note.instead}"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +121,8 @@ class ImportedSuite:
         document: The suite for `suite_text`.
         notes: What was left out or is different.
         tests: How many tests the file has; a list of values counts once for each of them.
-        imported: How many of them run as tests of kindlm.
-        skipped: How many are kept with `skip: true`, since no check of theirs has a twin.
+        imported: How many of them run.
+        skipped: How many have `skip: true`.
     """
 
     document: Mapping[str | Comment, Any]
@@ -174,7 +166,7 @@ class Files:
         """Return the content of a file; raise `NoTwinError` if it cannot be read."""
         found = self._files.text(name)
         if isinstance(found, Err):
-            raise NoTwinError(f"the file {name}", f"{found.error.message}: {found.error.hint}")
+            raise _unread(name, found.error)
         return found.value
 
     def part(self, name: str) -> Part:
@@ -185,7 +177,7 @@ class Files:
         """
         read = read_part(name, self.text(name).encode())
         if isinstance(read, Err):
-            raise NoTwinError(f"the file {name}", f"{read.error.message}: {read.error.hint}")
+            raise _unread(name, read.error)
         return read.value
 
     def named(self, pattern: str) -> list[str]:
@@ -196,6 +188,10 @@ class Files:
             raise NoTwinError(f"the files {pattern}", "Files must be below the folder of the suite")
         found = sorted(self.folder.glob(pattern))
         return [each.relative_to(self.folder).as_posix() for each in found if each.is_file()]
+
+
+def _unread(name: str, error: KindlmError) -> NoTwinError:
+    return NoTwinError(f"the file {name}", f"{error.message}: {error.hint}")
 
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")

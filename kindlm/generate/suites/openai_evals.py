@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kindlm.generate.imported_tests import (
-    PARAMETERS,
+    EMBEDDED,
+    JUDGED,
+    PYTHON,
+    STRIPPED,
     Checks,
     Tests,
-    add_parameter,
-    any_of,
-    head_comments,
+    params_of,
+    pattern_of,
     said_in,
     section_of,
 )
@@ -23,12 +25,8 @@ from kindlm.strict_json import parse_json
 
 TITLE = "OpenAI Evals"
 
-_DEFAULT_MODEL = "openai/gpt-4o"
 _CHAT = {"user": "{{input}}"}
 _WITH_SYSTEM = {"system": "{{system}}", **_CHAT}
-
-_PYTHON = "Write a function: `python: checks.py:NAME`"
-_JUDGED = "A judge of kindlm scores from 0 to 1; 0.7 passes"
 
 
 def reads(document: Part) -> bool:
@@ -51,31 +49,26 @@ class _Reader:
         self.notes = Notes()
         self.tests = Tests(self.notes)
         self.prompts: dict[str, dict[str, str]] = {}
-        self.model: Any = _DEFAULT_MODEL
+        self.model: dict[str, Any] = {}
 
     def add(self, part: Part, name: str, section: Mapping[str, str], checks: Checks) -> None:
         """Add a test. What it says are values of variables, so that nothing in it is replaced."""
         prompt = "with-system" if "system" in section else "message"
         self.prompts[prompt] = _WITH_SYSTEM if "system" in section else _CHAT
-        said = {"system": section.get("system"), "input": section["user"]}
-        if "assistant" in section:
-            raise NoTwinError("the beginning of an answer", "Remove it")
-        variables = {key: text for key, text in said.items() if text is not None}
+        variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
         self.tests.add(part, [{"name": name, "prompt": prompt, "vars": variables}], checks)
 
     def finished(self, name: str, description: str | None) -> ImportedSuite:
         """Return the suite."""
-        title = f"Imported from {self.document.file} ({TITLE})."
-        head: dict[str | Comment, Any] = dict.fromkeys(head_comments(self.notes, title))
         suite = {"name": name} | ({"description": description} if description else {})
-        head |= {"kindlm": 1, "suite": suite}
-        if self.model == _DEFAULT_MODEL:
-            self.notes.different(
-                self.document, "the eval names no model", "Set `models` in the suite"
-            )
-            head |= {Comment("The eval names no model: set yours."): None}
-        head |= {"models": [self.model], "prompts": self.prompts}
-        return self.tests.suite(head)
+        head: dict[str | Comment, Any] = {}
+        if not self.model:
+            what = "the eval names no model. Set `models` in the suite"
+            self.notes.differ(self.document, what)
+            head = {Comment("The eval names no model: set yours."): None}
+        head |= {"models": [self.model or "openai/gpt-4o"], "prompts": self.prompts}
+        title = f"Imported from {self.document.file} ({TITLE})."
+        return self.tests.suite(title, suite, head)
 
 
 # The registry
@@ -83,10 +76,14 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """What a class or a grader is in kindlm; `make` adds the check to those of a test."""
+    """What a class or a grader is in kindlm.
+
+    `make` adds the check to those of a test: from a sample and the arguments of its class, or from
+    a grader and the row that it grades.
+    """
 
     kindlm: str
-    make: Callable[[Part, Mapping[str, Any], Checks], None]
+    make: Callable[[Part, Any, Checks], None]
     different: str = ""
 
 
@@ -94,60 +91,57 @@ def _ideals(sample: Part) -> list[str]:
     ideal = sample.get("ideal")
     found = [] if ideal is None else [each.value for each in ideal.items()]
     if not found or not all(isinstance(each, str) and each for each in found):
-        raise NoTwinError("an `ideal` that is not text", "Write the check yourself")
+        raise NoTwinError("an `ideal` that is not text")
     return found
 
 
 def _match(sample: Part, _: Mapping[str, Any], checks: Checks) -> None:
-    checks.add_pattern(rf"\A{any_of(_ideals(sample))}")
+    checks.add_pattern(rf"\A{pattern_of(*_ideals(sample))}")
 
 
 def _includes(sample: Part, arguments: Mapping[str, Any], checks: Checks) -> None:
-    checks.add_any_text(_ideals(sample), ignores_case=bool(arguments.get("ignore_case")))
+    checks.add_text(*_ideals(sample), ignores_case=bool(arguments.get("ignore_case")))
 
 
 def _fuzzy(sample: Part, _: Mapping[str, Any], checks: Checks) -> None:
-    checks.add_any_text(_ideals(sample), ignores_case=True)
+    checks.add_text(*_ideals(sample), ignores_case=True)
 
 
 def _json_match(sample: Part, _: Mapping[str, Any], checks: Checks) -> None:
     try:
         values = [parse_json(each) for each in _ideals(sample)]
     except ValueError:
-        raise NoTwinError("an `ideal` that is not JSON", "Correct it") from None
+        raise NoTwinError("an `ideal` that is not JSON") from None
     checks.add_schema({"enum": values} if len(values) > 1 else {"const": values[0]})
 
 
 def _model_graded(sample: Part, arguments: Mapping[str, Any], checks: Checks) -> None:
-    specification = str(arguments.get("modelgraded_spec"))
-    if specification.rpartition("/")[2] == "fact":
+    specification = str(arguments.get("modelgraded_spec")).rpartition("/")[2]
+    given = arguments.get("modelgraded_spec_args")
+    criterion: Any = None
+    if specification == "fact":
         facts = "; or: ".join(_ideals(sample))
         criterion = f"The answer does not contradict this answer of an expert: {facts}"
-    elif specification.rpartition("/")[2] == "closedqa":
-        given = arguments.get("modelgraded_spec_args")
-        criterion = sample.text("criteria") or ""
-        if isinstance(given, Mapping) and isinstance(given.get("criteria"), str):
-            criterion = given["criteria"]
-    else:
-        criterion = ""
-    if not criterion:
+    elif specification == "closedqa":
+        criterion = given.get("criteria") if isinstance(given, Mapping) else sample.text("criteria")
+    if not isinstance(criterion, str) or not criterion:
         what = f"the model-graded specification {excerpt_of(specification)}"
         raise NoTwinError(what, "Write its question as a criterion of `judge`")
-    checks.judge.append({"criteria": criterion})
+    checks.add("judge", {"criteria": criterion})
 
 
 CLASSES: dict[str, Twin] = {
     "Match": Twin("`output.regex` with `\\A`", _match),
-    "Includes": Twin("`output.regex`, or `output.containsAny` with `ignore_case`", _includes),
+    "Includes": Twin("`output.regex`, or `contains` with `ignore_case`", _includes),
     "FuzzyMatch": Twin(
-        "`output.containsAny`",
+        "`output.contains`",
         _fuzzy,
         "kindlm compares punctuation and articles, too, and an answer that is a part of the ideal"
         " one fails",
     ),
     "JsonMatch": Twin("`output.schema` with `const`", _json_match, "A JSON null can match, too"),
     "ModelBasedClassify": Twin(
-        "`judge`, for the specifications `fact` and `closedqa`", _model_graded, _JUDGED
+        "`judge`, for the specifications `fact` and `closedqa`", _model_graded, JUDGED
     ),
 }
 """The classes of the registry with a twin."""
@@ -163,7 +157,7 @@ class _Registry(_Reader):
             try:
                 self._read(name if len(evals) > 1 else "", part)
             except NoTwinError as error:
-                self.notes.left_out(part, f"the eval {name}: {error.what}", error.instead)
+                self.notes.leave_out(part, f"the eval {name}: {error.what}", error.instead)
         name = next(iter(evals)).partition(".")[0]
         return self.finished(name, next(filter(None, descriptions), None))
 
@@ -171,56 +165,39 @@ class _Registry(_Reader):
         kind = (part.text("class") or "").rpartition(":")[2]
         arguments = part.entries("args")
         given = {key: each.value for key, each in arguments.items()}
-        twin = CLASSES.get(kind)
+        twin, samples = CLASSES.get(kind), given.get("samples_jsonl")
         if twin is None:
-            raise NoTwinError(f"the class {kind}", _PYTHON)
+            raise NoTwinError(f"the class {kind}", PYTHON)
         if given.get("num_few_shot"):
-            what = "examples before the question (`num_few_shot`)"
-            raise NoTwinError(what, "Write them into the system text")
-        for key, each in arguments.items():
-            if key not in _ARGUMENTS:
-                self.notes.left_out(each, f"`{key}`", "kindlm has no such option")
-        if twin.different:
-            self.notes.different(part, f"`{kind}`", twin.different)
-        samples = given.get("samples_jsonl")
+            raise NoTwinError("`num_few_shot`", "Write the examples into the system text")
         if not isinstance(samples, str) or "://" in samples:
             raise NoTwinError("samples that are no file", "Download them into a file")
-        for number, sample in enumerate(self._samples(samples).items(), start=1):
-            self.tests.found += 1
+        for key, each in arguments.items():
+            if key not in _ARGUMENTS:
+                self.notes.leave_out(each, f"`{key}`")
+        if twin.different:
+            self.notes.differ(part, f"`{kind}`. {twin.different}")
+        # The registry keeps samples in the folder `data` beside `evals`.
+        here = self.files.folder
+        in_registry = here.resolve().name == "evals" and (here / "../data").is_dir()
+        files = Files(here / "../data") if in_registry else self.files
+        for number, sample in enumerate(files.part(samples).items(), start=1):
             checks = Checks()
             try:
-                section = _section(sample.get("input"))
+                said = sample.get("input")
+                section = section_of(None if said is None else said.value)
             except NoTwinError as error:
-                self.notes.left_out(sample, f"a sample with {error.what}", error.instead)
-                self.notes.take()
+                self.tests.lose(sample, NoTwinError(f"a sample with {error.what}", error.instead))
                 continue
             try:
                 twin.make(sample, given, checks)
             except NoTwinError as error:
-                self.notes.left_out(sample, error.what, error.instead)
+                self.notes.leave_out(sample, error)
             self.add(sample, f"{name} sample {number}".strip(), section, checks)
-
-    def _samples(self, name: str) -> Part:
-        """Return the samples: the registry keeps them in the folder `data` beside `evals`."""
-        here = self.files.folder
-        in_registry = here.resolve().name == "evals" and (here / "../data").is_dir()
-        return (Files(here / "../data") if in_registry else self.files).part(name)
 
 
 _ARGUMENTS = {"samples_jsonl", "ignore_case", "modelgraded_spec", "modelgraded_spec_args"}
 _ARGUMENTS |= {"max_tokens", "num_few_shot", "few_shot_jsonl", "eval_type"}
-
-
-def _section(part: Part | None) -> dict[str, str]:
-    """Return what a sample says: a text, or messages."""
-    if part is None:
-        raise NoTwinError("no `input`", "Add one")
-    if isinstance(part.value, str):
-        return {"user": part.value}
-    messages = [each.value for each in part.items()]
-    if not all(isinstance(each, dict) for each in messages):
-        raise NoTwinError("an `input` that is no chat", "Write it as messages")
-    return section_of(messages)
 
 
 # The platform
@@ -257,55 +234,44 @@ class _Row:
         return _VARIABLE.sub(value, template)
 
 
-def _reference(grader: Part, row: Mapping[str, Any]) -> str:
+def _reference(grader: Part, row: _Row) -> str:
     if not _ANSWER.fullmatch(grader.text("input") or ""):
-        what = "a check of something else than `{{sample.output_text}}`"
-        raise NoTwinError(what, _PYTHON)
-    filled: Callable[[str], str] = row["fill"]
-    return filled(grader.text("reference") or "")
+        raise NoTwinError("a check of something else than `{{sample.output_text}}`", PYTHON)
+    return row.fill(grader.text("reference") or "")
 
 
-def _string_check(grader: Part, row: Mapping[str, Any], checks: Checks) -> None:
+def _string_check(grader: Part, row: _Row, checks: Checks) -> None:
     operation = grader.text("operation")
     reference = _reference(grader, row)
-    if operation == "eq":
-        checks.add_equal(reference)
-    elif operation == "ne":
-        checks.add_equal(reference, negated=True)
+    if operation in ("eq", "ne"):
+        checks.add_equal(reference, negated=operation == "ne")
     elif operation in ("like", "ilike"):
         checks.add_text(reference, ignores_case=operation == "ilike")
     else:
-        raise NoTwinError(f"the operation {excerpt_of(operation)}", _PYTHON)
+        raise NoTwinError(f"the operation {excerpt_of(operation)}", PYTHON)
 
 
-def _text_similarity(grader: Part, row: Mapping[str, Any], checks: Checks) -> None:
-    metric = grader.text("evaluation_metric")
-    if metric != "cosine":
-        what = f"the metric `{metric}`"
-        raise NoTwinError(what, "Write `output.similarTo`, or a function")
-    threshold = grader.number("pass_threshold")
-    similar: dict[str, Any] = {"text": _reference(grader, row)}
-    if threshold is not None:
-        similar["minScore"] = min(max(threshold, 0), 1)
-    checks.add_only("similar", similar)
+def _text_similarity(grader: Part, row: _Row, checks: Checks) -> None:
+    if grader.text("evaluation_metric") != "cosine":
+        raise NoTwinError(f"the metric `{grader.text('evaluation_metric')}`", PYTHON)
+    checks.add_similar(_reference(grader, row), grader.number("pass_threshold"))
 
 
-def _instructions(grader: Part, row: Mapping[str, Any]) -> str:
-    filled: Callable[[str, str], str] = row["fill"]
+def _instructions(grader: Part, row: _Row) -> str:
     contents = (each.get("content") for each in grader.items("input"))
     said = [said_in(part.value) for part in contents if part is not None]
     if not said:
-        raise NoTwinError("a grader without instructions", "Write a `judge` with a criterion")
-    return "\n\n".join(filled(each, "(the agent's last answer)") for each in said)
+        raise NoTwinError("a grader without instructions")
+    return "\n\n".join(row.fill(each, "(the agent's last answer)") for each in said)
 
 
-def _label_model(grader: Part, row: Mapping[str, Any], checks: Checks) -> None:
+def _label_model(grader: Part, row: _Row, checks: Checks) -> None:
     passing = ", ".join(str(each.value) for each in grader.items("passing_labels"))
     criterion = f"By these instructions, the label is one of: {passing}.\n\n"
-    checks.judge.append({"criteria": criterion + _instructions(grader, row)})
+    checks.add("judge", {"criteria": criterion + _instructions(grader, row)})
 
 
-def _score_model(grader: Part, row: Mapping[str, Any], checks: Checks) -> None:
+def _score_model(grader: Part, row: _Row, checks: Checks) -> None:
     ends = [each.value for each in grader.items("range")] or [0, 1]
     threshold = grader.number("pass_threshold")
     if len(ends) != 2 or not all(type(end) in (int, float) for end in ends) or ends[0] >= ends[1]:
@@ -314,22 +280,22 @@ def _score_model(grader: Part, row: Mapping[str, Any], checks: Checks) -> None:
     judge: dict[str, Any] = {"criteria": _instructions(grader, row)}
     if threshold is not None:
         judge["minScore"] = round(min(max((threshold - low) / (high - low), 0), 1), 6)
-    checks.judge.append(judge)
+    checks.add("judge", judge)
 
 
 GRADERS: dict[str, Twin] = {
     "string_check": Twin(
         "`output.equals` (`eq`), `notRegex` (`ne`), `regex` (`like`) or `contains` (`ilike`)",
         _string_check,
-        "kindlm ignores white space around an answer that has to be equal",
+        STRIPPED,
     ),
     "text_similarity": Twin(
         "`output.similarTo`, for the metric `cosine`",
         _text_similarity,
-        "The embeddings are those of kindlm, so the same threshold may mean something else",
+        EMBEDDED,
     ),
-    "label_model": Twin("`judge`", _label_model, _JUDGED),
-    "score_model": Twin("`judge` with `minScore`", _score_model, _JUDGED),
+    "label_model": Twin("`judge`", _label_model, JUDGED),
+    "score_model": Twin("`judge` with `minScore`", _score_model, JUDGED),
 }
 """The graders of the platform with a twin."""
 
@@ -338,47 +304,25 @@ class _Platform(_Reader):
     """An eval of the platform with the data source of a run: JSON."""
 
     def suite(self) -> ImportedSuite:
-        source = self._source()
-        self._set_model(source)
-        graders = self.document.get("testing_criteria")
-        assert graders is not None, "the eval was recognised by it"
+        source = self.document.get("data_source")
+        if source is None:
+            raise NoTwinError("no data of a run", "Add the `data_source` of a run to the file")
+        model = source.text("model")
+        if model:
+            params = params_of(source.entries("sampling_params"), self.notes)
+            self.model = {"id": model, "provider": "openai", "model": model}
+            self.model |= {"params": params} if params else {}
         for number, row in enumerate(self._rows(source), start=1):
-            self.tests.found += 1
             try:
                 section = self._section(source, row)
             except NoTwinError as error:
-                self.notes.left_out(row.part, f"a row with {error.what}", error.instead)
-                self.notes.take()
+                self.tests.lose(row.part, NoTwinError(f"a row with {error.what}", error.instead))
                 continue
             checks = Checks()
-            for grader in graders.items():
+            for grader in self.document.items("testing_criteria"):
                 self._grade(grader, row, checks)
             self.add(row.part, f"row {number}", section, checks)
         return self.finished(self.document.text("name") or "eval", None)
-
-    def _source(self) -> Part:
-        """Return the data source: of the document, or of the run in it."""
-        runs = [*self.document.items("run"), *self.document.items("runs")]
-        written = (each.get("data_source") for each in (self.document, *runs))
-        found = [each for each in written if each is not None]
-        if not found:
-            raise NoTwinError("no data of a run", "Add the `data_source` of a run to the file")
-        for other in found[1:]:
-            self.notes.left_out(other, "the data of another run", "Import it from its own file")
-        return found[0]
-
-    def _set_model(self, source: Part) -> None:
-        model = source.text("model")
-        if not model:
-            return
-        params: dict[str, Any] = {}
-        for key, part in source.entries("sampling_params").items():
-            if key in PARAMETERS:
-                add_parameter(part, key, params, self.notes)
-            else:
-                self.notes.left_out(part, f"`{key}`", "kindlm sends no such option")
-        self.model = {"id": model, "provider": "openai", "model": model}
-        self.model |= {"params": params} if params else {}
 
     def _rows(self, source: Part) -> Iterator[_Row]:
         content = source.get("source") or source
@@ -398,28 +342,20 @@ class _Platform(_Reader):
 
     def _section(self, source: Part, row: _Row) -> dict[str, str]:
         messages = source.get("input_messages")
-        if messages is None:
-            raise NoTwinError("answers that are recorded already", "Add `input_messages`")
-        reference = messages.text("item_reference")
-        if reference is not None:
-            found: Any = {"item": row.item}
-            for key in reference.split("."):
-                found = found.get(key) if isinstance(found, Mapping) else None
-            return _section(Part(found, row.part.file, row.part.line_of, row.part.keys))
-        template = (each.value for each in messages.items("template"))
-        section = section_of([each for each in template if isinstance(each, dict)])
-        return {role: row.fill(text) for role, text in section.items()}
+        template = None if messages is None else messages.get("template")
+        if template is None:
+            raise NoTwinError("no `template` of `input_messages`", "Write the messages as one")
+        return {role: row.fill(text) for role, text in section_of(template.value).items()}
 
     def _grade(self, grader: Part, row: _Row, checks: Checks) -> None:
         kind = grader.text("type") or ""
-        twin = GRADERS.get(kind)
-        if twin is None:
-            self.notes.left_out(grader, f"the grader `{kind}`", _PYTHON)
+        if kind not in GRADERS:
+            self.notes.leave_out(grader, f"the grader `{kind}`", PYTHON)
             return
         try:
-            twin.make(grader, {"fill": row.fill}, checks)
+            GRADERS[kind].make(grader, row, checks)
         except NoTwinError as error:
-            self.notes.left_out(grader, error.what, error.instead)
+            self.notes.leave_out(grader, error)
             return
-        if twin.different:
-            self.notes.different(grader, f"`{kind}`", twin.different)
+        if GRADERS[kind].different:
+            self.notes.differ(grader, f"`{kind}`. {GRADERS[kind].different}")

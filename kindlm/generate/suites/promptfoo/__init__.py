@@ -3,67 +3,44 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
-from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT, MAX_TIMEOUT_S
-from kindlm.config.schema import MAX_TESTS
-from kindlm.generate.imported_tests import Checks, Tests, head_comments
+from kindlm.config.schema import MAX_TESTS, DefaultsConfig
+from kindlm.generate.imported_tests import Checks, Tests, settings_of
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import Files, ImportedSuite, Notes, NoTwinError, Part, excerpt_of
-from kindlm.generate.suites.promptfoo.assertions import (
-    OTHER_ASSERTION_KEYS,
-    READ_KEYS,
-    add_assertion,
-)
-from kindlm.generate.suites.promptfoo.prompts import Prompt, fits, read_prompts
-from kindlm.generate.suites.promptfoo.rows import rows_of
+from kindlm.generate.suites.promptfoo.assertions import OTHER_TYPES, TWINS, add_assertion
 from kindlm.generate.suites.promptfoo.targets import Target, Targets
-from kindlm.generate.suites.promptfoo.templates import (
+from kindlm.generate.suites.promptfoo.texts import (
+    Prompt,
     Variables,
+    file_value,
+    read_prompts,
     replace_names,
-    text_of,
-    values_of,
+    rows_of,
 )
 
 TITLE = "promptfoo"
 
-_PLACEHOLDER_AGENTS = [
-    {"id": "agent", "adapter": "http", "endpoint": "http://127.0.0.1:8000/chat"},
-]
-"""The agents of a suite whose file names no target that kindlm can call."""
-
+_TYPES = frozenset({*TWINS, *OTHER_TYPES})
 _READ = {"prompts", "providers", "targets", "tests", "defaultTest", "scenarios", "description"}
-_READ |= {"evaluateOptions", "assertionTemplates", "$schema"}
-_OPTIONS = {
-    "repeat": ("repeat", range(1, MAX_REPEAT + 1)),
-    "maxConcurrency": ("concurrency", range(1, MAX_CONCURRENCY + 1)),
-    "timeoutMs": ("timeoutMs", range(1000, MAX_TIMEOUT_S * 1000)),
-}
-"""What options of a run are in `defaults`, and the values that they take there."""
+_READ |= {"evaluateOptions", "$schema"}
+_OPTIONS = {"repeat": "repeat", "maxConcurrency": "concurrency", "timeoutMs": "timeoutMs"}
+"""What options of a run are in `defaults`."""
 
-OTHER_KEYS: dict[str, str] = {
-    "redteam": "kindlm has attacks as packs: `kindlm test pack:NAME`",
-    "extensions": "Start programs with `serve`",
-    "env": "Set the variables, or write them into .env",
-    "nunjucksFilters": "kindlm fills in plain names only",
-    "derivedMetrics": "kindlm reports each check by itself",
-    "outputPath": "Write reports with `kindlm test --reporter`",
-    "tags": "Write `suite.tags`",
-    "commandLineOptions": "Use the options of `kindlm test`",
-    "tracing": "Write `telemetry: otlp` on the agent",
-    "sharing": "Runs stay in the history on this machine",
-}
-"""Keys of the file without a twin, and what to do instead."""
+_READ_APART = {"description", "vars", "assert", "options", "metadata"}
+_READ_OF_TESTS = {"provider", "providers", "prompts", "options.provider", "options.runSerially"}
+_LOSES = {"transformVars", "prefix", "suffix", "storeOutputAs", "providerOutput"}
+_LOSES |= {"disableVarExpansion", "disableDefaultAsserts"}
+"""Settings of a test that make it another one."""
 
-_READ_OF_TESTS = {"description", "vars", "assert", "options", "threshold", "metadata", "provider"}
-_READ_OF_TESTS |= {"name", "providers", "prompts", "providerOutput", "assertScoringFunction"}
-_READ_OPTIONS = {"provider", "transform", "postprocess", "disableVarExpansion", "repeat"}
-_READ_OPTIONS |= {"disableDefaultAsserts", "runSerially"}
-_MESSAGE_OPTIONS = {"transformVars", "prefix", "suffix", "storeOutputAs"}
-"""Options that change what is sent."""
+_SET = {"type", "assert", "metric", "description"}
+"""What an `assert-set` has whose assertions are all needed."""
+
+_HOLDS = {"assertScoringFunction", "transform", "postprocess", "threshold"}
+"""Settings that change what the checks of a test mean."""
 
 
 def reads(document: Part) -> bool:
@@ -80,14 +57,15 @@ def read(document: Part, files: Files) -> ImportedSuite:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A test of the file, with what `defaultTest` and its scenario add."""
+    """A test of the file, with what `defaultTest` and its scenario add.
+
+    `settings` are its other entries, and its options as `options.NAME`.
+    """
 
     part: Part
     variables: Mapping[str, Part]
     asserts: list[Part]
-    options: Mapping[str, Part]
-    threshold: Part | None
-    entries: Mapping[str, Part] = field(default_factory=dict)
+    settings: Mapping[str, Part]
 
 
 class _Reader:
@@ -102,222 +80,146 @@ class _Reader:
         document = self._document
         for key, part in document.entries().items():
             if key not in _READ:
-                instead = OTHER_KEYS.get(key, "kindlm has no such setting")
-                self._notes.left_out(part, f"`{key}`", instead)
+                self._notes.leave_out(part, f"`{key}`")
         for part in document.items("providers") or document.items("targets"):
             self._targets.add(part)
+        if not self._targets.found:
+            self._notes.leave_out(document, "every provider", "Set `agents` or `models` yourself")
         self._prompts = read_prompts(document, self._files, self._notes)
-        default = self._without_transform(self._default())
-        defaults = self._defaults(default)
-        head: dict[str | Comment, Any] = dict.fromkeys(
-            head_comments(self._notes, f"Imported from {document.file} ({TITLE}).")
-        )
+        default = _Case(document, {}, [], {})
+        for part in document.items("defaultTest"):
+            for each in self._tests_in(part):
+                default = self._case(each, default)
+        options = document.entries("evaluateOptions")
+        defaults = settings_of(options, self._notes, _OPTIONS, DefaultsConfig)
+        judge = default.settings.get("options.provider")
+        if judge is not None and (grader := self._targets.grader(judge)) is not None:
+            defaults["judgeModel"] = grader
+        head = self._notes.take()
         for case in self._cases(default):
             self._add(case)
-        said = document.text("description")
-        head |= {
-            "kindlm": 1,
-            "suite": {"name": self._name()} | ({"description": said} if said else {}),
-        }
-        sections = self._targets.sections()
-        head |= {key: sections[key] for key in ("providers", "models") if key in sections}
+        head |= self._targets.sections()
         if not self._targets.found:
-            self._notes.left_out(document, "every provider", "Set `agents` or `models` yourself")
             head |= {Comment("Set the address of your agent here, or `models`."): None}
-        head["agents"] = self._targets.agents or _PLACEHOLDER_AGENTS[: not self._targets.found]
-        head["prompts"] = {each.name: each.section for each in self._prompts}
-        head["defaults"] = defaults
-        empty = [key for key, value in head.items() if isinstance(key, str) and not value]
-        for key in empty:
-            del head[key]
-        return self._tests.suite(head)
-
-    def _name(self) -> str:
-        stem = self._document.file.rpartition("/")[2].partition(".")[0]
-        return stem if stem != "promptfooconfig" else self._files.folder.resolve().name or stem
-
-    def _defaults(self, default: _Case) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, part in self._document.entries("evaluateOptions").items():
-            name, values = _OPTIONS.get(key, ("", range(0)))
-            if type(part.value) is int and part.value in values:
-                found[name] = part.value
-            elif key not in ("showProgressBar", "cache"):
-                self._notes.left_out(part, f"`{key}`", "Use the options of `kindlm test`")
-        if "provider" in default.options:
-            judge = self._targets.grader(default.options["provider"])
-            found |= {} if judge is None else {"judgeModel": judge}
-        return found
+            head["agents"] = [
+                {"id": "agent", "adapter": "http", "endpoint": "http://127.0.0.1:8000/chat"}
+            ]
+        head |= {"prompts": {each.name: each.section for each in self._prompts}}
+        stem = document.file.rpartition("/")[2].partition(".")[0]
+        name = stem if stem != "promptfooconfig" else self._files.folder.resolve().name or stem
+        said = document.text("description")
+        suite = {"name": name} | ({"description": said} if said else {})
+        title = f"Imported from {document.file} ({TITLE})."
+        return self._tests.suite(title, suite, head | {"defaults": defaults})
 
     # Tests
 
-    def _default(self) -> _Case:
-        part = self._document.get("defaultTest")
-        empty = _Case(self._document, {}, [], {}, None)
-        if part is None:
-            return empty
-        try:
-            if isinstance(part.value, str):
-                part = self._files.part(part.value.removeprefix("file://"))
-            return self._case(part, empty)
-        except NoTwinError as error:
-            self._notes.left_out(part, error.what, error.instead)
-            return empty
-
-    def _without_transform(self, default: _Case) -> _Case:
-        """Return the default test without a transform that only says where the answer is."""
-        transform = default.options.get("transform")
-        found = re.fullmatch(
-            r"output((?:\.\w+|\[\d+\])*?)(?:\.trim\(\))?", str(transform and transform.value)
-        )
-        if found is None or (found[1] and not self._targets.answer_at(found[1].lstrip("."))):
-            return default
-        options = {key: part for key, part in default.options.items() if key != "transform"}
-        return replace(default, options=options)
-
-    def _case(self, part: Part, default: _Case) -> _Case:
-        entries = part.entries()
-        own = part.entries("options")
-        asserts = [self._dereferenced(each) for each in part.items("assert")]
-        if own.get("disableDefaultAsserts") is None or not own["disableDefaultAsserts"].value:
-            asserts = default.asserts + asserts
-        return _Case(
-            part,
-            {**default.variables, **self._variables(part.get("vars"))},
-            asserts,
-            {**default.options, **own},
-            entries.get("threshold", default.threshold),
-            {**default.entries, **entries},
-        )
-
-    def _variables(self, part: Part | None) -> dict[str, Part]:
-        if part is None or isinstance(part.value, dict):
-            return {} if part is None else part.entries()
-        found: dict[str, Part] = {}
-        for each in part.items():
-            for file in self._files.named(str(each.value).removeprefix("file://")):
-                found |= self._files.part(file).entries()
-        return found
-
-    def _dereferenced(self, part: Part) -> Part:
-        """Return the template that an assertion refers to, or itself."""
-        reference = part.text("$ref")
-        if reference is None:
-            return part
-        templates = self._document.get("assertionTemplates")
-        name = reference.removeprefix("#/assertionTemplates/")
-        return (templates.get(name) if templates else None) or part
+    def _case(self, part: Part, base: _Case) -> _Case:
+        variables = part.get("vars")
+        if not isinstance(part.value, dict) or not (
+            variables is None or isinstance(variables.value, dict)
+        ):
+            raise NoTwinError("a form other than a mapping", "Write its `vars` into the file")
+        asserts = list(base.asserts)
+        for each in part.items("assert"):
+            is_set = each.text("type") == "assert-set" and not each.value.keys() - _SET
+            asserts += each.items("assert") if is_set else [each]
+        own = {key: each for key, each in part.entries().items() if key not in _READ_APART}
+        own |= {f"options.{key}": each for key, each in part.entries("options").items()}
+        values = {**base.variables, **part.entries("vars")}
+        return _Case(part, values, asserts, {**base.settings, **own})
 
     def _cases(self, default: _Case) -> Iterator[_Case]:
         for part in self._document.items("tests"):
-            for each in self._tests_in(part):
-                yield from self._read_case(each, default)
+            yield from self._cases_in(part, default)
         for scenario in self._document.items("scenarios"):
-            if isinstance(scenario.value, str):
-                what = f"the scenarios in {excerpt_of(scenario.value)}"
-                self._notes.left_out(scenario, what, "Move them into this file")
-                continue
-            configs = (
-                each for config in scenario.items("config") for each in self._tests_in(config)
-            )
-            for config in configs:
-                for base in self._read_case(config, default):
+            if not isinstance(scenario.value, dict):
+                self._notes.leave_out(scenario, "a scenario in a file", "Move it into this file")
+            for config in scenario.items("config"):
+                for base in self._cases_in(config, default):
                     for part in scenario.items("tests"):
-                        for each in self._tests_in(part):
-                            yield from self._read_case(each, base)
+                        yield from self._cases_in(part, base)
 
-    def _read_case(self, part: Part, default: _Case) -> Iterator[_Case]:
-        try:
-            yield self._case(part, default)
-        except NoTwinError as error:
-            self._lose(part, error)
+    def _cases_in(self, entry: Part, base: _Case) -> Iterator[_Case]:
+        for part in self._tests_in(entry):
+            try:
+                yield self._case(part, base)
+            except NoTwinError as error:
+                self._lose(part, error)
 
     def _lose(self, part: Part, error: NoTwinError) -> None:
-        self._tests.found += 1
-        self._notes.left_out(part, f"a test with {error.what}", error.instead)
-        self._notes.take()
+        self._tests.lose(part, NoTwinError(f"a test with {error.what}", error.instead))
 
     def _tests_in(self, part: Part) -> Iterator[Part]:
         """Yield the tests of an entry: itself, or those in the files that it names."""
-        named = (part.text(key) for key in ("path", "$values", "$expand"))
-        text = part.value if isinstance(part.value, str) else next(filter(None, named), None)
+        text = part.value if isinstance(part.value, str) else part.text("path")
         if text is None:
             yield part
             return
         try:
             for file in self._files.named(text.removeprefix("file://")):
                 if file.endswith(".csv"):
-                    yield from rows_of(file, self._files.text(file), self._notes)
+                    yield from rows_of(file, self._files.text(file), _TYPES)
                 elif file.endswith((".yaml", ".yml", ".json", ".jsonl")):
                     yield from self._files.part(file).items()
                 else:
-                    instead = "Write them into a YAML, JSON or CSV file: kindlm runs no code here"
-                    self._notes.left_out(part, f"the tests of {excerpt_of(file)}", instead)
+                    instead = "Write them as YAML, JSON or CSV: kindlm runs no code"
+                    self._notes.leave_out(part, f"the tests of {excerpt_of(file)}", instead)
         except NoTwinError as error:
-            self._notes.left_out(part, error.what, error.instead)
+            self._notes.leave_out(part, error)
 
     def _add(self, case: _Case) -> None:
-        for key, part in case.part.entries().items():
-            if key not in _READ_OF_TESTS:
-                self._notes.left_out(part, f"`{key}` of a test", "kindlm has no such setting")
-        for key, part in case.options.items():
-            if key in _MESSAGE_OPTIONS and part.value:
-                error = NoTwinError(f"`options.{key}`", "Write the text into the prompt")
-                self._lose(case.part, error)
+        hold = ""
+        for key, part in case.settings.items():
+            name, value = key.removeprefix("options."), part.value
+            if name in _LOSES and value:
+                self._lose(case.part, NoTwinError(f"`{key}`", "Write its effect into the test"))
                 return
-            if key not in _READ_OPTIONS:
-                self._notes.left_out(part, f"`options.{key}`", "kindlm has no such option")
-        if "providerOutput" in case.entries:
-            instead = "Import recorded answers with `kindlm history import`"
-            self._lose(case.part, NoTwinError("`providerOutput`", instead))
-            return
+            if name in _HOLDS and value is not None:
+                if name != "threshold" or type(value) not in (int, float) or value < 1:
+                    self._notes.leave_out(part, f"`{key}`", "kindlm demands all checks of a test")
+                    hold = f"`{name}` changes what its checks mean"
+            elif key not in _READ_OF_TESTS and name not in _LOSES:
+                self._notes.leave_out(part, f"`{key}` of a test")
+        kept = self._notes.take()
+        number = self._tests.found + 1
+        name = case.part.text("description") or f"test {number}"
         try:
-            combinations = list(itertools.islice(self._combinations(case), MAX_TESTS + 1))
+            values = {
+                name: [file_value(each.value, self._files) for each in items]
+                for name, part in case.variables.items()
+                for items in [part.items() if isinstance(part.value, list) else [part]]
+            }
         except NoTwinError as error:
             self._lose(case.part, error)
             return
-        number = self._tests.found + 1
-        description = case.part.text("description") or case.part.text("name")
-        for suffix, variables in combinations:
-            self._tests.found += 1
-            name = f"{description or f'test {number}'}{suffix}"
-            try:
-                self._add_one(case, name, Variables(variables))
-            except NoTwinError as error:
-                self._notes.left_out(case.part, f"a test with {error.what}", error.instead)
-                self._notes.take()
-
-    def _combinations(self, case: _Case) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each combination of the variables' values, with what it adds to the name."""
-        expands = "disableVarExpansion" not in case.options
-        values = {}
-        for name, part in case.variables.items():
-            found = values_of(part, self._files)
-            values[name] = found if expands or not isinstance(part.value, list) else [part.value]
         several = [name for name, found in values.items() if len(found) > 1]
-        for chosen in itertools.product(*values.values()):
+        for chosen in itertools.islice(itertools.product(*values.values()), MAX_TESTS + 1):
             variables = dict(zip(values, chosen, strict=True))
             said = ", ".join(excerpt_of(variables[name]) for name in several)
-            yield f" ({said})" if said else "", variables
+            self._notes.current = dict(kept)
+            try:
+                self._add_one(
+                    case, f"{name} ({said})" if said else name, Variables(variables), hold
+                )
+            except NoTwinError as error:
+                self._lose(case.part, error)
 
-    def _add_one(self, case: _Case, name: str, variables: Variables) -> None:
+    def _add_one(self, case: _Case, name: str, variables: Variables, hold: str) -> None:
+        """Add a test for each group of targets that have the same prompts and tools."""
         checks = Checks()
-        hold = self._hold(case)
         for part in case.asserts:
             self._assert(part, variables, case, checks)
-        groups: dict[tuple[tuple[str, ...], str], list[Target]] = {}
-        for target in self._targets_of(case):
-            prompts = tuple(each.name for each in self._prompts_of(case, target))
-            if prompts:
-                # All targets of a test have the same prompts and tools.
-                groups.setdefault((prompts, str(target.tools)), []).append(target)
-        if not self._prompts:
-            raise NoTwinError("no prompt that could be imported", "Write it under `prompts`")
         everything = tuple(each.name for each in self._prompts)
         targets = self._targets.found
-        if not groups and targets:
-            raise NoTwinError("no prompt and provider that fit", "Check its filters")
-        tests: list[dict[str, Any]] = []
+        groups: dict[tuple[tuple[str, ...], str], list[Target]] = {}
+        for target in self._targets_of(case):
+            prompts = self._selected(case, target)
+            if prompts:
+                groups.setdefault((prompts, str(target.tools)), []).append(target)
+        if not everything or (targets and not groups):
+            raise NoTwinError("no prompt and provider that fit", "Check `prompts` and filters")
+        tests = []
         for (prompts, _), those in (groups or {(everything, ""): []}).items():
             said = f" [{', '.join(each.id for each in those)}]" if len(groups) > 1 else ""
             test: dict[str, Any] = {"name": f"{name}{said}"}
@@ -325,26 +227,24 @@ class _Reader:
                 test["prompts"] = list(prompts)
             if len(those) != len(targets) or 0 < len(self._targets.agents) < len(targets):
                 test["models"] = [each.id for each in those]
-            test |= self._vars_of(prompts, variables, case.part)
-            test |= self._tags(case)
-            repeat = case.options.get("repeat")
-            if repeat is not None and type(repeat.value) is int and 0 < repeat.value <= MAX_REPEAT:
-                test["repeat"] = repeat.value
-            if those and those[0].tools:
-                test["tools"] = those[0].tools
-            tests.append(test)
+            test["vars"] = self._vars_of(prompts, variables, case.part)
+            test["tags"] = [
+                f"{key}:{excerpt_of(each.value)}"
+                for key, part in case.part.entries("metadata").items()
+                for each in part.items()
+            ]
+            test["tools"] = those[0].tools if those else []
+            tests.append({key: value for key, value in test.items() if value})
         self._tests.add(case.part, tests, checks, hold)
 
     def _vars_of(
         self, prompts: tuple[str, ...], variables: Variables, part: Part
-    ) -> dict[str, dict[str, str]]:
+    ) -> dict[str, str]:
         found: dict[str, str] = {}
 
         def value(name: str) -> str:
-            if not variables.has(name):
-                self._notes.different(
-                    part, f"{{{{{name}}}}} has no value", "It is empty, as in promptfoo"
-                )
+            if variables.at(name) is None:
+                self._notes.differ(part, f"{{{{{name}}}}} has no value. It is empty")
             found[name] = variables.text(name)
             return ""
 
@@ -352,93 +252,37 @@ class _Reader:
             if prompt.name in prompts:
                 for said in prompt.section.values():
                     replace_names(said, value)
-        return {"vars": found} if found else {}
-
-    def _tags(self, case: _Case) -> dict[str, list[str]]:
-        tags = []
-        for key, part in case.part.entries("metadata").items():
-            for each in part.items():
-                if isinstance(each.value, dict | list):
-                    what = f"`metadata.{key}`"
-                    self._notes.left_out(each, what, "Write it as `tags` of the test")
-                else:
-                    tags.append(f"{key}:{text_of(each.value)}")
-        return {"tags": tags} if tags else {}
+        return found
 
     def _targets_of(self, case: _Case) -> list[Target]:
-        """Return the targets that a test runs on: all, those that it names, or one of its own."""
-        names = case.entries.get("providers") or case.entries.get("provider")
-        if names is None:
-            return self._targets.found
+        """Return the targets that a test runs on: all, or those that it names."""
+        names = case.settings.get("providers") or case.settings.get("provider")
         found = []
-        for part in names.items():
+        for part in () if names is None else names.items():
             name = part.value if isinstance(part.value, str) else part.text("id")
-            chosen = [each for each in self._targets.found if fits(name or "", each.names)]
+            chosen = [each for each in self._targets.found if name in each.names]
             if not chosen:
                 what = f"the provider {excerpt_of(part.value)} of a test"
                 raise NoTwinError(what, "Add it to `models` or `agents`")
             found += chosen
-        return found
+        return self._targets.found if names is None else found
 
-    def _prompts_of(self, case: _Case, target: Target) -> list[Prompt]:
-        own = case.entries.get("prompts")
-        filters = [target.prompts, None if own is None else [str(p.value) for p in own.items()]]
-        return [
-            each
-            for each in self._prompts
-            if all(
-                names is None or any(fits(name, each.names) for name in names) for names in filters
-            )
-        ]
-
-    # Assertions
-
-    def _hold(self, case: _Case) -> str:
-        """Return why a test has to be looked at before it can run; empty if it need not."""
-        if "assertScoringFunction" in case.entries:
-            self._notes.left_out(
-                case.entries["assertScoringFunction"],
-                "`assertScoringFunction`",
-                "kindlm demands all checks of a test",
-            )
-            return "its score is computed by a program"
-        if "transform" in case.options or "postprocess" in case.options:
-            self._notes.left_out(
-                case.options.get("transform", case.part),
-                "`options.transform`",
-                "Write the checks for the answer as it is",
-            )
-            return "its checks are for an answer that is changed before"
-        threshold = case.threshold
-        if threshold is None or not _tolerates(case.asserts, threshold.value):
-            return ""
-        what = "a `threshold` that tolerates failures"
-        self._notes.left_out(threshold, what, "kindlm demands all checks of a test")
-        return "it passes when only some of its checks pass"
+    def _selected(self, case: _Case, target: Target) -> tuple[str, ...]:
+        """Return the names of the prompts that both a test and a target take."""
+        found = [each.name for each in self._prompts]
+        for part in (target.prompts, case.settings.get("prompts")):
+            chosen = set()
+            for name in () if part is None else part.items():
+                fitting = {each.name for each in self._prompts if str(name.value) in each.names}
+                if not fitting:
+                    what = f"the filter {excerpt_of(name.value)}"
+                    raise NoTwinError(what, "Name a prompt, or its label")
+                chosen |= fitting
+            found = [each for each in found if part is None or each in chosen]
+        return tuple(found)
 
     def _assert(self, part: Part, variables: Variables, case: _Case, checks: Checks) -> None:
         """Add the twin of an assertion, or note that there is none."""
-        if part.text("type") == "assert-set":
-            inner = [self._dereferenced(each) for each in part.items("assert")]
-            threshold = part.get("threshold")
-            if threshold is not None and _tolerates(inner, threshold.value):
-                what = "an `assert-set` of which only some need to pass"
-                self._notes.left_out(part, what, "kindlm demands all checks of a test")
-                return
-            for each in inner:
-                if each.text("type") == "assert-set":
-                    what = "an `assert-set` in another one"
-                    self._notes.left_out(each, what, "Move its assertions into the outer one")
-                else:
-                    self._assert(each, variables, case, checks)
-            return
-        if part.number("weight") == 0:
-            self._notes.left_out(part, "an assertion of weight 0", "It cannot fail")
-            return
-        for key, value in part.entries().items():
-            if key not in READ_KEYS:
-                instead = OTHER_ASSERTION_KEYS.get(key, "kindlm has no such option")
-                self._notes.left_out(value, f"`{key}` of an assertion", instead)
 
         def grader() -> str | None:
             own = part.get("provider") or case.part.entries("options").get("provider")
@@ -447,19 +291,7 @@ class _Reader:
         try:
             different = add_assertion(part, self._files, variables, grader, checks)
         except NoTwinError as error:
-            self._notes.left_out(part, error.what, error.instead)
+            self._notes.leave_out(part, error)
             return
         if different:
-            self._notes.different(part, f"`{part.text('type')}`", different)
-
-
-def _tolerates(asserts: list[Part], threshold: Any) -> bool:
-    """Tell whether a test passes although one of its assertions fails.
-
-    It does if the weights of the others reach the threshold, and if nothing is demanded.
-    """
-    weights = [1.0 if (weight := each.number("weight")) is None else weight for each in asserts]
-    counted = [weight for weight in weights if weight > 0]
-    if type(threshold) not in (int, float) or not counted:
-        return False
-    return bool((sum(weights) - min(counted)) / sum(weights) >= threshold)
+            self._notes.differ(part, f"`{part.text('type')}`. {different}")

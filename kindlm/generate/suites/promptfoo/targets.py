@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.config.entries import provider_types
 from kindlm.config.json_schemas import schema_fault
-from kindlm.generate.imported_tests import PARAMETERS, add_parameter
+from kindlm.generate.imported_tests import params_of
+from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import Files, Notes, NoTwinError, Part, excerpt_of
-from kindlm.generate.suites.promptfoo.templates import file_value, replace_names
+from kindlm.generate.suites.promptfoo.texts import file_value, free_id, replace_names
 from kindlm.secrecy import is_credential_name
 
-CHAT_APIS: Mapping[str, Mapping[str, str | None]] = {
-    "openai": {"chat": "", "responses": "kindlm calls Chat Completions"},
-    "anthropic": {"messages": ""},
-    "ollama": {"chat": "", "completion": "kindlm sends the prompt as a message"},
-}
-"""The second parts of ids with a twin, each with what is different about it."""
+_CHAT_APIS = {"openai": ("chat", "responses"), "anthropic": ("messages",), "ollama": ("chat",)}
+"""The second parts of ids that mean a chat model; ids without one do, too."""
 
 _OTHER_APIS = re.compile(
     r"agents|assistant|audio|chatkit|claude-agent-sdk|codex-sdk|completion|embeddings?|image"
     r"|moderation|realtime|transcription|video"
 )
 
-OTHERS = {
+_TYPES = {
     **{name: name for name in ("mistral", "cohere", "groq", "xai", "deepseek", "openrouter")},
-    **{name: name for name in ("fireworks", "github")},
-    "azure": "azure",
+    **{name: name for name in ("azure", "fireworks", "github")},
     "azureopenai": "azure",
     "togetherai": "together",
     "google": "gemini",
@@ -38,11 +34,10 @@ OTHERS = {
 """Further prefixes of ids, and the types of providers that they are in kindlm."""
 
 _RESPONSE_PATH = re.compile(r"json((?:\.\w+|\[\d+\]|\[['\"]\w+['\"]\])+)", re.ASCII)
-_ENVIRONMENT = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}|\$\{(\w+)\}")
-
+_ENVIRONMENT = re.compile(r"\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}|\$\{([A-Za-z_]\w*)\}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ADDRESS = re.compile(r"https?://[\w.[{-]|\{\{\s*env\.")
 _HOST = re.compile(r"(?:https://)?(?:[\w.:-]+|\{\{\s*env\.\w+\s*\}\})/?", re.ASCII)
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 _USUAL = {
     "openai": ("OPENAI_API_KEY", "https://api.openai.com/v1"),
@@ -58,8 +53,8 @@ class Target:
 
     id: str
     names: frozenset[str]
-    tools: list[dict[str, Any]] = field(default_factory=list)
-    prompts: list[str] | None = None
+    tools: list[dict[str, Any]]
+    prompts: Part | None
 
 
 @dataclass(slots=True)
@@ -69,140 +64,89 @@ class Targets:
     notes: Notes
     files: Files
     found: list[Target] = field(default_factory=list)
-    models: list[dict[str, Any]] = field(default_factory=list)
-    agents: list[dict[str, Any]] = field(default_factory=list)
-    providers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    agents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _providers: dict[str, dict[str, Any]] = field(default_factory=dict)
     _judges: list[Target] = field(default_factory=list)
 
     def add(self, part: Part) -> None:
         """Add a provider, or those in the file that it names; note each that has no twin."""
-        parts = [part]
         try:
             if isinstance(part.value, str) and part.value.endswith((".yaml", ".yml", ".json")):
-                parts = self.files.part(part.value.removeprefix("file://")).items()
+                for each in self.files.part(part.value.removeprefix("file://")).items():
+                    self.found.append(self._target(each))
+            else:
+                self.found.append(self._target(part))
         except NoTwinError as error:
-            self.notes.left_out(part, error.what, error.instead)
-        for each in parts:
-            self._add(each)
-
-    def _add(self, part: Part) -> None:
-        try:
-            self.found.append(self._target(*_id_and_options(part)))
-        except NoTwinError as error:
-            self.notes.left_out(part, error.what, error.instead)
+            self.notes.leave_out(part, error)
 
     def grader(self, part: Part) -> str | None:
         """Return the id of the model that grades; None, with a note, if it has no twin."""
         try:
-            # A provider can be given for each kind of grading.
-            part = part.get("text") or part
             name, options = _id_and_options(part)
-            models = {each["id"] for each in self.models}
-            known = (
-                each
-                for each in (*self.found, *self._judges)
-                if name in each.names and each.id in models
-            )
-            return (next(known, None) or self._model(name, options, judges=True)).id
+            for each in (*self.found, *self._judges):
+                if name in each.names and each.id in self.models:
+                    return each.id
+            self._judges.append(self._model(name, options, role="judge"))
+            return self._judges[-1].id
         except NoTwinError as error:
-            self.notes.left_out(part, f"the grader: {error.what}", "Set `defaults.judgeModel`")
+            self.notes.leave_out(part, f"the grader: {error.what}", "Set `defaults.judgeModel`")
             return None
 
-    def answer_at(self, path: str) -> bool:
-        """Look for the answers of all agents at a path in them; False if there are models."""
-        for agent in () if self.models else self.agents:
-            before = agent["responsePath"]
-            agent["responsePath"] = path if before == "$" else f"{before}.{path}"
-        return bool(self.agents) and not self.models
+    def sections(self) -> dict[str | Comment, Any]:
+        """Return the sections `providers`, `models` and `agents`."""
+        providers: dict[str, Any] = {}
+        models: list[Any] = list(self.models.values())
+        if any(self._providers.values()):
+            # Beside a provider with settings, each other one needs an entry.
+            for name, settings in self._providers.items():
+                usual = {"apiKeyEnv": _USUAL[name][0]} if name in _USUAL else {}
+                providers[name] = settings or usual
+        else:
+            models = [
+                each["id"] if each == _plain(each["provider"], each["model"]) else each
+                for each in models
+            ]
+        agents = list(self.agents.values())
+        return {"providers": providers, "models": models, "agents": agents}
 
-    def _target(self, name: str, options: Part) -> Target:
-        config = options.get("config") or Part({}, options.file, options.line_of, options.keys)
+    def _target(self, part: Part) -> Target:
+        name, options = _id_and_options(part)
         for key in ("transform", "inputs"):
             if options.get(key) is not None:
                 raise NoTwinError(f"the provider {name} with `{key}`", "Change what it answers")
-        if name in ("http", "https") or name.startswith(("http://", "https://")):
-            return self._agent(name, options, config)
-        return self._model(name, options)
+        is_agent = name in ("http", "https") or name.startswith(("http://", "https://"))
+        return self._agent(name, options) if is_agent else self._model(name, options)
 
-    def _model(self, name: str, options: Part, *, judges: bool = False) -> Target:
-        config = options.get("config") or Part({}, options.file, options.line_of, options.keys)
-        provider, model = self._provider_and_model(name, options)
-        params: dict[str, Any] = {}
+    def _model(self, name: str, options: Part, **more: str) -> Target:
+        kind, model = _type_and_model(name)
         settings: dict[str, Any] = {}
         tools: list[dict[str, Any]] = []
-        for key, part in config.entries().items():
-            if key in PARAMETERS:
-                add_parameter(part, key, params, self.notes)
-            elif key == "tools":
+        others: dict[str, Part] = {}
+        for key, part in options.entries("config").items():
+            value = str(part.value)
+            in_environment = _ENVIRONMENT.fullmatch(value)
+            if key == "tools":
                 tools = self._tools(part)
-            elif key == "apiBaseUrl" and _ADDRESS.match(str(part.value)):
-                settings["baseUrl"] = _with_environment(str(part.value))
-            elif key == "apiHost" and _HOST.fullmatch(str(part.value)):
-                settings["baseUrl"] = _host(provider, str(part.value))
-            elif key == "organization" and isinstance(part.value, str):
-                settings["organization"] = part.value
-            elif key == "apiKeyEnvar" and _is_name(part.value):
-                settings["apiKeyEnv"] = part.value
-            elif key == "apiKey" and (found := _ENVIRONMENT.fullmatch(str(part.value))):
-                settings["apiKeyEnv"] = found[1] or found[2]
+            elif key == "apiBaseUrl" and _ADDRESS.match(value):
+                settings["baseUrl"] = _filled(value, _environment)
+            elif key == "apiHost" and _HOST.fullmatch(value):
+                settings["baseUrl"] = _host(kind, value)
+            elif key == "apiKeyEnvar" and _NAME.fullmatch(value):
+                settings["apiKeyEnv"] = value
+            elif key == "apiKey" and in_environment:
+                settings["apiKeyEnv"] = in_environment[1] or in_environment[2]
             elif key == "apiKey":
-                self.notes.left_out(part, "`apiKey`", "Put the key into the environment")
+                self.notes.leave_out(part, "`apiKey`", "Put the key into the environment")
             else:
-                self.notes.left_out(part, f"`{key}` of a model", "kindlm sends no such option")
-        if provider == "azure":
-            settings.setdefault("baseUrl", _host(provider, "{{env.AZURE_API_HOST}}"))
-        entry: dict[str, Any] = {"id": self._id(options.text("label") or f"{provider}/{model}")}
-        entry |= {"provider": self._provider(provider, settings), "model": model}
-        entry |= {"params": params} if params else {}
-        entry |= {"role": "judge"} if judges else {}
-        self.models.append(entry)
-        target = Target(entry["id"], _names(name, options), tools, _prompts_of(options))
-        if judges:
-            self._judges.append(target)
-        return target
-
-    def sections(self) -> dict[str, Any]:
-        """Return the sections `providers`, `models` and `agents`."""
-        if any(self.providers.values()):
-            # Beside a provider with settings, each other one needs an entry.
-            providers = {
-                name: settings or ({"apiKeyEnv": _USUAL[name][0]} if name in _USUAL else {})
-                for name, settings in self.providers.items()
-            }
-            return {"providers": providers, "models": self.models, "agents": self.agents}
-        usual = [
-            f"{each['provider']}/{each['model']}"
-            if each.keys() == {"id", "provider", "model"}
-            else ""
-            for each in self.models
-        ]
-        models = [
-            short if short == entry["id"] else entry
-            for short, entry in zip(usual, self.models, strict=True)
-        ]
-        return {"models": models, "agents": self.agents}
-
-    def _provider_and_model(self, name: str, part: Part) -> tuple[str, str]:
-        prefix, _, rest = name.partition(":")
-        first, _, more = rest.partition(":")
-        apis = CHAT_APIS.get(prefix)
-        if apis is not None:
-            is_other = first not in apis and _OTHER_APIS.fullmatch(first)
-            if is_other or not rest or (first in apis and not more):
-                what = f"the provider {excerpt_of(name)}"
-                raise NoTwinError(what, "kindlm calls chat models: name one")
-            if apis.get(first):
-                self.notes.different(part, f"`{prefix}:{first}`", str(apis[first]))
-            return prefix, more if first in apis else rest
-        kind = OTHERS.get(prefix)
-        if kind is None or kind not in provider_types() or not rest:
-            raise NoTwinError(
-                f"the provider {excerpt_of(name)}",
-                "Write it under `models` or `agents`: see the guides to providers and agents",
-            )
-        if "{{" in rest:
-            raise NoTwinError(f"the provider {excerpt_of(name)}", "Write the name of the model")
-        return kind, rest.removeprefix("chat:")
+                others[key] = part
+        params = params_of(others, self.notes)
+        if kind == "azure":
+            settings.setdefault("baseUrl", _host(kind, "{{env.AZURE_API_HOST}}"))
+        entry = _plain(self._provider(kind, settings), model)
+        entry["id"] = self._id(options.text("label") or f"{kind}/{model}")
+        self.models[entry["id"]] = entry | ({"params": params} if params else {}) | more
+        return _target(entry["id"], name, options, tools)
 
     def _provider(self, kind: str, settings: dict[str, Any]) -> str:
         """Return the name of a provider with these settings."""
@@ -210,7 +154,7 @@ class Targets:
         if settings.get("baseUrl") and kind != "ollama":
             settings.setdefault("apiKeyEnv", variable or f"{kind.upper()}_API_KEY")
         name, number = kind, 1
-        while self.providers.setdefault(name, settings) != settings:
+        while self._providers.setdefault(name, settings) != settings:
             number += 1
             name = f"{kind}-{number}"
             usual = {"baseUrl": address, "apiKeyEnv": variable} if address else {}
@@ -221,155 +165,148 @@ class Targets:
         """Return the tools on offer, which kindlm simulates."""
         value = file_value(part.value, self.files)
         tools = []
-        for item in value if isinstance(value, list) else []:
+        for item in value if isinstance(value, list) else [value]:
             function = item.get("function", item) if isinstance(item, dict) else {}
-            name = function.get("name")
-            kind = item.get("type", "function") if isinstance(item, dict) else None
-            if not isinstance(name, str) or not name or kind not in ("function", "custom"):
+            name, said = function.get("name"), function.get("description")
+            schema = function.get("parameters", function.get("input_schema", {}))
+            is_valid = isinstance(schema, dict) and schema_fault(schema) is None
+            is_function = isinstance(item, dict) and item.get("type") in (None, *_FUNCTIONS)
+            is_named = isinstance(name, str) and name and isinstance(said, str | None)
+            if not is_function or not is_named or not is_valid:
                 what = f"the tool {excerpt_of(item)}"
-                self.notes.left_out(part, what, "Write it under `tools` of the tests")
+                self.notes.leave_out(part, what, "Write it under `tools` of the tests")
                 continue
-            schema = function.get("parameters", function.get("input_schema"))
-            said = function.get("description")
-            tool: dict[str, Any] = {"name": name}
-            tool |= {"description": said if isinstance(said, str) else None}
-            if isinstance(schema, dict) and schema_fault(schema) is None:
-                tool["parameters"] = schema
-            elif schema is not None:
-                self.notes.left_out(part, f"the schema of the tool {name}", "Correct it")
+            tool = {"name": name, "description": said, "parameters": schema}
             tools.append({key: each for key, each in tool.items() if each})
         if tools:
-            self.notes.different(
-                part,
-                "promptfoo stops at a tool call; kindlm answers it and lets the model go on",
-                "Add `responses` or a `defaultResponse` to the tools of each test",
-            )
+            what = "promptfoo stops at a tool call; kindlm answers it and lets the model go on"
+            self.notes.differ(part, f"{what}. Add `responses` to the tools of each test")
         return tools
 
-    def _agent(self, name: str, options: Part, config: Part) -> Target:
+    def _agent(self, name: str, options: Part) -> Target:
         """Add an agent that takes JSON by POST."""
-        what = f"the provider {excerpt_of(options.text('label') or name)}"
-        entry: dict[str, Any] = {"adapter": "http"}
-        url = config.text("url") or name
+        config = options.entries("config")
+        url = str(config["url"].value) if "url" in config else name
+        label = options.text("label")
         if not _ADDRESS.match(url):
-            raise NoTwinError(what, "It has no `url`: write it under `agents`")
+            what = f"the address of the provider {excerpt_of(label or name)}"
+            raise NoTwinError(what, "Write it under `agents`")
         try:
-            entry["endpoint"] = _with_environment(url)
-            for key, part in config.entries().items():
+            entry: dict[str, Any] = {"adapter": "http", "endpoint": _filled(url, _environment)}
+            for key, part in config.items():
                 self._agent_option(key, part, entry)
         except NoTwinError as error:
-            raise NoTwinError(f"{what}, for {error.what}", error.instead) from None
-        if "responsePath" not in entry:
-            entry["responsePath"] = "$"
-        identifier = self._id(options.text("label") or "agent")
-        self.agents.append({"id": identifier, **entry})
-        return Target(identifier, _names(name, options), [], _prompts_of(options))
+            what = f"the provider {excerpt_of(label or name)}, for {error.what}"
+            raise NoTwinError(what, error.instead) from None
+        identifier = self._id(label or "agent")
+        self.agents[identifier] = {"id": identifier, "responsePath": "$"} | entry
+        return _target(identifier, name, options, [])
 
     def _agent_option(self, key: str, part: Part, entry: dict[str, Any]) -> None:
         value = part.value
-        if key == "url":
-            return
-        if key == "method" and str(value).upper() == "POST":
+        if key == "url" or (key == "method" and str(value).upper() == "POST"):
             return
         if key == "headers" and isinstance(value, dict):
             entry["headers"] = {
                 name: self._header(name, each) for name, each in part.entries().items()
             }
-            return
-        if key == "body":
-            body = value
-            if isinstance(body, str):
-                try:
-                    body = json.loads(body)
-                except ValueError:
-                    raise NoTwinError("a `body` that is not JSON", "Write it as `body`") from None
-            entry["body"] = _body(body)
-            return
-        if key in ("transformResponse", "responseParser"):
-            path = _RESPONSE_PATH.fullmatch(value.strip()) if isinstance(value, str) else None
-            if path is None and value != "json" and value != "text":
+        elif key == "body":
+            try:
+                body = json.loads(value) if isinstance(value, str) else value
+            except ValueError:
+                raise NoTwinError("a `body` that is not JSON") from None
+            entry["body"] = _filled(body, _message)
+        elif key in ("transformResponse", "responseParser"):
+            path = _RESPONSE_PATH.fullmatch(str(value).strip())
+            if path is None and value not in ("json", "text"):
                 raise NoTwinError(f"`{key}`", "Name the place of the text: `responsePath`")
-            written = path[1].lstrip(".") if path else "$"
-            entry["responsePath"] = re.sub(r"\[['\"](\w+)['\"]\]", r".\1", written).lstrip(".")
-            return
-        if key in ("method", "request", "queryParams", "transformRequest", "sessionParser"):
+            written = re.sub(r"\[['\"](\w+)['\"]\]", r".\1", path[1]) if path else "$"
+            entry["responsePath"] = written.lstrip(".")
+        elif key in ("method", "request", "queryParams", "transformRequest", "sessionParser"):
             raise NoTwinError(f"`{key}`", "kindlm sends JSON by POST: write an agent for it")
-        self.notes.left_out(part, f"`{key}` of an agent", "kindlm has no such option")
+        else:
+            self.notes.leave_out(part, f"`{key}` of an agent")
 
     def _header(self, name: str, part: Part) -> str:
-        text = _with_environment(str(part.value))
-        if is_credential_name(name) and "{{env." not in text:
-            variable = re.sub(r"\W", "_", name.upper())
-            self.notes.left_out(
-                part, f"the value of the header {name}", f"Put it into the variable {variable}"
-            )
-            return f"{{{{env.{variable}}}}}"
-        return text
+        text: str = _filled(str(part.value), _environment)
+        if not is_credential_name(name) or "{{env." in text:
+            return text
+        variable = re.sub(r"\W", "_", name.upper())
+        instead = f"Put it into the variable {variable}"
+        self.notes.leave_out(part, f"the value of the header {name}", instead)
+        return f"{{{{env.{variable}}}}}"
 
     def _id(self, wanted: str) -> str:
-        """Return an id that no other target has."""
-        taken = {each["id"] for each in (*self.models, *self.agents)}
-        number, name = 1, wanted
-        while name in taken:
-            number += 1
-            name = f"{wanted}-{number}"
-        return name
+        return free_id(wanted, self.models | self.agents)
+
+
+_FUNCTIONS = ("function", "custom")
 
 
 def _id_and_options(part: Part) -> tuple[str, Part]:
     """Return the id of a provider, and its options."""
     if isinstance(part.value, str):
         return part.value, Part({}, part.file, part.line_of, part.keys)
-    if isinstance(part.value, dict):
-        name = part.text("id")
-        if name is not None:
-            return name, part
-        if len(part.value) == 1:
-            ((name, options),) = part.entries().items()
-            return options.text("id") or name, options
+    name = part.text("id")
+    if name is not None:
+        return name, part
+    if len(part.entries()) == 1:
+        ((name, options),) = part.entries().items()
+        return options.text("id") or name, options
     raise NoTwinError(f"the provider {excerpt_of(part.value)}", "It has no `id`")
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+def _type_and_model(name: str) -> tuple[str, str]:
+    """Return the type of a provider of kindlm, and the name of the model there."""
+    prefix, _, rest = name.partition(":")
+    first, _, more = rest.partition(":")
+    if prefix in _CHAT_APIS:
+        kind = prefix
+        model = more if first in _CHAT_APIS[prefix] else rest
+        is_chat = _OTHER_APIS.fullmatch(first) is None
+    else:
+        kind, model = _TYPES.get(prefix, ""), rest.removeprefix("chat:")
+        is_chat = kind in provider_types()
+    if not is_chat or not model or "{{" in model:
+        what = f"the provider {excerpt_of(name)}"
+        raise NoTwinError(what, "Write a chat model under `models`, or an agent under `agents`")
+    return kind, model
 
 
-def _names(name: str, options: Part) -> frozenset[str]:
-    return frozenset({name, options.text("label") or name})
+def _plain(provider: str, model: str) -> dict[str, Any]:
+    """Return the entry of a model that needs no more than its name."""
+    return {"id": f"{provider}/{model}", "provider": provider, "model": model}
 
 
-def _prompts_of(options: Part) -> list[str] | None:
-    prompts = options.get("prompts")
-    return None if prompts is None else [str(each.value) for each in prompts.items()]
+def _target(identifier: str, name: str, options: Part, tools: list[dict[str, Any]]) -> Target:
+    names = frozenset({name, options.text("label") or name})
+    return Target(identifier, names, tools, options.get("prompts"))
 
 
-def _host(provider: str, text: str) -> str:
+def _host(kind: str, text: str) -> str:
     """Return the address of an API on a host."""
-    host = text.strip().removeprefix("https://").rstrip("/")
-    return f"https://{_with_environment(host)}{'/openai' if provider == 'azure' else ''}/v1"
+    host = _filled(text.removeprefix("https://").rstrip("/"), _environment)
+    return f"https://{host}{'/openai' if kind == 'azure' else ''}/v1"
 
 
-def _with_environment(text: str) -> str:
-    """Return an address or a header whose only names are variables of the environment."""
-
-    def kept(name: str) -> str:
-        if not name.startswith("env."):
-            raise NoTwinError(f"{{{{{name}}}}}", "Only variables of the environment can stand here")
-        return f"{{{{{name}}}}}"
-
-    return replace_names(text, kept)
-
-
-def _body(value: Any) -> Any:
-    """Return the template of a body: the prompt is the message."""
-
-    def named(name: str) -> str:
-        if name != "prompt":
-            raise NoTwinError(f"{{{{{name}}}}}", "A body can hold the prompt alone")
-        return "{{message}}"
-
+def _filled(value: Any, replacement: Callable[[str], str]) -> Any:
+    """Return a value with the names in its texts replaced."""
     if isinstance(value, str):
-        return replace_names(value, named)
+        return replace_names(value, replacement)
     if isinstance(value, list):
-        return [_body(item) for item in value]
-    return {key: _body(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [_filled(item, replacement) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _filled(item, replacement) for key, item in value.items()}
+    return value
+
+
+def _environment(name: str) -> str:
+    if not name.startswith("env."):
+        raise NoTwinError(f"{{{{{name}}}}}", "Only variables of the environment can stand here")
+    return f"{{{{{name}}}}}"
+
+
+def _message(name: str) -> str:
+    if name != "prompt":
+        raise NoTwinError(f"{{{{{name}}}}}", "A body can hold the prompt alone")
+    return "{{message}}"

@@ -1,0 +1,247 @@
+"""Texts of promptfoo: templates, of which kindlm fills in plain names, prompts, and CSV files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from kindlm.config.interpolation import is_deferred
+from kindlm.errors import Ok
+from kindlm.generate.imported_tests import section_of
+from kindlm.generate.suites import Files, Notes, NoTwinError, Part, excerpt_of, read_part
+
+_OPENING = re.compile(r"\{[{%#]")
+_CLOSING = {"{{": "}}", "{%": "%}", "{#": "#}"}
+_NAME = re.compile(r"-?\s*([A-Za-z_]\w*(?:\.\w+)*)\s*-?", re.ASCII)
+_MAX_DEPTH = 5
+"""How often variables may name one another."""
+
+_MAX_CHARACTERS = 1024 * 1024
+_FILE = re.compile(r"[\w./*-]+\.(?:txt|md|j2|json|jsonl|ya?ml|csv|[cm]?[jt]s|py|sh|rb)", re.ASCII)
+_ELSEWHERE = re.compile(r"(?:exec|langfuse|portkey|helicone|package)[:/]")
+_TEXTS = (".txt", ".md", ".j2")
+
+
+def replace_names(text: str, replacement: Callable[[str], str]) -> str:
+    """Return a template with its names replaced.
+
+    Raises:
+        NoTwinError: It has a filter, a block or another expression.
+    """
+    parts: list[str] = []
+    at = size = 0
+    for opening in _OPENING.finditer(text):
+        if opening.start() < at:
+            continue
+        end = text.find(_CLOSING[opening[0]], opening.end())
+        if end < 0:
+            what = f"{excerpt_of(text[opening.start() :])}, which is never closed"
+            raise NoTwinError(what, f"Add the {_CLOSING[opening[0]]}")
+        parts.append(text[at : opening.start()])
+        at = end + 2
+        name = _NAME.fullmatch(text[opening.end() : end])
+        if opening[0] == "{{" and name is not None:
+            parts.append(replacement(name[1]))
+            size += len(parts[-1])
+        elif opening[0] != "{#":
+            raise NoTwinError(
+                f"the template {excerpt_of(text[opening.start() : at])}",
+                "kindlm fills in plain names, as {{name}}: put the result into a variable",
+            )
+        if size > _MAX_CHARACTERS:
+            raise NoTwinError("a template that becomes too long", "Use shorter values")
+    return "".join([*parts, text[at:]])
+
+
+def text_of(value: Any) -> str:
+    """Return a scalar as promptfoo writes it into a text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The variables of a test; those with several values have one here."""
+
+    values: Mapping[str, Any]
+    _known: dict[str, str] = field(default_factory=dict)
+    """What names were found to stand for: a name may occur often."""
+
+    def fill(self, value: Any, depth: int = 0) -> Any:
+        """Return a value with all names in its texts filled in; see `replace_names`."""
+        if isinstance(value, str):
+            return replace_names(value, lambda name: self.text(name, depth))
+        if isinstance(value, list):
+            return [self.fill(item, depth) for item in value]
+        if isinstance(value, dict):
+            return {key: self.fill(item, depth) for key, item in value.items()}
+        return value
+
+    def at(self, name: str) -> Any:
+        """Return the value at a name, unfilled; None if there is none."""
+        value: Any = self.values
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def text(self, name: str, depth: int = 0) -> str:
+        """Return what a name stands for; nothing if there is no such variable.
+
+        Raises:
+            NoTwinError: It is not text, or a variable of the environment.
+        """
+        if is_deferred(name):
+            raise NoTwinError(f"{{{{{name}}}}}", "Write the value: kindlm keeps it out of prompts")
+        if name in self._known:
+            return self._known[name]
+        value = self.at(name)
+        if isinstance(value, dict | list):
+            raise NoTwinError(f"{{{{{name}}}}}, which is not text", "Name a part of it")
+        if depth == _MAX_DEPTH:
+            raise NoTwinError(f"{{{{{name}}}}}, which names other variables", "Write the value")
+        self._known[name] = text_of(self.fill(value, depth + 1))
+        return self._known[name]
+
+
+def file_value(value: Any, files: Files) -> Any:
+    """Return what a text such as `file://facts.txt` refers to; any other value as it is.
+
+    Raises:
+        NoTwinError: It is a program or no text, or cannot be read.
+    """
+    if not isinstance(value, str) or not value.startswith("file://"):
+        return value
+    name = value.removeprefix("file://")
+    if name.endswith((".json", ".yaml", ".yml")):
+        return files.part(name).value
+    if name.endswith(_TEXTS):
+        return files.text(name).strip()
+    raise NoTwinError(f"the file {name}", "kindlm reads texts, JSON and YAML, and runs no code")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt: its name in the suite, its section, and the names by which tests select it."""
+
+    name: str
+    section: Mapping[str, str]
+    names: frozenset[str]
+
+
+def read_prompts(document: Part, files: Files, notes: Notes) -> list[Prompt]:
+    """Return the prompts of a configuration; note those without a twin."""
+    found: dict[str, Prompt] = {}
+    for part in document.items("prompts") or [Part("{{prompt}}", document.file, document.line_of)]:
+        try:
+            for label, text, names in _texts(part, files):
+                section = {
+                    role: replace_names(said, _placeholder) for role, said in _section(text).items()
+                }
+                name = free_id(label, found)
+                found[name] = Prompt(name, section, frozenset({label, name, *names}))
+        except NoTwinError as error:
+            notes.leave_out(part, f"a prompt with {error.what}", error.instead)
+    return list(found.values())
+
+
+def free_id(wanted: str, taken: Mapping[str, Any]) -> str:
+    """Return an id that is not taken: that which is wanted, or with a number."""
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}-{number}"
+    return name
+
+
+def _texts(part: Part, files: Files) -> Iterator[tuple[str, str, set[str]]]:
+    """Yield the texts of an entry, each with its label and its other names."""
+    text = part.value if isinstance(part.value, str) else part.text("raw") or part.text("id")
+    label = part.text("label")
+    if text is None or _ELSEWHERE.match(text):
+        what = f"the source {excerpt_of(part.value)}"
+        raise NoTwinError(what, "Write it as a text, or as messages in a file")
+    if not text.startswith("file://") and not _FILE.fullmatch(text):
+        yield label or "prompt", text, {text}
+        return
+    for file in files.named(text.removeprefix("file://")):
+        file_value(f"file://{file}", files)  # which refuses programs
+        texts = [files.text(file)]
+        if file.endswith(_TEXTS):
+            texts = re.split(r"^---\s*$", texts[0], flags=re.MULTILINE)
+        stem = file.rpartition("/")[2].rpartition(".")[0]
+        for number, each in enumerate(texts, start=1):
+            suffix = f"-{number}" if len(texts) > 1 else ""
+            yield f"{label or stem}{suffix}", each.strip(), {label or stem, stem, text, file}
+
+
+def _section(text: str) -> dict[str, str]:
+    """Return the section of a prompt: of a text, or of messages as JSON or YAML."""
+    if re.match(r"\[\s*\{|-\s+role\s*:", text):
+        read = read_part("prompt.json" if text[0] == "[" else "prompt.yaml", text.encode())
+        if isinstance(read, Ok) and isinstance(read.value.value, list):
+            return section_of(read.value.value)
+    if not text:
+        raise NoTwinError("an empty text")
+    return {"user": text}
+
+
+def _placeholder(name: str) -> str:
+    if is_deferred(name):
+        raise NoTwinError(f"{{{{{name}}}}}", "Use a variable of the tests")
+    return f"{{{{{name}}}}}"
+
+
+def rows_of(file: str, text: str, types: frozenset[str]) -> Iterator[Part]:
+    """Yield the rows of a CSV file as tests; `types` are the assertions that a cell may name.
+
+    Raises:
+        NoTwinError: It is not CSV.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        header = [each.strip() for each in next(reader, [])]
+        after = reader.line_num
+        for row in reader:
+            line, after = after + 1, reader.line_num
+            test: dict[str, Any] = {"vars": {}, "assert": []}
+            for key, value in zip([*header, *[f"__cell {len(row)}"]], row, strict=False):
+                if key.startswith("__expected"):
+                    test["assert"] += [_expected(value.strip(), types)] if value.strip() else []
+                elif not key.startswith("__"):
+                    test["vars"][key] = value
+                elif value:
+                    test[key.removeprefix("__")] = value
+            if row:
+                yield Part(test, file, partial(_same, line))
+    except csv.Error as error:
+        raise NoTwinError(f"the file {file}", f"Correct it: {error}") from None
+
+
+def _same(line: int, _: object) -> int:
+    return line
+
+
+_EXPECTED = re.compile(r"((?:not-)?([a-z][a-z0-9:-]*))(?:\((\d+(?:\.\d+)?)\))?(?::([\s\S]*))?")
+_OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
+_THRESHOLDS = {"similar": 0.8, "answer-relevance": 0.75, "context-faithfulness": 0.75}
+"""What cells of CSV files mean without a threshold."""
+
+
+def _expected(text: str, types: frozenset[str]) -> dict[str, Any]:
+    """Return the assertion in a cell of a CSV file: `type(threshold):value`, or what is equal."""
+    found = _EXPECTED.fullmatch(text)
+    if found is None or _OTHER_NAMES.get(found[2], found[2]) not in types:
+        return {"type": "equals", "value": text}
+    threshold = float(found[3]) if found[3] else _THRESHOLDS.get(found[2])
+    kind = _OTHER_NAMES.get(found[1], found[1])
+    assertion = {"type": kind, "threshold": threshold, "value": found[4] and found[4].strip()}
+    return {key: each for key, each in assertion.items() if each is not None}
