@@ -39,6 +39,8 @@ _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 _NO_KEY = "unused"
 _ONE_TRY = {"AWS_MAX_ATTEMPTS": "1"}
 """boto3 takes the number of tries from the environment alone."""
+_OF_ONE_PROVIDER = re.compile(r"(OPENAI|ANTHROPIC)_(?!API_VERSION)|([A-Z]+)_CUSTOM_HEADERS")
+"""Variables that SDKs read for whatever provider they call. `OPENAI_API_VERSION` is Azure's."""
 
 _FINISH_REASONS = {
     "stop": FinishReason.STOP,
@@ -94,10 +96,12 @@ class PydanticAiClient:
     async def _model(self, name: str) -> Result[Model[Any]]:
         if name not in self._models:
             try:
-                with put_off(), _environment(self._access.environ):
+                with put_off(), _environment(self._access, name):
                     model = _made(name, self._access)
             except CRASHES as error:
                 return Err(self._unmade(name, error))
+            if _is_of_sdk(model):
+                model.client.max_retries = 0
             self._models[name] = model
             await model.__aenter__()  # keeps its connections until `aclose`
         return Ok(self._models[name])
@@ -173,7 +177,7 @@ class PydanticAiClient:
         """Return the settings of a request that the model takes, and warnings about the others."""
         params = request.params
         wanted = {
-            "max_retries": 0,
+            "max_retries": None if _is_of_sdk(model) else 0,
             "max_tokens": params.max_tokens,
             "temperature": params.temperature,
             "top_p": params.top_p,
@@ -246,19 +250,26 @@ class _Heard:
 
 
 @contextlib.contextmanager
-def _environment(environ: Mapping[str, str]) -> Iterator[None]:
-    """Let Pydantic AI find what `.env` files say: it reads the environment of the process."""
-    added = {**environ, **_ONE_TRY}.items() - os.environ.items()
-    before = {name: os.environ.get(name) for name, _ in added}
-    os.environ.update(added)
+def _environment(access: Access, model: str) -> Iterator[None]:
+    """Let Pydantic AI find what `.env` files say: it reads the environment of the process.
+
+    What is there for another provider is hidden, and from an address of the user all of it.
+    """
+    before = dict(os.environ)
+    provider = "" if access.base_url is not None else model.upper()
+    for name in {**before, **access.environ}:
+        owner = _OF_ONE_PROVIDER.match(name)
+        if owner is not None and not provider.startswith(owner[1] or owner[2]):
+            os.environ.pop(name, None)
+        elif name in access.environ:
+            os.environ[name] = access.environ[name]
+    os.environ.update(_ONE_TRY)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _made(name: str, access: Access) -> Model[Any]:
@@ -285,6 +296,14 @@ def _made(name: str, access: Access) -> Model[Any]:
         return kind(**given)
 
     return infer_model(name, provider)
+
+
+def _is_of_sdk(model: Any) -> bool:
+    """Tell whether the client of a model holds the number of retries, as OpenAI's does.
+
+    With the setting, Pydantic AI copies it for each request, and the copy reads the environment.
+    """
+    return hasattr(getattr(model, "client", None), "max_retries")
 
 
 def _messages(

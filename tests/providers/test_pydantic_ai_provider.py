@@ -264,6 +264,45 @@ def test_keys_come_from_env_files_and_go_to_no_address_of_the_user(
     assert "OPENAI_API_KEY" not in os.environ
 
 
+OF_OTHERS = {
+    "OPENAI_ORG_ID": "org-ambient",
+    "OPENAI_PROJECT_ID": "proj-ambient",
+    "OPENAI_CUSTOM_HEADERS": "Authorization: Bearer ambient\nx-ambient: ambient",
+    "ANTHROPIC_CUSTOM_HEADERS": "x-api-key: ambient\nx-ambient: ambient",
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "is_configured", "is_own"),
+    [
+        ("openai-chat:gpt-4o", False, True),
+        ("openai-chat:gpt-4o", True, False),
+        ("anthropic:claude-x", True, False),
+        ("moonshotai:kimi-latest", True, False),
+        ("moonshotai:kimi-latest", False, False),
+    ],
+)
+def test_variables_of_one_provider_go_to_no_other(
+    model, is_configured, is_own, peer, http, make_request, monkeypatch
+):
+    for variable, value in OF_OTHERS.items():
+        monkeypatch.setenv(variable, value)
+
+    async def sent():
+        async with peer(http(500, {})) as server:
+            url = {} if is_configured else dict.fromkeys(ADDRESSES, server.url)
+            client = make(server.url if is_configured else None, KEY=KEY, **url, **OF_OTHERS)
+            await client.complete(make_request(USER, model=model))
+            await client.aclose()
+            return str(server.received[0].headers)
+
+    assert ("ambient" in asyncio.run(sent())) == is_own
+    assert os.environ.items() >= OF_OTHERS.items()
+
+
+ADDRESSES = "OPENAI_BASE_URL", "MOONSHOTAI_BASE_URL"
+
+
 def test_what_is_missing_is_named(make_request, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setitem(sys.modules, "mistralai", None)
