@@ -16,7 +16,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -59,6 +59,8 @@ class PydanticAi(Provider):
         if importlib.util.find_spec("pydantic_ai") is None:
             message = f"The provider {access.name} needs the package pydantic-ai-slim"
             return Err(unusable(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
+        import pydantic_ai.direct  # noqa: F401 - takes a second, so before the first call
+
         return PydanticAiClient(access)
 
 
@@ -71,9 +73,8 @@ class PydanticAiClient:
             access.name, access.base_url or "", access.key_variable, access.key or ""
         )
         self._models: dict[str, Model[Any]] = {}
+        self._making = asyncio.Lock()
         self._without_temperature: set[str] = set()
-        # Models that think want what they thought back with the results of their calls.
-        self._said: dict[str, parts.ModelResponse] = {}
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make one request; see `ports.ModelClient`."""
@@ -94,17 +95,19 @@ class PydanticAiClient:
             await model.__aexit__(None, None, None)
 
     async def _model(self, name: str) -> Result[Model[Any]]:
-        if name not in self._models:
-            try:
-                with put_off(), _environment(self._access, name):
-                    model = _made(name, self._access)
-            except CRASHES as error:
-                return Err(self._unmade(name, error))
-            if _is_of_sdk(model):
-                model.client.max_retries = 0
-            self._models[name] = model
-            await model.__aenter__()  # keeps its connections until `aclose`
-        return Ok(self._models[name])
+        async with self._making:
+            if name not in self._models:
+                try:
+                    await asyncio.to_thread(_import_sdk, name)
+                    with put_off(), _environment(self._access, name):
+                        model = _made(name, self._access)
+                    if _is_of_sdk(model):
+                        model.client.max_retries = 0
+                    await model.__aenter__()  # keeps its connections until `aclose`
+                except CRASHES as error:
+                    return Err(self._unmade(name, error))
+                self._models[name] = model
+            return Ok(self._models[name])
 
     def _unmade(self, name: str, error: BaseException) -> KindlmError:
         provider, said = name.partition(":")[0], self._endpoint.without_key(str(error))
@@ -123,7 +126,7 @@ class PydanticAiClient:
         from pydantic_ai.direct import model_request
 
         settings, unsent = self._settings(model, request)
-        messages = _messages(request.messages, self._said)
+        messages = _messages(request.messages)
         if request.messages[-1].prefill:
             unsent.append("prefill was not sent: Pydantic AI has none")
         started = time.perf_counter()
@@ -144,8 +147,6 @@ class PydanticAiClient:
             for part in response.parts
             if part.part_kind == "tool-call"
         ]
-        if calls:
-            self._said[calls[0].id] = response
         wanted = request.response_schema
         of_form = [call for call in calls if wanted is not None and call.name == wanted.name]
         if of_form:
@@ -168,6 +169,8 @@ class PydanticAiClient:
                 finish_reason=ended,
                 model=response.model_name,
                 warnings=(*unsent, *asked.warnings),
+                # Models that think want what they thought back with the results of their calls.
+                echo={"response": response} if calls else None,
             )
         )
 
@@ -272,6 +275,16 @@ def _environment(access: Access, model: str) -> Iterator[None]:
         os.environ.update(before)
 
 
+def _import_sdk(name: str) -> None:
+    """Import what a model needs, as a thread can: calls to other models go on meanwhile."""
+    from pydantic_ai.models import infer_model
+    from pydantic_ai.providers import infer_provider_class
+
+    with put_off(), contextlib.suppress(*CRASHES):
+        # The class in the place of a provider lets it get as far as without a key it cannot.
+        infer_model(name, infer_provider_class)
+
+
 def _made(name: str, access: Access) -> Model[Any]:
     """Return the model of a name; nothing is sent yet.
 
@@ -306,9 +319,7 @@ def _is_of_sdk(model: Any) -> bool:
     return hasattr(getattr(model, "client", None), "max_retries")
 
 
-def _messages(
-    messages: Iterable[Message], said: Mapping[str, parts.ModelResponse]
-) -> Iterator[parts.ModelMessage]:
+def _messages(messages: Iterable[Message]) -> Iterator[parts.ModelMessage]:
     """Yield the messages of a conversation; what stands between two answers is one request."""
     from pydantic_ai import messages as parts
 
@@ -326,29 +337,25 @@ def _messages(
                 if asked:
                     yield parts.ModelRequest(asked)
                     asked = []
-                yield _answer(message, said)
+                yield _answer(message)
     if asked:
         yield parts.ModelRequest(asked)
 
 
-def _answer(message: Message, said: Mapping[str, parts.ModelResponse]) -> parts.ModelResponse:
-    """Return an answer, as the model gave it where that is known to be the same."""
+def _answer(message: Message) -> parts.ModelResponse:
+    """Return an answer, as the model gave it where that is known."""
     from pydantic_ai import messages as parts
 
+    if message.echo is not None:
+        response: parts.ModelResponse = message.echo["response"]
+        return response
     calls = [
         parts.ToolCallPart(
             call.name, call.arguments if call.malformed is None else call.malformed, call.id
         )
         for call in message.tool_calls
     ]
-    text = [parts.TextPart(message.text)] if message.text else []
-    given = said.get(message.tool_calls[0].id) if message.tool_calls else None
-    if given is not None:
-        same = [part for part in given.parts if part.part_kind == "tool-call"]
-        names = [(part.tool_name, part.args_as_dict()) for part in same]
-        if names == [(part.tool_name, part.args_as_dict()) for part in calls]:
-            return given
-    return parts.ModelResponse([*text, *calls])
+    return parts.ModelResponse([*([parts.TextPart(message.text)] if message.text else []), *calls])
 
 
 def _parameters(model: Model[Any], request: ModelRequest) -> ModelRequestParameters:

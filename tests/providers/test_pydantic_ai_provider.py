@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from collections.abc import Iterator
 
 import openai
@@ -174,7 +175,7 @@ def test_what_a_model_thought_goes_back_with_the_results_of_its_calls(peer, http
             client = make(server.url, KEY=KEY)
             said = (await client.complete(make_request(USER, model="anthropic:claude-x"))).value
             back = (
-                Message(Role.ASSISTANT, said.text, tool_calls=said.tool_calls),
+                Message(Role.ASSISTANT, said.text, tool_calls=said.tool_calls, echo=said.echo),
                 Message(Role.TOOL, "{}", tool_call_id="toolu_1", tool_name="lookup"),
             )
             await client.complete(make_request(USER, *back, model="anthropic:claude-x"))
@@ -182,6 +183,54 @@ def test_what_a_model_thought_goes_back_with_the_results_of_its_calls(peer, http
             return server.received[1].body["messages"][1]["content"]
 
     assert [block["type"] for block in asyncio.run(run())] == ["thinking", "tool_use"]
+
+
+def test_one_conversation_gets_no_answer_of_another(make_request):
+    """Models number their calls from 1 in each conversation."""
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    asked = []
+
+    def answer(messages, _):
+        asked.append(messages)
+        who = messages[0].parts[0].content
+        return ModelResponse([TextPart(f"I look, {who}"), ToolCallPart("lookup", {}, "call_1")])
+
+    async def run():
+        client = make()
+        client._models["m"] = FunctionModel(answer)
+        users = [Message(Role.USER, "A"), Message(Role.USER, "B")]
+        first = [(await client.complete(make_request(user, model="m"))).value for user in users]
+        for user, said in zip(users, first, strict=True):
+            back = Message(Role.ASSISTANT, said.text, tool_calls=said.tool_calls, echo=said.echo)
+            done = Message(Role.TOOL, "{}", tool_call_id="call_1", tool_name="lookup")
+            await client.complete(make_request(user, back, done, model="m"))
+
+    asyncio.run(run())
+    assert [messages[1].parts[0].content for messages in asked[2:]] == ["I look, A", "I look, B"]
+
+
+class _Finder:
+    """Keeps in which threads modules of Pydantic AI are imported."""
+
+    def __init__(self) -> None:
+        self.threads = {}
+
+    def find_spec(self, name, *_):
+        if name.startswith("pydantic_ai"):
+            self.threads[name] = threading.current_thread()
+
+
+def test_other_calls_go_on_while_an_sdk_is_imported(make_request, monkeypatch):
+    for name in ("pydantic_ai.models.ollama", "pydantic_ai.providers.ollama"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    finder = _Finder()
+    client = make("http://127.0.0.1:9/v1")
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    ask(client, make_request(USER, model="ollama:m"))
+    assert {"pydantic_ai.models.ollama", "pydantic_ai.providers.ollama"} <= finder.threads.keys()
+    assert threading.main_thread() not in finder.threads.values()
 
 
 def test_gemini_is_spoken_to_in_its_own_format(peer, http, make_request):
@@ -202,7 +251,7 @@ def test_gemini_is_spoken_to_in_its_own_format(peer, http, make_request):
             client = make(server.url, KEY=KEY)
             said = (await client.complete(make_request(SYSTEM, USER, **given))).value
             back = (
-                Message(Role.ASSISTANT, said.text, tool_calls=said.tool_calls),
+                Message(Role.ASSISTANT, said.text, tool_calls=said.tool_calls, echo=said.echo),
                 Message(Role.TOOL, "ok", tool_call_id=said.tool_calls[0].id, tool_name="lookup"),
             )
             failed = await client.complete(make_request(SYSTEM, USER, *back, **given))
