@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,7 @@ from kindlm.garbage import put_off
 from kindlm.wording import count
 
 if TYPE_CHECKING:
-    from kindlm.generate.suites import ImportedSuite, Part
+    from kindlm.generate.suites import ImportedSuite
 
 _MAX_PLACES = 5
 
@@ -64,11 +64,11 @@ def import_suite_command(
     data = or_fail(read_bytes(file))
     _refuse_what_runs(file, data)
     document = or_fail(read_part(file.name, data))
-    if source is not None and source not in FORMATS:
-        _not_read(file, f"There is no format {source!r}.", "Name one with --from")
-    form = format_named(source or _recognised(file, document))
-    if source is not None and not form.reads(document):
-        _not_read(file, f"{file} is not a file of {form.TITLE}.", "Leave out --from")
+    forms = [format_named(name) for name in FORMATS if source in (None, name)]
+    form = next((each for each in forms if each.reads(document)), None)
+    if form is None:
+        message = f"{file} is not a suite in the format {source or 'that kindlm knows'}."
+        fail([_error(message, f"Name its format with --from: {' or '.join(FORMATS)}", file)])
     try:
         imported = form.read(document, Files(file.parent))
     except NoTwinError as error:
@@ -96,21 +96,6 @@ def _refuse_what_runs(file: Path, data: bytes) -> None:
         what = {"kindlm": "a suite", "evalview": "an EvalView test case", "scenario": "a scenario"}
         hint = f"Run it: kindlm test {shlex.quote(str(file))}"
         fail([_error(f"{file} is {what[kind]} that kindlm runs as it is.", hint, file)])
-
-
-def _recognised(file: Path, document: Part) -> str:
-    from kindlm.generate.suites import FORMATS, format_named
-
-    found = [name for name in FORMATS if format_named(name).reads(document)]
-    if len(found) != 1:
-        _not_read(file, f"{file} does not say which format it is in.", "Name it with --from")
-    return found[0]
-
-
-def _not_read(file: Path, message: str, hint: str) -> NoReturn:
-    from kindlm.generate.suites import FORMATS
-
-    fail([_error(message, f"{hint}. Formats: {', '.join(FORMATS)}", file)])
 
 
 def _error(message: str, hint: str, file: Path) -> KindlmError:

@@ -328,11 +328,7 @@ class _Platform(_Reader):
         content = source.get("source") or source
         rows = content.get("content")
         if content.text("type") == "file_id":
-            name = f"{content.text('id')}.jsonl"
-            try:
-                rows = self.files.part(name)
-            except NoTwinError:
-                raise NoTwinError("rows in a file of the platform", f"Save it as {name}") from None
+            rows = self.files.part(f"{content.text('id')}.jsonl")
         if rows is None:
             what = f"the source {excerpt_of(content.text('type'))}"
             raise NoTwinError(what, "Write the rows as `file_content`")

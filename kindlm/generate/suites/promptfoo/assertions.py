@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kindlm.errors import Err
@@ -133,18 +133,14 @@ def _judge(asked: str, **more: str) -> Make:
                 raise it.unusual("there is no variable `context`")
             checks.add("judge", {"ready": asked} | context | scored_by)
             return
-        values = it.value if isinstance(it.value, list) else [it.value]
+        value = it.value.get("goal") if isinstance(it.value, dict) else it.value
+        values = value if isinstance(value, list) else [value]
         texts = [text_of(each) for each in values]
         if not texts or not all(text.strip() for text in texts):
             raise it.unusual("it has no criterion")
         checks.add("judge", *({"criteria": asked.replace("{}", t)} | scored_by for t in texts))
 
     return make
-
-
-def _goal(it: Assertion, checks: Checks) -> None:
-    goal = it.value.get("goal") if isinstance(it.value, dict) else it.value
-    _judge("The agent achieved this goal: {}")(replace(it, value=goal), checks)
 
 
 def _similar(it: Assertion, checks: Checks) -> None:
@@ -233,7 +229,9 @@ TWINS: dict[str, Twin] = {
         "`toolCalls` with `argsMatch`", "`shouldNotCall`", _tool_args, _TRACED
     ),
     "trajectory:tool-sequence": Twin("`trajectory`", "", _tool_sequence, _TRACED),
-    "trajectory:goal-success": Twin("`judge`", "", _goal, JUDGED),
+    "trajectory:goal-success": Twin(
+        "`judge`", "", _judge("The agent achieved this goal: {}"), JUDGED
+    ),
 }
 """The types with a twin."""
 
