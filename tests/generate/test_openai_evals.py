@@ -91,7 +91,7 @@ def test_samples_and_classes_without_a_twin_are_named(tmp_path: Path) -> None:
     assert last.skip
     assert (imported.tests, imported.imported, imported.skipped) == (3, 1, 1)
     said = {next(iter(places)): it for it, places in imported.notes.left_out.items()}
-    assert said["cities/samples.jsonl:2"].startswith("a sample with other messages than a system")
+    assert said["cities/samples.jsonl:2"].startswith("a row with other messages than a system text")
     assert said["cities/samples.jsonl:3"] == "an `ideal` that is not text."
     for document in (
         {"a.v0": {"class": "x:Translate", "args": {"samples_jsonl": "cities/samples.jsonl"}}},

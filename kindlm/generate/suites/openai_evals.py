@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kindlm.generate.imported_tests import (
@@ -37,41 +38,10 @@ def reads(document: Part) -> bool:
 
 def read(document: Part, files: Files) -> ImportedSuite:
     """Read an eval; raise `NoTwinError` if no suite can be made of it."""
-    reader = _Platform if document.get("testing_criteria") is not None else _Registry
-    return reader(document, files).suite()
-
-
-class _Reader:
-    """What both forms share: each row is a test with variables for the same prompts."""
-
-    def __init__(self, document: Part, files: Files) -> None:
-        self.document, self.files = document, files
-        self.notes = Notes()
-        self.tests = Tests(self.notes)
-        self.prompts: dict[str, dict[str, str]] = {}
-        self.model: dict[str, Any] = {}
-
-    def add(self, part: Part, name: str, section: Mapping[str, str], checks: Checks) -> None:
-        """Add a test. What it says are values of variables, so that nothing in it is replaced."""
-        prompt = "with-system" if "system" in section else "message"
-        self.prompts[prompt] = _WITH_SYSTEM if "system" in section else _CHAT
-        variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
-        self.tests.add(part, [{"name": name, "prompt": prompt, "vars": variables}], checks)
-
-    def finished(self, name: str, description: str | None) -> ImportedSuite:
-        """Return the suite."""
-        suite = {"name": name} | ({"description": description} if description else {})
-        head: dict[str | Comment, Any] = {}
-        if not self.model:
-            what = "the eval names no model. Set `models` in the suite"
-            self.notes.differ(self.document, what)
-            head = {Comment("The eval names no model: set yours."): None}
-        head |= {"models": [self.model or "openai/gpt-4o"], "prompts": self.prompts}
-        title = f"Imported from {self.document.file} ({TITLE})."
-        return self.tests.suite(title, suite, head)
-
-
-# The registry
+    notes = Notes()
+    reader = _Reader(document, files, notes, Tests(notes))
+    is_platform = document.get("testing_criteria") is not None
+    return _read_platform(reader) if is_platform else _read_registry(reader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +55,64 @@ class Twin:
     kindlm: str
     make: Callable[[Part, Any, Checks], None]
     different: str = ""
+
+
+Graders = Sequence[tuple[str, Twin | None, Part, Any]]
+"""What grades a row: the type, its twin, and what its check is made of."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """What both forms share: each row is a test with variables for the same prompts."""
+
+    document: Part
+    files: Files
+    notes: Notes
+    tests: Tests
+    prompts: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def add(
+        self, part: Part, name: str, said: Callable[[], dict[str, str]], graders: Graders
+    ) -> None:
+        """Add a row as a test. What it says are variables, so that nothing in it is replaced."""
+        try:
+            section = said()
+        except NoTwinError as error:
+            self.tests.lose(part, NoTwinError(f"a row with {error.what}", error.instead))
+            return
+        checks = Checks()
+        for kind, twin, place, given in graders:
+            if twin is None:
+                self.notes.leave_out(place, f"the grader `{kind}`", PYTHON)
+                continue
+            try:
+                twin.make(place, given, checks)
+            except NoTwinError as error:
+                self.notes.leave_out(place, error)
+                continue
+            if twin.different:
+                self.notes.differ(place, f"`{kind}`. {twin.different}")
+        prompt = "with-system" if "system" in section else "message"
+        self.prompts[prompt] = _WITH_SYSTEM if "system" in section else _CHAT
+        variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
+        self.tests.add(part, [{"name": name, "prompt": prompt, "vars": variables}], checks)
+
+    def finished(
+        self, name: str, description: str | None, model: Mapping[str, Any]
+    ) -> ImportedSuite:
+        """Return the suite."""
+        suite = {"name": name} | ({"description": description} if description else {})
+        head: dict[str | Comment, Any] = {}
+        if not model:
+            what = "the eval names no model. Set `models` in the suite"
+            self.notes.differ(self.document, what)
+            head = {Comment("The eval names no model: set yours."): None}
+        head |= {"models": [model or "openai/gpt-4o"], "prompts": self.prompts}
+        title = f"Imported from {self.document.file} ({TITLE})."
+        return self.tests.suite(title, suite, head)
+
+
+# The registry
 
 
 def _ideals(sample: Part) -> list[str]:
@@ -147,53 +175,41 @@ CLASSES: dict[str, Twin] = {
 """The classes of the registry with a twin."""
 
 
-class _Registry(_Reader):
-    """Evals of the registry: YAML files that name a class and a file of samples."""
+def _read_registry(reader: _Reader) -> ImportedSuite:
+    """Read a file of the registry: YAML that names classes and files of samples."""
+    document = reader.document.entries()
+    evals = {name: part for name, part in document.items() if part.text("class")}
+    for name, part in evals.items():
+        try:
+            _read_eval(reader, f"{name} " if len(evals) > 1 else "", part)
+        except NoTwinError as error:
+            reader.notes.leave_out(part, f"the eval {name}: {error.what}", error.instead)
+    descriptions = filter(None, (part.text("description") for part in document.values()))
+    return reader.finished(next(iter(evals)).partition(".")[0], next(descriptions, None), {})
 
-    def suite(self) -> ImportedSuite:
-        evals = {name: part for name, part in self.document.entries().items() if part.text("class")}
-        descriptions = [each.text("description") for each in self.document.entries().values()]
-        for name, part in evals.items():
-            try:
-                self._read(name if len(evals) > 1 else "", part)
-            except NoTwinError as error:
-                self.notes.leave_out(part, f"the eval {name}: {error.what}", error.instead)
-        name = next(iter(evals)).partition(".")[0]
-        return self.finished(name, next(filter(None, descriptions), None))
 
-    def _read(self, name: str, part: Part) -> None:
-        kind = (part.text("class") or "").rpartition(":")[2]
-        arguments = part.entries("args")
-        given = {key: each.value for key, each in arguments.items()}
-        twin, samples = CLASSES.get(kind), given.get("samples_jsonl")
-        if twin is None:
-            raise NoTwinError(f"the class {kind}", PYTHON)
-        if given.get("num_few_shot"):
-            raise NoTwinError("`num_few_shot`", "Write the examples into the system text")
-        if not isinstance(samples, str) or "://" in samples:
-            raise NoTwinError("samples that are no file", "Download them into a file")
-        for key, each in arguments.items():
-            if key not in _ARGUMENTS:
-                self.notes.leave_out(each, f"`{key}`")
-        if twin.different:
-            self.notes.differ(part, f"`{kind}`. {twin.different}")
-        # The registry keeps samples in the folder `data` beside `evals`.
-        here = self.files.folder
-        in_registry = here.resolve().name == "evals" and (here / "../data").is_dir()
-        files = Files(here / "../data") if in_registry else self.files
-        for number, sample in enumerate(files.part(samples).items(), start=1):
-            checks = Checks()
-            try:
-                said = sample.get("input")
-                section = section_of(None if said is None else said.value)
-            except NoTwinError as error:
-                self.tests.lose(sample, NoTwinError(f"a sample with {error.what}", error.instead))
-                continue
-            try:
-                twin.make(sample, given, checks)
-            except NoTwinError as error:
-                self.notes.leave_out(sample, error)
-            self.add(sample, f"{name} sample {number}".strip(), section, checks)
+def _read_eval(reader: _Reader, name: str, part: Part) -> None:
+    kind = (part.text("class") or "").rpartition(":")[2]
+    arguments = part.entries("args")
+    given = {key: each.value for key, each in arguments.items()}
+    samples = given.get("samples_jsonl")
+    if kind not in CLASSES:
+        raise NoTwinError(f"the class {kind}", PYTHON)
+    if given.get("num_few_shot"):
+        raise NoTwinError("`num_few_shot`", "Write the examples into the system text")
+    if not isinstance(samples, str) or "://" in samples:
+        raise NoTwinError("samples that are no file", "Download them into a file")
+    for key, each in arguments.items():
+        if key not in _ARGUMENTS:
+            reader.notes.leave_out(each, f"`{key}`")
+    # The registry keeps samples in the folder `data` beside `evals`.
+    here = reader.files.folder
+    in_registry = here.resolve().name == "evals" and (here / "../data").is_dir()
+    files = Files(here / "../data") if in_registry else reader.files
+    for number, sample in enumerate(files.part(samples).items(), start=1):
+        said = partial(section_of, sample.entries().get("input", sample).value)
+        graders = [(kind, CLASSES[kind], sample, given)]
+        reader.add(sample, f"{name}sample {number}", said, graders)
 
 
 _ARGUMENTS = {"samples_jsonl", "ignore_case", "modelgraded_spec", "modelgraded_spec_args"}
@@ -232,6 +248,10 @@ class _Row:
             return value if isinstance(value, str) else str(value).lower()
 
         return _VARIABLE.sub(value, template)
+
+    def section(self, template: Any) -> dict[str, str]:
+        """Return the section of the prompt."""
+        return {role: self.fill(text) for role, text in section_of(template).items()}
 
 
 def _reference(grader: Part, row: _Row) -> str:
@@ -300,58 +320,39 @@ GRADERS: dict[str, Twin] = {
 """The graders of the platform with a twin."""
 
 
-class _Platform(_Reader):
-    """An eval of the platform with the data source of a run: JSON."""
+def _read_platform(reader: _Reader) -> ImportedSuite:
+    """Read an eval of the platform with the data source of a run: JSON."""
+    document = reader.document
+    source = document.get("data_source")
+    if source is None:
+        raise NoTwinError("no data of a run", "Add the `data_source` of a run to the file")
+    model: dict[str, Any] = {}
+    if name := source.text("model"):
+        params = params_of(source.entries("sampling_params"), reader.notes)
+        model = {"id": name, "provider": "openai", "model": name}
+        model |= {"params": params} if params else {}
+    messages = source.get("input_messages")
+    template = None if messages is None else messages.get("template")
+    if template is None:
+        raise NoTwinError("no `template` of `input_messages`", "Write the messages as one")
+    for number, row in enumerate(_rows(source, reader.files), start=1):
+        graders = [
+            (kind, GRADERS.get(kind), grader, row)
+            for grader in document.items("testing_criteria")
+            for kind in [grader.text("type") or ""]
+        ]
+        reader.add(row.part, f"row {number}", partial(row.section, template.value), graders)
+    return reader.finished(document.text("name") or "eval", None, model)
 
-    def suite(self) -> ImportedSuite:
-        source = self.document.get("data_source")
-        if source is None:
-            raise NoTwinError("no data of a run", "Add the `data_source` of a run to the file")
-        model = source.text("model")
-        if model:
-            params = params_of(source.entries("sampling_params"), self.notes)
-            self.model = {"id": model, "provider": "openai", "model": model}
-            self.model |= {"params": params} if params else {}
-        for number, row in enumerate(self._rows(source), start=1):
-            try:
-                section = self._section(source, row)
-            except NoTwinError as error:
-                self.tests.lose(row.part, NoTwinError(f"a row with {error.what}", error.instead))
-                continue
-            checks = Checks()
-            for grader in self.document.items("testing_criteria"):
-                self._grade(grader, row, checks)
-            self.add(row.part, f"row {number}", section, checks)
-        return self.finished(self.document.text("name") or "eval", None)
 
-    def _rows(self, source: Part) -> Iterator[_Row]:
-        content = source.get("source") or source
-        rows = content.get("content")
-        if content.text("type") == "file_id":
-            rows = self.files.part(f"{content.text('id')}.jsonl")
-        if rows is None:
-            what = f"the source {excerpt_of(content.text('type'))}"
-            raise NoTwinError(what, "Write the rows as `file_content`")
-        for part in rows.items():
-            item = part.get("item")
-            yield _Row(part, item.value if item is not None else part.value)
-
-    def _section(self, source: Part, row: _Row) -> dict[str, str]:
-        messages = source.get("input_messages")
-        template = None if messages is None else messages.get("template")
-        if template is None:
-            raise NoTwinError("no `template` of `input_messages`", "Write the messages as one")
-        return {role: row.fill(text) for role, text in section_of(template.value).items()}
-
-    def _grade(self, grader: Part, row: _Row, checks: Checks) -> None:
-        kind = grader.text("type") or ""
-        if kind not in GRADERS:
-            self.notes.leave_out(grader, f"the grader `{kind}`", PYTHON)
-            return
-        try:
-            GRADERS[kind].make(grader, row, checks)
-        except NoTwinError as error:
-            self.notes.leave_out(grader, error)
-            return
-        if GRADERS[kind].different:
-            self.notes.differ(grader, f"`{kind}`. {GRADERS[kind].different}")
+def _rows(source: Part, files: Files) -> Iterator[_Row]:
+    content = source.get("source") or source
+    rows = content.get("content")
+    if content.text("type") == "file_id":
+        rows = files.part(f"{content.text('id')}.jsonl")
+    if rows is None:
+        what = f"the source {excerpt_of(content.text('type'))}"
+        raise NoTwinError(what, "Write the rows as `file_content`")
+    for part in rows.items():
+        item = part.get("item")
+        yield _Row(part, item.value if item is not None else part.value)
