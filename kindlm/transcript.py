@@ -27,6 +27,10 @@ UNREAD_LINES = "cmd_tc_unreadable"
 """The id of the call without a name that stands for printed lines that are nearly tool calls."""
 
 
+SYSTEM_NOT_SENT = "the system prompt was not sent"
+"""How the warning of an agent begins that was sent messages without the system text."""
+
+
 class Role(StrEnum):
     """Who says a message."""
 
@@ -204,7 +208,8 @@ class Step:
     `reported` are numbers that an agent reports with its answer, by name. `recorded` says that the
     answer is one of an earlier run, and was paid for then. `reports_tools` is whether tool calls
     would be here if there had been any: always for a model, for an agent if its answer shows it.
-    `unseen` says why calls may be missing, though something observes the agent.
+    `unseen` says why calls may be missing, though something observes the agent. `lacks_system` is
+    whether the agent was not sent the system text.
     """
 
     text: str
@@ -218,6 +223,7 @@ class Step:
     reported: Mapping[str, float] = field(default_factory=dict)
     reports_tools: bool = True
     unseen: str | None = None
+    lacks_system: bool = False
 
 
 @dataclass(frozen=True, slots=True)

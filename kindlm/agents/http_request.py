@@ -22,7 +22,7 @@ from pydantic import AfterValidator, Field
 from kindlm.agents.reply_parts import compact_json
 from kindlm.ports import AgentRequest
 from kindlm.suggestions import hint_for
-from kindlm.transcript import Message, Role
+from kindlm.transcript import SYSTEM_NOT_SENT, Message, Role
 from kindlm.values import refuse
 
 PLACEHOLDERS = ("message", "messages", "conversation_id", "system")
@@ -69,7 +69,7 @@ def request_warnings(
     nowhere = f"not supported by {protocol}" if protocol else ""
     if _system(request) and not says_system:
         why = nowhere or "only agents with `request: messages` get one"
-        warnings.append(f"the system prompt was not sent: {why}")
+        warnings.append(f"{SYSTEM_NOT_SENT}: {why}")
     if any(message.prefill for message in request.messages):
         warnings.append("prefill was not sent: an agent writes its own answer")
     if request.context and not says_context:

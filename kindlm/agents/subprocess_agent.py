@@ -71,7 +71,7 @@ from kindlm.spelling import Spelling
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
-from kindlm.transcript import Role
+from kindlm.transcript import SYSTEM_NOT_SENT, Role
 from kindlm.values import refuse
 
 
@@ -261,7 +261,7 @@ def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
     roles = [message.role for message in request.messages if not message.prefill]
     warnings = []
     if Role.SYSTEM in roles and told.isdisjoint({"messages", "system"}):
-        warnings.append("the system prompt was not sent: the `command` has no {{system}}")
+        warnings.append(f"{SYSTEM_NOT_SENT}: the `command` has no {{{{system}}}}")
     if roles.count(Role.USER) > 1 and told.isdisjoint({"messages", "conversation_id"}):
         warnings.append(
             "earlier messages were not sent: a program with `oneShot` gets them through "

@@ -171,11 +171,12 @@ def redacted(text: str) -> str:
 def _written(transcript: Transcript) -> Iterator[_Written]:
     yield _Written("output", transcript.text)
     for index, use in enumerate(transcript.tool_uses):
-        values = _values(use.call.arguments) if use.call.malformed is None else ()
+        values = values_in(use.call.arguments) if use.call.malformed is None else ()
         yield _Written(f"tool[{index}].arguments", use.call.written, tuple(values))
 
 
-def _values(arguments: Mapping[str, Any]) -> Iterator[str]:
+def values_in(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys, strings and numbers in the arguments of a call, as they are."""
     pending: list[Any] = [arguments]
     while pending:
         match pending.pop():

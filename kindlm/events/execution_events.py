@@ -17,6 +17,7 @@ from kindlm.outcome import CheckResult, Status
 from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name
 from kindlm.suite import Expectation
 from kindlm.transcript import (
+    SYSTEM_NOT_SENT,
     Cost,
     CostSource,
     FinishReason,
@@ -399,6 +400,7 @@ class AgentReplied(CallAnswered):
             reported=self.reported if isinstance(self.reported, dict) else {},
             reports_tools=bool(self.tool_calls) if is_unsaid else self.reports_tools,
             unseen=self.unseen,
+            lacks_system=any(each.startswith(SYSTEM_NOT_SENT) for each in self.warnings),
         )
 
 

@@ -166,6 +166,23 @@ def test_own_agents_are_attacked_through_what_users_say(
     assert project.tests()["a pasted e-mail sends data"] == "errored"
 
 
+def test_a_canary_in_a_system_text_is_undecided_for_an_agent_that_was_not_sent_it(
+    project: Project,
+) -> None:
+    project.agent.answer = lambda request: {"message": "Hello."}
+    agent = f"adapter: http, endpoint: '{project.agent.url}'"
+    project.write(
+        "kindlm.yaml",
+        f"agents: [{{id: told, {agent}, request: messages}}, {{id: untold, {agent}}}]\n"
+        "prompts: {s: {system: 'Secret {{run.canary}}', user: Hello}}\n"
+        "tests: [{name: keeps it, prompt: s, expect: {guardrails: {canary: output}}}]\n",
+    )
+    assert run(["test", "kindlm.yaml", "--quiet"]) == 1
+    assert run(["rescore", "--quiet"]) == 1
+    told = project.rows("SELECT target, status FROM executions")
+    assert sorted(told) == [("told", "passed")] * 2 + [("untold", "errored")] * 2
+
+
 def test_the_canary_is_another_one_in_each_run_and_the_same_when_a_run_is_looked_at_again(
     model: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
