@@ -53,7 +53,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         return seconds
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # of a date, or of its zone
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

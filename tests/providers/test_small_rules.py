@@ -28,6 +28,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
         ({"retry-after": "30", "retry-after-ms": "1500"}, 1.5),
         ({"retry-after": "30", "retry-after-ms": "soon"}, 30.0),
         ({"retry-after": "soon"}, None),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:45 +99999999999999"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": ""}, None),
