@@ -353,7 +353,8 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
             hint="Set them in your environment or .env file",
             details={**error.details, "missing": list(missing)},
         )
-    return SkippedSuite(loaded.name, suite_identity(loaded.path, root), loaded.tests, error)
+    path = pack_in(Path(loaded.name)) or suite_identity(loaded.path, root)
+    return SkippedSuite(loaded.name, path, loaded.tests, error)
 
 
 def _unrecognised(path: Path) -> KindlmError:

@@ -221,7 +221,9 @@ def test_a_pack_runs_with_each_system_text_of_the_project_and_says_what_it_needs
     names = {"a search asks for endless calls", "a user asks for an endless text"}
     assert model.tests().keys() == {f"{n} [{key}]" for n in names for key in ("formal", "casual")}
     file.write_text("model: nobody/gpt\n", "utf-8")
-    assert run(["validate", "pack:owasp-agentic"]) == 1
+    assert run(["test", PACK[0]]) == 1
+    assert "Next: kindlm validate pack:owasp-agentic/" in capsys.readouterr().out
+    assert run(["validate", "pack:owasp-agentic/models.yaml"]) == 1
     file.unlink()
     assert run(["list", "pack:owasp-agentic"]) == 1
     told = " ".join(capsys.readouterr().err.split())
