@@ -110,10 +110,9 @@ def _is_http_url(url: str) -> bool:
     except ValueError:
         return False
     try:
-        URL(url)
+        return bool(URL(url).host)
     except (InvalidURL, ValueError):
         return False
-    return True
 
 
 def _bad_url(settings: ProviderSettings) -> KindlmError:

@@ -51,7 +51,9 @@ def test_an_unknown_type_is_not_found():
     assert "openai" in (error.hint or "")
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/v1", "http://", "http://[bad", ""])
+@pytest.mark.parametrize(
+    "url", ["localhost:8080", "ftp://x/v1", "http://", "http://[bad", "http://xn--/", ""]
+)
 def test_a_base_url_must_be_one(url):
     error = error_of(ProviderSettings("mine", "openai", base_url=url))
     assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
