@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 
@@ -26,7 +26,7 @@ from kindlm.telemetry.span_writing import OutSpan, as_json, as_protobuf, read_pa
 from kindlm.telemetry.spans import reads_protobuf
 from kindlm.unreachable import retry_after, unreachable_reason
 from kindlm.wording import count, sentence
-from kindlm_store import Redactor
+from kindlm_store import REDACTED, Redactor
 
 _HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _TIMEOUT_S = 30.0
@@ -62,9 +62,13 @@ class Receiver:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     def safe(self, text: str) -> str:
-        """Return what it answered as it may be shown: bounded, in one line, without our headers."""
-        values = [value for each in self.headers.values() for value in (each, *each.split()[1:])]
-        return sentence(Redactor(values)(text))
+        """Return what it answered as it may be shown: bounded, in one line, without our secrets."""
+        password = urlsplit(self.url).password or ""
+        values = {value for each in self.headers.values() for value in (each, *each.split()[1:])}
+        values = (values | {password, unquote(password)}) - {""}
+        # A value under the redactor's shortest is secret, too.
+        written = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+        return sentence(re.sub(written or "(?!)", REDACTED, Redactor(values)(text)))
 
 
 @dataclass(slots=True)
@@ -83,8 +87,8 @@ def receiver(url: str, environ: Mapping[str, str]) -> Result[Receiver]:
     try:
         parts = urlsplit(url)
         is_http = parts.scheme in ("http", "https") and url.isprintable()
-        is_valid = is_http and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        is_valid = is_http and bool(httpx.URL(url).host) and parts.port != 0
+    except (httpx.InvalidURL, ValueError):
         is_valid = False
     if not is_valid:
         return Err(misuse("--to needs an address.", "Write it as https://HOST or http://HOST:PORT"))

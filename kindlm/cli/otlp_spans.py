@@ -107,6 +107,7 @@ def trace_of_run(db: sqlite3.Connection, run: str, redact: Redact | None) -> Ite
             if (attempt := attempts.get(stored.subject)) is None:
                 continue
             attempt.add(event, at_ns)
+            times[-1] = max(times[-1], attempt.now_ns)
             if isinstance(event, ExecutionFinished):
                 yield from attempts.pop(stored.subject).end(event)
         after = piece[-1].version
@@ -324,6 +325,7 @@ class _Attempt:
                 "gen_ai.usage.input_tokens": event.input_tokens if counts else None,
                 "gen_ai.usage.output_tokens": event.output_tokens if counts else None,
                 "kindlm.cost_usd": event.cost_usd if counts else None,
+                "kindlm.latency_ms": event.latency_ms,
                 "kindlm.recorded_in": event.recorded_in,
                 "gen_ai.output.messages": self.content.messages([answer], reason or "stop"),
             },

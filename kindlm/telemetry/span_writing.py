@@ -116,7 +116,7 @@ def rejected_of(content_type: str, body: bytes) -> tuple[int, str]:
     try:
         if "json" in content_type:
             told = json.loads(body or b"{}").get("partialSuccess") or {}
-            return int(told.get("rejectedSpans") or 0), str(told.get("errorMessage") or "")
+            return max(0, int(told.get("rejectedSpans") or 0)), str(told.get("errorMessage") or "")
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
             ExportTraceServiceResponse,
         )
@@ -124,7 +124,7 @@ def rejected_of(content_type: str, body: bytes) -> tuple[int, str]:
         partial = ExportTraceServiceResponse.FromString(body).partial_success
     except Exception:  # noqa: BLE001 - it took the spans, whatever it answers
         return 0, ""
-    return partial.rejected_spans, partial.error_message
+    return max(0, partial.rejected_spans), partial.error_message
 
 
 def _request(spans: Sequence[OutSpan], resource: Mapping[str, str]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _value(value: Any) -> dict[str, Any]:
     match value:
         case bool():
             return {"boolValue": value}
-        case int():
+        case int() if -(2**63) <= value < 2**63:  # what OTLP has; others go as text
             return {"intValue": str(value)}
         case float():
             return {"doubleValue": value}

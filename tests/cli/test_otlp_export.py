@@ -38,7 +38,7 @@ from kindlm.events import (
 )
 from kindlm.generate.recordings import read_recordings
 from kindlm.history.recorded_attempts import RecordedAttempt, transcript_of
-from kindlm.telemetry.span_writing import as_json, batches
+from kindlm.telemetry.span_writing import CLIENT, as_json, as_protobuf, batches, out_span
 from kindlm.telemetry.spans import Span, read_json, read_protobuf
 from kindlm.telemetry.trace_reading import read_trace
 from kindlm.transcript import Message, Role, ToolCall, ToolUse
@@ -418,6 +418,7 @@ def test_what_is_not_taken_is_an_error_without_our_headers(
         (("--format", "otlp", "--to", "http://127.0.0.1:9", "-o", "f"), "Only one of --to and -o"),
         (("--format", "otlp", "--to", "localhost:4318"), "--to needs an address"),
         (("--format", "otlp", "--to", "http://a\x01b"), "--to needs an address"),
+        (("--format", "otlp", "--to", "http://xn--/"), "--to needs an address"),
         (("--format", "otlp", "--to", "http://joe:sk-planted@127.0.0.1:9"), "connection refused"),
     ],
 )
@@ -430,6 +431,23 @@ def test_options_that_do_not_fit(
     assert "sk-planted" not in outcome.err
 
 
+def test_short_values_of_headers_and_passwords_are_not_shown(
+    kindlm: Any, recorded: History, collector: Collector, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-project=,x-key=k-77")
+    collector.answers = [(400, {}, b"no k-77 for pw%1")]
+    url = collector.url.replace("//", "//joe:pw%251@")
+    outcome = kindlm(*OTLP, "--to", url, "--db", recorded.path)
+    assert "answered 400: no [redacted] for [redacted]" in outcome.err
+
+
+def test_a_receiver_cannot_reject_fewer_spans_than_none(
+    kindlm: Any, recorded: History, collector: Collector
+) -> None:
+    collector.answers = [(200, JSON, b'{"partialSuccess": {"rejectedSpans": -3}}')]
+    assert kindlm(*OTLP, "--to", collector.url, "--db", recorded.path).code == 0
+
+
 def test_a_header_that_cannot_be_sent_is_not_shown(
     kindlm: Any, recorded: History, monkeypatch: Any
 ) -> None:
@@ -438,6 +456,14 @@ def test_a_header_that_cannot_be_sent_is_not_shown(
         outcome = kindlm(*OTLP, "--to", "http://127.0.0.1:9", "--db", recorded.path)
         assert "OTEL_EXPORTER_OTLP_HEADERS is not a list of headers" in outcome.err
         assert "sk-pl" not in outcome.err
+
+
+def test_numbers_that_otlp_does_not_have_are_texts() -> None:
+    attributes = {"gen_ai.request.seed": 2**63, "gen_ai.request.top_k": 2**63 - 1}
+    span = out_span(("a" * 32, "b" * 16, None), "chat m", CLIENT, (1, 2), attributes)
+    read = read_protobuf(as_protobuf([span], {}))
+    assert read == read_json(as_json([span], {}))
+    assert read[0].attributes == attributes | {"gen_ai.request.seed": str(2**63)}
 
 
 def test_large_runs_go_in_parts_of_bounded_size() -> None:
@@ -516,9 +542,10 @@ def test_an_imported_run_without_messages_of_a_user(kindlm: Any, here: Path) -> 
     (here / "baseline.json").write_text(json.dumps(baseline), "utf-8")
     assert kindlm("import", "baseline.json").code == 0
     assert kindlm("export", "--format", "otlp", "--contents", "-o", "run.jsonl").code == 0
-    assert [span.name for span in spans_in(here / "run.jsonl")][:2] == [
-        "invoke_agent gpt", "invoke_agent gpt (greets)",
-    ]  # fmt: skip
+    call, execution, root = spans_in(here / "run.jsonl")
+    assert (call.name, execution.name) == ("invoke_agent gpt", "invoke_agent gpt (greets)")
+    assert call.attributes["kindlm.latency_ms"] == 1
+    assert root.end_ns >= execution.end_ns
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "export-traces.md"
