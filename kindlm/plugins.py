@@ -196,6 +196,10 @@ class Provider(Section):
     takes_prefill: ClassVar[bool] = False
     embeds: ClassVar[bool] = False
     """Whether `embedder` returns one."""
+    wants_echo: ClassVar[bool] = False
+    """Whether its client puts into `ModelReply.echo` what its models want back.
+
+    `kindlm test --cache` asks again then, where an answer calls tools: no echo is recorded."""
     takes_placeholders: ClassVar[bool] = True
     """Whether `{{env.NAME}}` stands for a variable in its options."""
 

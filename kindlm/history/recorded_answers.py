@@ -20,7 +20,7 @@ from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
 from kindlm.matching import equal
 from kindlm.plan import Execution
 from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose, ReplayedModels
-from kindlm.suite import RecordedAnswer
+from kindlm.suite import ProviderSettings, RecordedAnswer
 from kindlm_store import REDACTED
 
 # The calls of executions of some runs, those of the first run first; each step by an index. A
@@ -274,18 +274,22 @@ class CachedAnswers(RecordedAnswers):
     The first of the `earlier` runs that has one gives it. What is not known to be the same is asked
     again: a request with values of the environment, which are not recorded; one to a provider that
     is configured in another way now; an answer in which something else stands in the place of a
-    secret or of personal data, or that was purged; one that was an error.
+    secret or of personal data, or that was purged; one that was an error; one with tool calls, if
+    its provider wants back with them what is not recorded.
     """
 
     def __init__(
         self,
         db: sqlite3.Connection,
         earlier: Callable[[str, str], Sequence[str]],
+        wants_echo: Callable[[ProviderSettings], bool],
         execution: Execution,
     ) -> None:
         suite = execution.suite.suite
         super().__init__(db, read_calls(db, earlier(suite.project, suite.name), execution))
         self._configs = {"now": _document(suite.config_text)}
+        self._suite = suite
+        self._wants_echo = wants_echo
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
         if call.suite_id not in self._configs:
@@ -302,7 +306,10 @@ class CachedAnswers(RecordedAnswers):
         ):
             return None
         given = self._reply(call)
-        return given if isinstance(given, Ok) and _is_whole(given.value) else None
+        if not isinstance(given, Ok) or not _is_whole(given.value):
+            return None
+        settings = self._suite.providers[asked.provider]
+        return None if given.value.tool_calls and self._wants_echo(settings) else given
 
 
 def _document(config: str) -> Mapping[str, Any]:

@@ -57,6 +57,7 @@ class _Preset(OpenAi):
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         cls.embeds = cls.embedding_model is not None
+        cls.wants_echo = bool(cls.returns or cls.returns_in_calls)
 
     def connect(self, access: Access) -> WireClient | Err:
         """Return the client, an error if an option cannot be a part of the address."""

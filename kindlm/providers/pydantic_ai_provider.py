@@ -54,6 +54,8 @@ _FINISH_REASONS = {
 class PydanticAi(Provider):
     """Calls models through Pydantic AI, with the keys in its own variables or in `apiKeyEnv`."""
 
+    wants_echo = True
+
     def connect(self, access: Access) -> PydanticAiClient | Err:
         """Return the client."""
         if importlib.util.find_spec("pydantic_ai") is None:

@@ -22,6 +22,7 @@ from kindlm.history.run_names import find_run
 from kindlm.plan import PlannedSuite
 from kindlm.ports import AnswerSource, Embedder, TranscriptSource
 from kindlm.providers.embedders import find_embedder
+from kindlm.providers.provider_registry import options_of
 from kindlm.recording.request import Derived, RunRequest
 from kindlm.strict_json import read_json
 from kindlm.suite import Case, RecordedAnswer, SimulatedTool, Suite
@@ -193,7 +194,8 @@ def recorded_sources(
     derived = request.derived
     if derived is None:
         earlier = cache(partial(earlier_runs, db, run))
-        return None, partial(CachedAnswers, db, earlier) if request.options.cache else None
+        cached = partial(CachedAnswers, db, earlier, lambda of: options_of(of).wants_echo)
+        return None, cached if request.options.cache else None
     if derived.mode == "replayed":
         models = gateway.models if gateway is not None else None
         replayed = ReplayedRun(db, derived.run, asks_judges=derived.asks_judges, models=models)

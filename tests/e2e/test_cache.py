@@ -219,6 +219,25 @@ def test_an_answer_that_held_a_secret_is_asked_again(
     assert (report["run"]["status"], taken(report)) == ("passed", (0, 1))
 
 
+def test_an_answer_whose_thoughts_have_to_go_back_is_asked_again(workspace: Workspace) -> None:
+    call = {"toolCalls": [{"name": "lookup_order", "arguments": {"order_id": "A1"}}]}
+    rules = [
+        {"when": {"notCalled": ["lookup_order"]}, "reply": call},
+        {"reply": {"text": "delivered"}},
+    ]
+    with LoopbackServer({"rules": rules}) as server:
+        for provider, from_history in [("openai", 1), ("deepseek", 0)]:
+            key = {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{server.url}/v1"}
+            model = {"id": "m", "provider": provider, "model": "gpt-4o"}
+            for answer in ("one", "two"):
+                test = workspace.test(tools=[{**TOOL, "defaultResponse": answer}])
+                given: dict[str, Any] = {"providers": {provider: key}, "models": [model]}
+                workspace.suite(server.url, tests=[test], **given)
+                report = workspace.report("--cache")
+                assert report["run"]["status"] == "passed"
+            assert taken(report) == (from_history, 2)
+
+
 def test_a_call_that_failed_is_made_again(workspace: Workspace, server: LoopbackServer) -> None:
     write_orders(workspace, server, [order("k0"), order("k1")], defaults={"retries": 0})
     server.use_faults([{"status": 500, "contains": "<k0>", "asks": "agent", "next": 1}])
