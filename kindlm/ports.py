@@ -172,8 +172,9 @@ class ModelClient(Protocol):
         Errors have the 2xx codes. Their `details` hold `status` (HTTP), `retry_after` (seconds,
         if the provider gave one), `retryable` (bool), `quotas` (of the provider's limits) and
         `body` (text, as received). `resend`
-        (True, or absent) says that the provider refused what the user did not ask for, and that
-        the client will leave it out: the same request may be made again at once.
+        (True, or absent) says that the provider refused what the user did not ask for, or cut
+        off what the user did not limit, and that the client knows now: the same request may be
+        made again at once.
         """
         ...
 

@@ -2,7 +2,8 @@
 
 Models differ in the parameters they take, and no table of them stays right. If a provider refuses
 a parameter that kindlm added, later requests to the model leave it out. OpenAI names the refused
-parameter in `param`, others only in words.
+parameter in `param`, others only in words. If the answer to a question of ours is cut off, later
+ones to the model have room for its thoughts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import provider_failures
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.quota import quotas
-from kindlm.providers.wire import Wire, WireRequest
+from kindlm.providers.wire import TO_THINK, Wire, WireRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
 from kindlm.wires.answer import UnreadableReply, error_message
@@ -171,19 +172,31 @@ class WireClient:
         answer = await self._transport.send(self._wire.path, body)
         latency_ms = (time.perf_counter() - started) * 1000
         if answer.status == _OK:
-            return self._reply(request, sent, answer, latency_ms)
+            result = self._reply(request, sent, answer, latency_ms)
+            is_cut = (
+                isinstance(result, Ok) and result.value.finish_reason is FinishReason.MAX_TOKENS
+            )
+            if not (is_cut and sent.is_tight):
+                return result
+            self._learn(request, frozenset({TO_THINK}))
+            return Err(provider_failures.of_cut_answer(self._endpoint, answer.text))
         culprits = refused_parameters(answer.status, answer.text, sent.body)
         ours = culprits & sent.ours
         if not ours:
+            if answer.status in _REFUSAL_STATUSES:  # it may have been too much room
+                known = self._refused.get(request.model, frozenset())
+                self._refused[request.model] = known - {TO_THINK}
             return Err(self._failure(answer, culprits))
-        # Another request may have been refused something else in the meantime.
-        known = self._refused.get(request.model, frozenset())
-        self._refused[request.model] = known | sent.to_remember(ours)
+        self._learn(request, sent.to_remember(ours))
         return Err(
             provider_failures.of_refused_default(
                 self._endpoint, answer.status, answer.text, sorted(ours)
             )
         )
+
+    def _learn(self, request: ModelRequest, what: frozenset[str]) -> None:
+        # Another request may have been refused something else in the meantime.
+        self._refused[request.model] = self._refused.get(request.model, frozenset()) | what
 
     def _reply(
         self, request: ModelRequest, sent: WireRequest, answer: HttpAnswer, latency_ms: float

@@ -20,7 +20,15 @@ from kindlm.ports import Embedder, ModelRequest, ResponseSchema, ToolDefinition
 from kindlm.providers.client import WireClient
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import Draft, Wire, WireRequest, compact_json, tool_parameters
+from kindlm.providers.wire import (
+    TO_THINK,
+    TOKENS_TO_THINK,
+    Draft,
+    Wire,
+    WireRequest,
+    compact_json,
+    tool_parameters,
+)
 from kindlm.suite import ModelParams
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wires.answer import WireAnswer
@@ -70,9 +78,6 @@ def _list(value: Any) -> list[Any]:
 WITH_SCHEMA = "response_format.json_schema"
 """What is remembered of a model that takes no schema for its answers."""
 
-_TOKENS_TO_THINK = 25_000
-"""As much as OpenAI advises to leave: https://platform.openai.com/docs/guides/reasoning."""
-
 _REASONING = re.compile(
     r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|[1-9]\d)(?!\d*(?:\.\d+)?-chat))(?![0-9a-z])"
 )
@@ -93,7 +98,9 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> Wire
             "prefill was not sent: only Anthropic and Ollama let a request begin the answer"
         )
     _add_temperature(draft, params)
-    _add_token_limit(draft, params, _thoughts(request))
+    thoughts = _thoughts(request, refused)
+    draft.is_tight = request.response_schema is not None and not thoughts
+    _add_token_limit(draft, params, thoughts)
     draft.add("top_p", params.top_p)
     draft.add("stop", list(params.stop_sequences) or None)
     draft.add("seed", params.seed)
@@ -176,14 +183,14 @@ def _add_temperature(draft: Draft, params: ModelParams) -> None:
         draft.add_ours("temperature", params.temperature)
 
 
-def _thoughts(request: ModelRequest) -> int:
+def _thoughts(request: ModelRequest, refused: frozenset[str]) -> int:
     """Return how many tokens come on top of those of an answer, for a model to think.
 
     They count against the limit, too. What users let a model write is theirs to say; our own
     questions say how long an answer may be.
     """
-    thinks = is_reasoning_model(request.model) and request.response_schema is not None
-    return _TOKENS_TO_THINK if thinks else 0
+    thinks = TO_THINK in refused or is_reasoning_model(request.model)
+    return TOKENS_TO_THINK if thinks and request.response_schema is not None else 0
 
 
 def _add_token_limit(draft: Draft, params: ModelParams, thoughts: int) -> None:

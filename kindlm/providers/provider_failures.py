@@ -147,6 +147,22 @@ def of_reply(endpoint: Endpoint, status: int, body: str, reason: str) -> KindlmE
     )
 
 
+def of_cut_answer(endpoint: Endpoint, body: str) -> KindlmError:
+    """Return the error of an answer that was cut off where kindlm left no room for thoughts.
+
+    The client leaves it from now on, so that the same request may be sent again at once.
+    """
+    return _error(
+        endpoint,
+        ErrorCode.PROVIDER_API_ERROR,
+        f"{endpoint.title} cut its answer off: kindlm asks again with room for thoughts",
+        None,
+        retryable=True,
+        resend=True,
+        body=body,
+    )
+
+
 def of_refusal(endpoint: Endpoint, status: int, body: str, parameter: str) -> KindlmError:
     """Return the error of a model that does not take a parameter that the user wrote."""
     return _error(

@@ -27,7 +27,7 @@ from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import provider_failures
 from kindlm.providers.client import refused_parameters
 from kindlm.providers.provider_failures import Endpoint, unusable
-from kindlm.providers.wire import compact_json, tool_parameters
+from kindlm.providers.wire import TOKENS_TO_THINK, compact_json, tool_parameters
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _INSTALL = "Install it: pip install 'kindlm[models]'"
 _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 _NO_KEY = "unused"
+_BAD_REQUEST = 400
 _ONE_TRY = {"AWS_MAX_ATTEMPTS": "1"}
 """boto3 takes the number of tries from the environment alone."""
 _OF_ONE_PROVIDER = re.compile(r"(OPENAI|ANTHROPIC)_(?!API_VERSION)|([A-Z]+)_CUSTOM_HEADERS")
@@ -77,6 +78,7 @@ class PydanticAiClient:
         self._models: dict[str, Model[Any]] = {}
         self._making = asyncio.Lock()
         self._without_temperature: set[str] = set()
+        self._with_thoughts: set[str] = set()
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make one request; see `ports.ModelClient`."""
@@ -159,6 +161,9 @@ class PydanticAiClient:
             ended = FinishReason.TOOL_CALLS
         elif ended is FinishReason.TOOL_CALLS and not calls:
             ended = FinishReason.STOP
+        if ended is FinishReason.MAX_TOKENS and wanted and not self._thoughts(request):
+            self._with_thoughts.add(request.model)
+            return Err(provider_failures.of_cut_answer(self._endpoint, text))
         used = response.usage
         usage = Usage(used.input_tokens, used.output_tokens) if used.total_tokens else Usage()
         return Ok(
@@ -183,7 +188,7 @@ class PydanticAiClient:
         params = request.params
         wanted = {
             "max_retries": None if _is_of_sdk(model) else 0,
-            "max_tokens": params.max_tokens,
+            "max_tokens": params.max_tokens + self._thoughts(request),
             "temperature": params.temperature,
             "top_p": params.top_p,
             "seed": params.seed,
@@ -200,11 +205,18 @@ class PydanticAiClient:
         ]
         return {name: given[name] for name in given if name not in refused}, unsent
 
+    def _thoughts(self, request: ModelRequest) -> int:
+        """Return the tokens for the thoughts of a model that was cut off at a question of ours."""
+        thinks = request.model in self._with_thoughts and request.response_schema is not None
+        return TOKENS_TO_THINK if thinks else 0
+
     def _failure(self, error: BaseException, request: ModelRequest) -> KindlmError:
         """Return the error of a request that failed."""
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.ModelHTTPError):
+            if error.status_code == _BAD_REQUEST:  # it may have been too much
+                self._with_thoughts.discard(request.model)
             body = _body(error)
             temperature = {"temperature"} - {*request.params.written}
             if refused_parameters(error.status_code, body, temperature):

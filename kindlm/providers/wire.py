@@ -14,6 +14,12 @@ from typing import Any
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.wires.answer import WireAnswer
 
+TO_THINK = "max_tokens.to_think"
+"""What is remembered of a model whose answer to a question of ours was cut off: it may think."""
+
+TOKENS_TO_THINK = 25_000
+"""As much as OpenAI advises to leave: https://platform.openai.com/docs/guides/reasoning."""
+
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
@@ -26,12 +32,15 @@ class WireRequest:
             request may be sent again without it.
         plainer: those of `ours` that have a plainer form, each with what is remembered in place of
             its name when this one is refused.
+        is_tight: whether it leaves a model that thinks no tokens for that, and may be sent again
+            with `TO_THINK` if the answer is cut off.
     """
 
     body: dict[str, Any]
     warnings: tuple[str, ...] = ()
     ours: frozenset[str] = frozenset()
     plainer: Mapping[str, str] = field(default_factory=dict)
+    is_tight: bool = False
 
     def to_remember(self, refused: frozenset[str]) -> frozenset[str]:
         """Return what is to be known of a model that refused some of `ours`."""
@@ -48,6 +57,7 @@ class Draft:
     warnings: list[str] = field(default_factory=list)
     ours: set[str] = field(default_factory=set)
     plainer: dict[str, str] = field(default_factory=dict)
+    is_tight: bool = False
 
     def add(self, name: str, value: Any) -> None:
         """Send what the user asked for, whatever the model thinks of it; None is nothing."""
@@ -68,7 +78,9 @@ class Draft:
 
     def finished(self) -> WireRequest:
         """Return the request."""
-        return WireRequest(self.body, tuple(self.warnings), frozenset(self.ours), self.plainer)
+        return WireRequest(
+            self.body, tuple(self.warnings), frozenset(self.ours), self.plainer, self.is_tight
+        )
 
 
 @dataclass(frozen=True, slots=True)

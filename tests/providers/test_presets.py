@@ -232,6 +232,25 @@ def test_parameters_have_the_names_that_the_api_knows(name, expected, network, m
     assert len(reply.warnings) == (name == "deepseek")
 
 
+def test_a_judge_that_thinks_is_asked_again_with_room_for_it(network, make_request):
+    cut = {"choices": [{"message": {"content": ""}, "finish_reason": "length"}]}
+    network.answers = [cut, DONE, cut]
+    judged, asked = make_request(response_schema=SCHEMA), make_request()
+
+    async def run():
+        client = client_of("gemini", {})
+        results = [await client.complete(request) for request in (judged, judged, asked)]
+        await client.aclose()
+        return results
+
+    first, second, users = asyncio.run(run())
+    assert isinstance(first, Err)
+    assert first.error.details["resend"] is True
+    assert isinstance(second, Ok)
+    assert isinstance(users, Ok)  # what users let a model write is theirs to say
+    assert [body["max_tokens"] for body in network.bodies] == [1024, 1024 + 25_000, 1024]
+
+
 def test_an_error_in_a_list_is_quoted():
     told = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
     assert error_message([{"error": {"code": 400, "message": told}}]) == told
