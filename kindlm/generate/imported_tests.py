@@ -209,7 +209,7 @@ def section_of(messages: Any) -> dict[str, str]:
     if isinstance(messages, str):
         return {"user": messages}
     if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
-        raise NoTwinError("an input that is no chat", "Write it as text, or as messages")
+        raise NoTwinError("an input that is not a chat", "Write it as text, or as messages")
     roles = [str(each.get("role")).replace("developer", "system") for each in messages]
     if roles not in (["user"], ["system", "user"]):
         raise NoTwinError(

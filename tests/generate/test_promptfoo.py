@@ -182,7 +182,7 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
             "`contains` with `transform`",
         ),
         ({"type": "contains", "value": "a", "weight": 0}, "weight 0. It cannot fail"),
-        ({"type": "contains", "value": ""}, "its value is no text"),
+        ({"type": "contains", "value": ""}, "its value is not text"),
         ({"type": "contains", "value": "{{city | upper}}"}, "the template {{city | upper}}"),
         ({"type": "contains", "value": "file://../secret.txt"}, "points outside the folder"),
         ({"type": "regex", "value": "(a"}, "the regular expression '(a'"),
@@ -338,7 +338,7 @@ def test_what_expands_without_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_providers_keep_their_keys_and_addresses_apart(tmp_path: Path) -> None:
-    (tmp_path / "more.yaml").write_text("- openai:gpt-4o\n- groq:llama\n")
+    (tmp_path / "more.yaml").write_text("- exec:agent\n- openai:gpt-4o\n- groq:llama\n")
     providers = [
         {"id": "openai:gpt-4o-mini", "config": {"apiKeyEnvar": "FIRST_KEY"}},
         {"id": "openrouter:a/b", "config": {"apiKey": "${SECOND_KEY}"}},
@@ -361,6 +361,7 @@ def test_providers_keep_their_keys_and_addresses_apart(tmp_path: Path) -> None:
     assert suite.providers["azure"].base_url == "https://x.openai.azure.com/openai/v1"
     assert "`apiKey`. Put the key into the environment" in notes(imported, "left out")
     assert "the provider python:agent.py" in notes(imported, "left out")
+    assert "more.yaml:1: the provider exec:agent" in notes(imported, "left out")
     assert "abc12345" not in str(imported)
 
 

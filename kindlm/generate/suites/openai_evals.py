@@ -198,7 +198,7 @@ def _read_eval(reader: _Reader, name: str, part: Part) -> None:
     if given.get("num_few_shot"):
         raise NoTwinError("`num_few_shot`", "Write the examples into the system text")
     if not isinstance(samples, str) or "://" in samples:
-        raise NoTwinError("samples that are no file", "Download them into a file")
+        raise NoTwinError("samples that are not in a file", "Download them into a file")
     for key, each in arguments.items():
         if key not in _ARGUMENTS:
             reader.notes.leave_out(each, f"`{key}`")

@@ -33,7 +33,7 @@ _OPTIONS = {"repeat": "repeat", "maxConcurrency": "concurrency", "timeoutMs": "t
 _READ_APART = {"description", "vars", "assert", "options", "metadata"}
 _READ_OF_TESTS = {"provider", "providers", "prompts", "options.provider", "options.runSerially"}
 _LOSES = {"transformVars", "prefix", "suffix", "storeOutputAs", "providerOutput"}
-_LOSES |= {"disableVarExpansion", "disableDefaultAsserts"}
+_LOSES |= {"disableVarExpansion", "disableDefaultAsserts", "$values", "$expand"}
 """Settings of a test that make it another one."""
 
 _SET = {"type", "assert", "metric", "description"}
@@ -188,7 +188,7 @@ class _Reader:
             values = {
                 name: [file_value(each.value, self._files) for each in items]
                 for name, part in case.variables.items()
-                for items in [part.items() if isinstance(part.value, list) else [part]]
+                for items in [part.items() or [part]]
             }
         except NoTwinError as error:
             self._lose(case.part, error)

@@ -31,7 +31,7 @@ class Assertion:
     def text(self) -> str:
         """The value as a text."""
         if isinstance(self.value, bool | dict | list) or self.value in (None, ""):
-            raise self.unusual("its value is no text")
+            raise self.unusual("its value is not text")
         return text_of(self.value)
 
     @property
@@ -40,7 +40,7 @@ class Assertion:
         if isinstance(self.value, str):
             return [each.strip() for each in self.value.split(",") if each.strip()]
         if not isinstance(self.value, list) or not self.value:
-            raise self.unusual("its value is no list of texts")
+            raise self.unusual("its value is not a list of texts")
         return [text_of(each) for each in self.value]
 
     @property

@@ -73,12 +73,17 @@ class Targets:
         """Add a provider, or those in the file that it names; note each that has no twin."""
         try:
             if isinstance(part.value, str) and part.value.endswith((".yaml", ".yml", ".json")):
-                for each in self.files.part(part.value.removeprefix("file://")).items():
-                    self.found.append(self._target(each))
+                parts = self.files.part(part.value.removeprefix("file://")).items()
             else:
-                self.found.append(self._target(part))
+                parts = [part]
         except NoTwinError as error:
             self.notes.leave_out(part, error)
+            return
+        for each in parts:
+            try:
+                self.found.append(self._target(each))
+            except NoTwinError as error:
+                self.notes.leave_out(each, error)
 
     def grader(self, part: Part) -> str | None:
         """Return the id of the model that grades; None, with a note, if it has no twin."""
@@ -120,6 +125,8 @@ class Targets:
 
     def _model(self, name: str, options: Part, **more: str) -> Target:
         kind, model = _type_and_model(name)
+        if name.startswith("openai:responses:"):
+            self.notes.differ(options, "`openai:responses`. kindlm calls Chat Completions")
         settings: dict[str, Any] = {}
         tools: list[dict[str, Any]] = []
         others: dict[str, Part] = {}
