@@ -31,18 +31,22 @@ def open_client() -> httpx.AsyncClient:
     """Return a client for the conversations of a run, which share its connections alone.
 
     It has no timeout of its own, follows no redirects and keeps no cookies. Proxies and
-    certificates of the environment are used as usual.
+    certificates of the environment are used as usual; with a proxy that cannot be used, every
+    request fails.
     """
     context = _tls_context()
-    return httpx.AsyncClient(
-        verify=context,
-        transport=None if has_proxies() else _AiohttpTransport(context),
-        timeout=None,  # noqa: S113 - callers bound the whole exchange, body included
-        limits=httpx.Limits(max_connections=_CONNECTIONS),
-        follow_redirects=False,
-        # Cookies of one conversation are never sent in another.
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-    )
+    try:
+        return httpx.AsyncClient(
+            verify=context,
+            transport=None if has_proxies() else _AiohttpTransport(context),
+            timeout=None,  # noqa: S113 - callers bound the whole exchange, body included
+            limits=httpx.Limits(max_connections=_CONNECTIONS),
+            follow_redirects=False,
+            # Cookies of one conversation are never sent in another.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        )
+    except (httpx.InvalidURL, ValueError, ImportError) as error:  # SOCKS needs a package
+        return httpx.AsyncClient(transport=_NoTransport(str(error)), trust_env=False)
 
 
 def has_proxies() -> bool:
@@ -102,6 +106,17 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
             max_line_size=_MOST_OF_A_HEADER_BYTES,
             max_field_size=_MOST_OF_A_HEADER_BYTES,
         )
+
+
+class _NoTransport(httpx.AsyncBaseTransport):
+    """Fails, as the proxy of the environment cannot be used."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:  # noqa: ARG002
+        """Raise that there is no way."""
+        raise httpx.ProxyError(f"the proxy of the environment cannot be used: {self._reason}")
 
 
 class _AnswerBody(httpx.AsyncByteStream):

@@ -143,7 +143,7 @@ def _docstrings(section: type[Described]) -> dict[str, str]:
 def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
     """Return the statements of a module's classes by their qualified names.
 
-    Empty where the source is nowhere, as in a shell.
+    Empty where the source is nowhere, as in a shell, or in a notebook.
     """
     found: dict[str, list[ast.stmt]] = {}
 
@@ -158,7 +158,7 @@ def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
                 case ast.stmt():
                     visit(child, prefix)
 
-    with suppress(OSError, SyntaxError):
+    with suppress(OSError, SyntaxError, TypeError, KeyError):
         visit(ast.parse(inspect.getsource(sys.modules[module])), "")
     return found
 

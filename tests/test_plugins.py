@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,3 +28,12 @@ def test_entry_points_are_read_only_for_names_of_packages(suite: str, reads: boo
         [sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == str(reads)
+
+
+@pytest.mark.parametrize("module", ["gone", "builtins"])
+def test_options_can_be_written_where_no_source_is(module: str) -> None:
+    """In a notebook, a shell or `python -c`."""
+    written = "from kindlm.section import Section\nclass Options(Section):\n    name: str = 'a'\n"
+    held: dict[str, Any] = {"__name__": module}
+    exec(written, held)
+    assert held["Options"].model_json_schema()["properties"]["name"]["default"] == "a"

@@ -22,12 +22,13 @@ from kindlm.wording import shown
 
 T = TypeVar("T")
 
+# The bound is for histories of others, in which runs may be replayed from each other.
 _SOURCE = """
 WITH RECURSIVE chain(id, step) AS (
   VALUES (?, 0)
   UNION
   SELECT r.source_run, c.step + 1 FROM chain c JOIN runs r ON r.id = c.id
-   WHERE r.mode = 'replayed' AND r.source_run IS NOT NULL
+   WHERE r.mode = 'replayed' AND r.source_run IS NOT NULL AND c.step < 1000
 )
 SELECT id FROM chain ORDER BY step DESC LIMIT 1
 """

@@ -249,3 +249,16 @@ def test_the_proxy_of_the_environment_is_used(make, ask, peer, http, success, mo
     result, proxy = asyncio.run(run())
     assert success(result).text == "by proxy"
     assert proxy.received[0].path == "http://agent.invalid/chat"
+
+
+@pytest.mark.parametrize("proxy", ["::bad", "socks5://127.0.0.1:9", "ftp://127.0.0.1"])
+def test_a_proxy_that_cannot_be_used_is_an_error_of_the_call(
+    proxy, make, ask, failure, monkeypatch
+):
+    monkeypatch.setenv("all_proxy", proxy)
+
+    async def run():
+        async with make(AgentTarget("s", "http", "http://agent.invalid/chat")) as agent:
+            return await agent.send(ask())
+
+    assert "proxy of the environment" in failure(asyncio.run(run())).message
