@@ -158,7 +158,7 @@ class Output(ExpectSection):
             if not text:
                 yield ("contains", index), EMPTY
         for index, pattern in enumerate(self.regex or ()):
-            if _matches_anything(pattern):
+            if matches_anything(pattern):
                 yield ("regex", index), "it matches every text, also an empty one"
 
     def unused(self) -> Iterator[Advice]:
@@ -167,7 +167,7 @@ class Output(ExpectSection):
             yield Advice(("schemaFile",), message, "Add `format: json`")
 
 
-def _matches_anything(pattern: str) -> bool:
+def matches_anything(pattern: str) -> bool:
     """Tell whether no text can be expected not to match; none is found for what looks around."""
     texts = ("", "\ue000\n\ue000", f"{pattern}\n{printable}")
     return (

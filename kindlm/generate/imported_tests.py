@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kindlm.checks.output import matches_anything
 from kindlm.config.json_schemas import schema_fault
 from kindlm.config.schema import MAX_TESTS
 from kindlm.config.target_schema import ParamsConfig
@@ -45,6 +46,7 @@ class Checks:
         try:
             if excess is None:
                 searches(pattern, "", time.monotonic() + 1)
+                excess = "it matches every text" if matches_anything(pattern) else None
         except PatternError as error:
             excess = str(error)
         if excess is not None:
@@ -83,7 +85,9 @@ class Checks:
         """Add the text that the answer means, and how similar it has to be, from 0 to 1."""
         if not text.strip() or "similarTo" in self.output:
             raise NoTwinError("an empty or a second text to be similar to", "Write a `judge`")
-        bounded = {} if score is None else {"minScore": min(max(score, 0), 1)}
+        if score is not None and score <= 0:
+            raise NoTwinError("a threshold that is not above 0", "It cannot fail")
+        bounded = {} if score is None else {"minScore": min(score, 1)}
         self.output["similarTo"] = {"text": text} | bounded
 
     def add(self, section: str, *checks: Mapping[str, Any]) -> None:

@@ -163,6 +163,9 @@ def test_graders_become_judges_and_others_are_named(tmp_path: Path) -> None:
         {"type": "text_similarity", "evaluation_metric": "bleu", "input": GRADER["input"]}
         | {"reference": "x"},
         {"type": "python", "source": "import os"},
+        {"type": "label_model", "input": asked, "passing_labels": []},
+        {"type": "score_model", "input": asked, "range": [1, 5], "pass_threshold": 1},
+        {**GRADER, "operation": "ne", "reference": "{{item.label | upper}}"},
         {**GRADER, "input": "{{item.text}}", "operation": "eq", "reference": "x"},
     ]
     imported = read(platform(*graders), tmp_path / "eval.json")
@@ -172,10 +175,13 @@ def test_graders_become_judges_and_others_are_named(tmp_path: Path) -> None:
     asked_for = "Rate (the agent's last answer) for {{item.kind}} é \U0001f600"
     assert expect["judge"][0]["criteria"].endswith(asked_for)
     assert expect["judge"][1] == {"criteria": asked_for, "minScore": 0.75}
-    assert [it.partition(". ")[0] for it in imported.notes.left_out] == [
+    assert [it.partition(".")[0] for it in imported.notes.left_out] == [
         "the metric `bleu`",
         "the grader `python`",
-        "a check of something else than `{{sample.output_text}}`",
+        "a grader without `passing_labels`",
+        "a threshold that every score reaches",
+        "the template {{item",
+        "a check of something else than `{{sample",
     ]
 
 

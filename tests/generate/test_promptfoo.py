@@ -186,6 +186,11 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
         ({"type": "contains", "value": "{{city | upper}}"}, "the template {{city | upper}}"),
         ({"type": "contains", "value": "file://../secret.txt"}, "points outside the folder"),
         ({"type": "regex", "value": "(a"}, "the regular expression '(a'"),
+        ({"type": "regex", "value": "a{,3}"}, "it matches every text"),
+        ({"type": "llm-rubric", "value": "x", "threshold": 0}, "its threshold is not above 0"),
+        ({"type": "similar", "value": "x", "threshold": 0}, "a threshold that is not above 0"),
+        ({"type": "trajectory:tool-used", "value": {"name": "a", "min": 0}}, "has these bounds"),
+        ({"type": "not-contains-any", "value": '"a, b", c'}, "write it as a list"),
         ({"type": "is-json", "value": {"type": 3}}, "the JSON Schema"),
         ({"type": "tool-call-f1", "value": ["a"]}, "`tool-call-f1`"),
         ({"$ref": "#/assertionTemplates/a"}, "the assertion `#/assertionTemplates/a`"),
@@ -199,15 +204,17 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_test_whose_checks_have_no_twin_is_skipped(
+def test_a_test_whose_own_checks_have_no_twin_is_skipped(
     assertion: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    imported = read(with_tests({"assert": [assertion]}), tmp_path)
+    banned = {"assert": [{"type": "not-contains", "value": "lawsuit"}]}
+    config = with_tests({"assert": [assertion]}, {}, defaultTest=CONFIG["defaultTest"] | banned)
+    imported = read(config, tmp_path)
     assert said in notes(imported, "left out")
     assert "promptfooconfig.yaml:" in notes(imported, "left out")
-    (case,) = loaded(imported, tmp_path).cases
-    assert case.skip
-    assert (imported.tests, imported.imported, imported.skipped) == (1, 0, 1)
+    case, without_own = loaded(imported, tmp_path).cases
+    assert (case.skip, without_own.skip) == (True, False)
+    assert (imported.tests, imported.imported, imported.skipped) == (2, 1, 1)
 
 
 def test_a_threshold_that_tolerates_a_failure_holds_the_test(tmp_path: Path) -> None:
@@ -217,6 +224,16 @@ def test_a_threshold_that_tolerates_a_failure_holds_the_test(tmp_path: Path) -> 
         (case,) = loaded(imported, tmp_path).cases
         assert len(case.expectations) == 2
         assert case.skip is not runs
+    graded = {"assert": [{"type": "llm-rubric", "value": "a"}], "threshold": 1}
+    (case,) = loaded(read(with_tests(graded), tmp_path), tmp_path).cases
+    assert case.skip
+
+
+def test_each_config_of_a_scenario_without_tests_is_one(tmp_path: Path) -> None:
+    config = [{"vars": {"q": q}, "assert": [{"type": "contains", "value": q}]} for q in "ab"]
+    suite = loaded(read({**CONFIG, "scenarios": [{"config": config}]}, tmp_path), tmp_path)
+    said = [(each.prompt.user, each.expectations[0].label) for each in suite.cases]
+    assert said == [("a", "a"), ("b", "b")]
 
 
 def test_prompts_providers_and_tests_make_the_same_runs(tmp_path: Path) -> None:
@@ -334,6 +351,7 @@ def test_what_expands_without_end_is_refused(tmp_path: Path) -> None:
     many = with_tests({"vars": {"q": values, "b": values}, **checks})
     imported = read(many, tmp_path)
     assert imported.imported == 1000
+    assert imported.tests == 1600
     assert "every test after the first 1,000" in notes(imported, "left out")
 
 

@@ -219,7 +219,7 @@ _ARGUMENTS |= {"max_tokens", "num_few_shot", "few_shot_jsonl", "eval_type"}
 # The platform
 
 _ANSWER = re.compile(r"\{\{\s*sample\.output_text\s*\}\}")
-_VARIABLE = re.compile(r"\{\{\s*([\w.\[\]\"'-]+)\s*\}\}")
+_VARIABLE = re.compile(r"\{\{([^{}]*)\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class _Row:
             if answer is not None and _ANSWER.fullmatch(found[0]):
                 return answer
             value: Any = {"item": self.item}
-            for key in found[1].split("."):
+            for key in found[1].strip().split("."):
                 value = value.get(key) if isinstance(value, Mapping) else None
             if value is None or isinstance(value, Mapping | list):
                 what = f"the template {excerpt_of(found[0])}"
@@ -287,6 +287,8 @@ def _instructions(grader: Part, row: _Row) -> str:
 
 def _label_model(grader: Part, row: _Row, checks: Checks) -> None:
     passing = ", ".join(str(each.value) for each in grader.items("passing_labels"))
+    if not passing:
+        raise NoTwinError("a grader without `passing_labels`")
     criterion = f"By these instructions, the label is one of: {passing}.\n\n"
     checks.add("judge", {"criteria": criterion + _instructions(grader, row)})
 
@@ -299,7 +301,9 @@ def _score_model(grader: Part, row: _Row, checks: Checks) -> None:
     low, high = ends
     judge: dict[str, Any] = {"criteria": _instructions(grader, row)}
     if threshold is not None:
-        judge["minScore"] = round(min(max((threshold - low) / (high - low), 0), 1), 6)
+        judge["minScore"] = round(min((threshold - low) / (high - low), 1), 6)
+        if judge["minScore"] <= 0:
+            raise NoTwinError("a threshold that every score reaches", "It cannot fail")
     checks.add("judge", judge)
 
 

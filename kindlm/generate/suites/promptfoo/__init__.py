@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,8 @@ _OPTIONS = {"repeat": "repeat", "maxConcurrency": "concurrency", "timeoutMs": "t
 """What options of a run are in `defaults`."""
 
 _READ_APART = {"description", "vars", "assert", "options", "metadata"}
-_READ_OF_TESTS = {"provider", "providers", "prompts", "options.provider", "options.runSerially"}
+_READ_OF_TESTS = {"provider", "providers", "prompts", "threshold"}
+_READ_OF_TESTS |= {"options.provider", "options.runSerially"}
 _LOSES = {"transformVars", "prefix", "suffix", "storeOutputAs", "providerOutput"}
 _LOSES |= {"disableVarExpansion", "disableDefaultAsserts", "$values", "$expand"}
 """Settings of a test that make it another one."""
@@ -39,7 +41,7 @@ _LOSES |= {"disableVarExpansion", "disableDefaultAsserts", "$values", "$expand"}
 _SET = {"type", "assert", "metric", "description"}
 """What an `assert-set` has whose assertions are all needed."""
 
-_HOLDS = {"assertScoringFunction", "transform", "postprocess", "threshold"}
+_HOLDS = {"assertScoringFunction", "transform", "postprocess"}
 """Settings that change what the checks of a test mean."""
 
 
@@ -59,12 +61,14 @@ def read(document: Part, files: Files) -> ImportedSuite:
 class _Case:
     """A test of the file, with what `defaultTest` and its scenario add.
 
-    `settings` are its other entries, and its options as `options.NAME`.
+    `own` are the asserts that were added last; without one of them, it is skipped. `settings` are
+    its other entries, and its options as `options.NAME`.
     """
 
     part: Part
     variables: Mapping[str, Part]
     asserts: list[Part]
+    own: list[Part]
     settings: Mapping[str, Part]
 
 
@@ -86,7 +90,7 @@ class _Reader:
         if not self._targets.found:
             self._notes.leave_out(document, "every provider", "Set `agents` or `models` yourself")
         self._prompts = read_prompts(document, self._files, self._notes)
-        default = _Case(document, {}, [], {})
+        default = _Case(document, {}, [], [], {})
         for part in document.items("defaultTest"):
             for each in self._tests_in(part):
                 default = self._case(each, default)
@@ -120,14 +124,15 @@ class _Reader:
             variables is None or isinstance(variables.value, dict)
         ):
             raise NoTwinError("a form other than a mapping", "Write its `vars` into the file")
-        asserts = list(base.asserts)
+        asserts: list[Part] = []
         for each in part.items("assert"):
             is_set = each.text("type") == "assert-set" and not each.value.keys() - _SET
             asserts += each.items("assert") if is_set else [each]
         own = {key: each for key, each in part.entries().items() if key not in _READ_APART}
         own |= {f"options.{key}": each for key, each in part.entries("options").items()}
         values = {**base.variables, **part.entries("vars")}
-        return _Case(part, values, asserts, {**base.settings, **own})
+        every = [*base.asserts, *asserts]
+        return _Case(part, values, every, asserts or base.own, {**base.settings, **own})
 
     def _cases(self, default: _Case) -> Iterator[_Case]:
         for part in self._document.items("tests"):
@@ -137,6 +142,8 @@ class _Reader:
                 self._notes.leave_out(scenario, "a scenario in a file", "Move it into this file")
             for config in scenario.items("config"):
                 for base in self._cases_in(config, default):
+                    if scenario.get("tests") is None:
+                        yield base
                     for part in scenario.items("tests"):
                         yield from self._cases_in(part, base)
 
@@ -176,9 +183,8 @@ class _Reader:
                 self._lose(case.part, NoTwinError(f"`{key}`", "Write its effect into the test"))
                 return
             if name in _HOLDS and value is not None:
-                if name != "threshold" or type(value) not in (int, float) or value < 1:
-                    self._notes.leave_out(part, f"`{key}`", "kindlm demands all checks of a test")
-                    hold = f"`{name}` changes what its checks mean"
+                self._notes.leave_out(part, f"`{key}`", "kindlm demands all checks of a test")
+                hold = f"`{name}` changes what its checks mean"
             elif key not in _READ_OF_TESTS and name not in _LOSES:
                 self._notes.leave_out(part, f"`{key}` of a test")
         kept = self._notes.take()
@@ -194,6 +200,8 @@ class _Reader:
             self._lose(case.part, error)
             return
         several = [name for name, found in values.items() if len(found) > 1]
+        combinations = math.prod(map(len, values.values()))
+        self._tests.found += max(combinations - MAX_TESTS - 1, 0)
         for chosen in itertools.islice(itertools.product(*values.values()), MAX_TESTS + 1):
             variables = dict(zip(values, chosen, strict=True))
             said = ", ".join(excerpt_of(variables[name]) for name in several)
@@ -208,8 +216,16 @@ class _Reader:
     def _add_one(self, case: _Case, name: str, variables: Variables, hold: str) -> None:
         """Add a test for each group of targets that have the same prompts and tools."""
         checks = Checks()
-        for part in case.asserts:
-            self._assert(part, variables, case, checks)
+        added = [part for part in case.asserts if self._assert(part, variables, case, checks)]
+        if case.own and not any(each in added for each in case.own):
+            hold = hold or "kindlm has no equivalent of its own checks"
+        threshold = case.settings.get("threshold")
+        if threshold is not None and threshold.value is not None:
+            graded = "judge" in checks.others or "similarTo" in checks.output
+            if graded or type(threshold.value) not in (int, float) or threshold.value < 1:
+                instead = "kindlm demands all checks of a test"
+                self._notes.leave_out(threshold, "`threshold`", instead)
+                hold = "`threshold` changes what its checks mean"
         everything = tuple(each.name for each in self._prompts)
         targets = self._targets.found
         groups: dict[tuple[tuple[str, ...], str], list[Target]] = {}
@@ -281,8 +297,8 @@ class _Reader:
             found = [each for each in found if part is None or each in chosen]
         return tuple(found)
 
-    def _assert(self, part: Part, variables: Variables, case: _Case, checks: Checks) -> None:
-        """Add the twin of an assertion, or note that there is none."""
+    def _assert(self, part: Part, variables: Variables, case: _Case, checks: Checks) -> bool:
+        """Add the twin of an assertion; note if there is none, and return whether there is."""
 
         def grader() -> str | None:
             own = part.get("provider") or case.part.entries("options").get("provider")
@@ -292,6 +308,7 @@ class _Reader:
             different = add_assertion(part, self._files, variables, grader, checks)
         except NoTwinError as error:
             self._notes.leave_out(part, error)
-            return
+            return False
         if different:
             self._notes.differ(part, f"`{part.text('type')}`. {different}")
+        return True

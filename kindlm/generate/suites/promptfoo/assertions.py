@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class Assertion:
     def texts(self) -> list[str]:
         """The value as a list of texts, which may be written with commas."""
         if isinstance(self.value, str):
+            if '"' in self.value:
+                raise self.unusual("its value has quotation marks: write it as a list")
             return [each.strip() for each in self.value.split(",") if each.strip()]
         if not isinstance(self.value, list) or not self.value:
             raise self.unusual("its value is not a list of texts")
@@ -122,8 +125,8 @@ def _judge(asked: str, **more: str) -> Make:
     """Return what adds a judge for each of the values: `{}` in what is asked is the value."""
 
     def make(it: Assertion, checks: Checks) -> None:
-        if it.threshold is not None and not 0 <= it.threshold <= 1:
-            raise it.unusual("its threshold is not between 0 and 1")
+        if it.threshold is not None and not 0 < it.threshold <= 1:
+            raise it.unusual("its threshold is not above 0, and at most 1")
         scored: dict[str, Any] = {} if it.threshold is None else {"minScore": it.threshold}
         grader = it.grader()
         scored_by = scored | ({} if grader is None else {"model": grader})
@@ -161,8 +164,9 @@ def _tool_used(it: Assertion, checks: Checks) -> None:
     if isinstance(it.value, dict):
         count = {key: it.value[key] for key in ("min", "max") if key in it.value}
         known = all(type(bound) is int and bound >= 0 for bound in count.values())
-        low, high = count.get("min", 0), count.get("max")
-        if not known or (high is not None and low > high) or (it.negated and count):
+        low, high = count.get("min", 0), count.get("max", math.inf)
+        is_any = (low, high) == (0, math.inf)
+        if count and (not known or low > high or is_any or it.negated):
             raise it.unusual("no check has these bounds")
         calls[0] |= {"count": count} if count else {}
     checks.add("toolCalls", *(_forbidden(call) if it.negated else call for call in calls))
