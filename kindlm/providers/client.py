@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from kindlm.providers.quota import quotas
 from kindlm.providers.wire import TO_THINK, Wire, WireRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
-from kindlm.wires.answer import UnreadableReply, error_message
+from kindlm.wires.answer import UnreadableReply, error_message, objects
 
 WRITTEN_AS = {
     "temperature": "temperature",
@@ -93,6 +93,16 @@ MAX_BODY_BYTES = 10_000_000
 """An answer is read to here, as those of agents are: none of a model is longer."""
 
 _OK = 200
+
+
+def _status_within(body: Mapping[str, Any]) -> int | None:
+    """Return the status of an error that came with 200: OpenRouter's, of itself or of an answer."""
+    errors = objects([part.get("error") for part in (body, *objects(body.get("choices")))])
+    codes = [error.get("code") for error in errors]
+    return next((each for each in codes if isinstance(each, int) and each >= _CLIENT_ERROR), None)
+
+
+_CLIENT_ERROR = 400
 
 
 class NoAnswer(Exception):  # noqa: N818 - it names what happened
@@ -210,7 +220,9 @@ class WireClient:
         try:
             said = self._wire.decode(body, request)
         except UnreadableReply as error:
-            return self._unreadable(answer, str(error))
+            if (status := _status_within(body)) is None:
+                return self._unreadable(answer, str(error))
+            return Err(self._failure(replace(answer, status=status), frozenset()))
         calls = said.own_calls
         if said.finish_reason is FinishReason.TOOL_CALLS and not calls:
             return self._unreadable(

@@ -102,8 +102,11 @@ class _Preset(OpenAi):
         for message, written in zip(said, sent.body["messages"], strict=True):
             if message.echo is not None:
                 written.update(message.echo["message"])
-                for call in written.get("tool_calls", ()):
-                    call.update(message.echo["calls"].get(call["id"], {}))
+                # By their places: Gemini's calls may have no ids, or equal ones.
+                for call, said_of_it in zip(
+                    written.get("tool_calls", ()), message.echo["calls"], strict=False
+                ):
+                    call.update(said_of_it)
         body = {self.renames.get(name, name): value for name, value in sent.body.items()}
         return replace(sent, body=body)
 
@@ -111,10 +114,10 @@ class _Preset(OpenAi):
         """Read a chat completion; raise `UnreadableReply` if it is none."""
         answer = decode(body, request)
         message = body["choices"][0]["message"]
-        calls = {str(call.get("id")): call for call in objects(message.get("tool_calls"))}
+        calls = objects(message.get("tool_calls"))
         echo = {
             "message": _fields(message, self.returns),
-            "calls": {key: _fields(call, self.returns_in_calls) for key, call in calls.items()},
+            "calls": [_fields(call, self.returns_in_calls) for call in calls],
         }
         usage = _with_thoughts(answer.usage, body.get("usage"))
         return replace(answer, usage=usage, echo=echo if calls else None)

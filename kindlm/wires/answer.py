@@ -85,6 +85,8 @@ def error_message(body: Any) -> str | None:
         body = body[0]  # Google's errors stand in a list
     if not isinstance(body, Mapping):
         return None
+    if (choices := objects(body.get("choices"))) and "error" not in body:
+        body = choices[0]  # OpenRouter's, of an answer that it cuts off
     error = body.get("error", body)
     if isinstance(error, Mapping):
         error = error.get("message", error.get("detail"))

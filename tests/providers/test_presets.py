@@ -251,6 +251,42 @@ def test_a_judge_that_thinks_is_asked_again_with_room_for_it(network, make_reque
     assert [body["max_tokens"] for body in network.bodies] == [1024, 1024 + 25_000, 1024]
 
 
+LATE = {"code": 502, "message": "The provider broke off"}
+PARTIAL = {"message": {"content": "Partial"}, "finish_reason": "error", "error": LATE}
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [
+        (
+            {"error": {"code": 429, "message": "Slow down"}},
+            ErrorCode.PROVIDER_RATE_LIMIT,
+            "openrouter rate limit hit",
+        ),
+        (
+            {"choices": [PARTIAL]},
+            ErrorCode.PROVIDER_API_ERROR,
+            "openrouter returned 502: The provider broke off",
+        ),
+    ],
+)
+def test_an_error_that_comes_as_a_success_is_one_of_its_status(
+    answer, code, message, network, make_request
+):
+    network.answers = [answer]
+
+    async def run():
+        client = client_of("openrouter", {})
+        result = await client.complete(make_request())
+        await client.aclose()
+        return result
+
+    result = asyncio.run(run())
+    assert isinstance(result, Err)
+    assert (result.error.code, result.error.message) == (code, message)
+    assert result.error.details["retryable"] is True
+
+
 def test_an_error_in_a_list_is_quoted():
     told = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
     assert error_message([{"error": {"code": 400, "message": told}}]) == told
@@ -296,6 +332,7 @@ def test_listed_prices_are_those_of_the_preset_under_any_name(name, model):
 
 SIGNATURE = {"extra_content": {"google": {"thought_signature": "CrICAdHtim8"}}}
 CALL = {"id": "call-1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
+WITHOUT_ID = {name: CALL[name] for name in ("type", "function")}
 SUITE = """
 model: {name}/m
 tests:
@@ -310,6 +347,11 @@ tests:
     ("name", "message", "expected"),
     [
         ("gemini", {"tool_calls": [CALL | SIGNATURE]}, {"tool_calls": [CALL | SIGNATURE]}),
+        (
+            "gemini",
+            {"tool_calls": [WITHOUT_ID | SIGNATURE, WITHOUT_ID]},
+            {"tool_calls": [CALL | {"id": "call_0"} | SIGNATURE, CALL | {"id": "call_1"}]},
+        ),
         (
             "deepseek",
             {"tool_calls": [CALL], "reasoning_content": "I look."},
