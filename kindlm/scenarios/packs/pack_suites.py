@@ -18,13 +18,14 @@ from pydantic.alias_generators import to_camel
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.document import Node, section
 from kindlm.config.files import ReferencedFiles
+from kindlm.config.interpolation import is_deferred, names_in
 from kindlm.config.load import Borrowed, LoadedSuite, load_suite, read_bytes
 from kindlm.config.templates import part_name
 from kindlm.config.yaml_document import read_document
-from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.scenarios.configuration import sandboxed
 from kindlm.scenarios.scenario_files import Surroundings
-from kindlm.wording import count
+from kindlm.wording import count, listed_names, shown
 
 _TAKEN = frozenset(
     {"project", "providers", "models", "agents", "serve", "prices", "record", "defaults"}
@@ -61,7 +62,12 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     if needs_model and models:
         sections.pop("agents", None)
     # What agents are told is a part of them.
-    systems = None if "agents" in sections else _systems(raw, target.parent)
+    read = Ok(None) if "agents" in sections else _systems(raw, target)
+    if isinstance(read, Err):
+        return LoadedSuite(
+            file, None, suite, number, (Diagnostic(read.error, "error", "prompts", None),)
+        )
+    systems = read.value
 
     def put(root: Node) -> None:
         _put_input(root, systems)
@@ -75,6 +81,9 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     )
     # What the pack does not use of the project is no mistake in either.
     told = [each for each in loaded.diagnostics if each.severity == "error"]
+    for name, text in (systems or {}).items():
+        if unknown := _variables(text):
+            told.append(Diagnostic(_sent_as_written(name, unknown, target), "warning", "", None))
     run = loaded.suite
     if run is not None and needs_model and not models:
         run = replace(run, cases=tuple(replace(case, skip=True) for case in run.cases))
@@ -122,18 +131,26 @@ def _listed(raw: dict[str, Any], key: str) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def _systems(raw: dict[str, Any], folder: Path) -> dict[str, str]:
+def _systems(raw: dict[str, Any], target: Path) -> Result[dict[str, str] | None]:
     """Return the system texts of a project by the names of their prompts."""
-    files, found = ReferencedFiles(folder), dict[str, str]()
+    files, found = ReferencedFiles(target.parent), dict[str, str]()
     for name, prompt in section(raw, "prompts").items():
         text = section(prompt).get("system")
         file = section(prompt).get("systemFile", section(prompt).get("system_prompt_file"))
         if isinstance(file, str):
             read = files.text(file)
-            text = None if isinstance(read, Err) else read.value
+            if isinstance(read, Err):
+                told = f"The system text of the prompt {shown(name)}: {read.error.message}"
+                return Err(replace(read.error, message=told, where=SourceLocation(str(target))))
+            text = read.value
         if isinstance(text, str) and text not in found.values():
             found[name] = text
-    return found
+    return Ok(found)
+
+
+def _variables(text: str) -> list[str]:
+    """Return the variables of a text, whose values only the project's own tests have."""
+    return [name for name in names_in(text) if not is_deferred(name)]
 
 
 def _put_input(root: Node, systems: dict[str, str] | None) -> None:
@@ -159,6 +176,8 @@ def _put_input(root: Node, systems: dict[str, str] | None) -> None:
             said = {"user": copy.take("input")}
             if systems is not None:
                 said["system"] = test.leaf(template.replace("{{system}}", text))
+                if own := {name: test.leaf(f"{{{{{name}}}}}") for name in _variables(text)}:
+                    copy.put("vars", Node.mapping(test, **own))
             copy.put("input", Node.mapping(test, **said))
             copy.take("prompt")
             if len(texts) > 1:
@@ -171,6 +190,18 @@ def _put_input(root: Node, systems: dict[str, str] | None) -> None:
     elif templates:
         for name in templates:
             root.children["prompts"].take(name)
+
+
+def _sent_as_written(name: str, variables: list[str], target: Path) -> KindlmError:
+    listed = listed_names([f"{{{{{each}}}}}" for each in variables])
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"The pack sends the system text of the prompt {shown(name)} with {listed} as written:"
+        " only your own tests have values for that",
+        "To run the pack with values, add a prompt that has them in its system text",
+        SourceLocation(str(target)),
+        {"reason": "variables"},
+    )
 
 
 def _without_model(suite: str, tests: int) -> KindlmError:
