@@ -10,6 +10,7 @@ import asyncio
 import gzip
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -151,8 +152,8 @@ async def _post(
     for tried in range(_TRIES):
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                response = await client.send(request, stream=True)
-                body = await _beginning(response)
+                async with aclosing(await client.send(request, stream=True)) as response:
+                    body = await _beginning(response)
         except TimeoutError:
             return Err(_unsent(to, f"it did not answer within {_TIMEOUT_S:.0f} s"))
         except UNREACHABLE as error:
@@ -175,13 +176,10 @@ async def _post(
 
 async def _beginning(response: httpx.Response) -> bytes:
     body = b""
-    try:
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > _MOST_OF_AN_ANSWER:
-                break
-    finally:
-        await response.aclose()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > _MOST_OF_AN_ANSWER:
+            break
     return body[:_MOST_OF_AN_ANSWER]
 
 

@@ -36,13 +36,13 @@ from kindlm.events import (
     ToolSimulated,
     load_event,
 )
-from kindlm.gateway.upstreams import ITEMS, WIRES
+from kindlm.gateway.upstreams import WIRES, sent_body
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
 from kindlm.ports import Purpose
-from kindlm.strict_json import read_json
+from kindlm.telemetry.dialects import PROVIDERS
 from kindlm.telemetry.span_writing import CLIENT, INTERNAL, OutSpan, out_event, out_span, read_pairs
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolUse, json_or_text
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolUse
 from kindlm.wires.reading import read_request
 from kindlm_store.reading import events_after
 
@@ -63,14 +63,7 @@ _UNUSED = ("raw", "trace", "expected", "actual", "output", "context", "reported"
 _FINISH = {FinishReason.MAX_TOKENS: "length", FinishReason.TOOL_CALLS: "tool_call"}
 """The names of the conventions, where they are not ours."""
 
-_PROVIDERS = {
-    "azure": "azure.ai.openai",
-    "bedrock": "aws.bedrock",
-    "gemini": "gcp.gemini",
-    "mistral": "mistral_ai",
-    "vertex": "gcp.vertex_ai",
-    "xai": "x_ai",
-}
+_PROVIDERS = {ours: theirs for theirs, ours in reversed(PROVIDERS.items())}
 """The names of the conventions, where they are not ours."""
 
 
@@ -410,9 +403,8 @@ class _Attempt:
     def _history(self, sent: ProviderRequested | AgentSent) -> Sequence[Message]:
         """Return the messages of a request: the whole conversation."""
         if isinstance(sent, ProviderRequested) and (wire := WIRES.get(sent.path or "")):
-            items = {ITEMS[wire]: [read_json(item) for item in self.items[sent.call]]}
-            body = json_or_text(sent.body or "{}")
-            return read_request(wire, (body if isinstance(body, dict) else {}) | items).messages
+            body = sent_body(sent.path or "", sent.body or "{}", self.items[sent.call])
+            return read_request(wire, body if isinstance(body, dict) else {}).messages
         if sent.after is None:
             return self.said[sent.call]
         # An answer begins with the prefill.

@@ -16,9 +16,8 @@ from typing import Any
 
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.gateway.fingerprints import differences, fingerprint, normal_form
-from kindlm.gateway.upstreams import ITEMS, WIRES
+from kindlm.gateway.upstreams import ITEMS, WIRES, sent_body
 from kindlm.ports import RecordedModelCall
-from kindlm.strict_json import read_json
 from kindlm.wires.reading import read_answer
 from kindlm.wording import count, listed
 
@@ -90,7 +89,7 @@ class RecordedModels:
         """What was asked then, in that order; ids in answers are named by what they answered."""
         questions = list[_Question]()
         for call in self.calls:
-            body, wire = _body(call), WIRES.get(call.path)
+            body, wire = sent_body(call.path, call.body, call.items), WIRES.get(call.path)
             if body is None:
                 continue  # it was not JSON: nothing can be compared with it
             form = normal_form(body, self._given, masks_times=self.masks_times)
@@ -172,14 +171,6 @@ class RecordedModels:
             and normal_form(each.body, self._given, masks_times=True) == masked
             for each in self._questions
         )
-
-
-def _body(call: RecordedModelCall) -> Any:
-    """Return the request of a call as it was sent."""
-    body, wire = read_json(call.body), WIRES.get(call.path)
-    if call.items and wire is not None and isinstance(body, dict):
-        body[ITEMS[wire]] = list(map(read_json, call.items))
-    return body
 
 
 def _length(path: str, form: Any) -> int:

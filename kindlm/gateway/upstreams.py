@@ -7,9 +7,11 @@ or `anthropic`. Agents never see these keys.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from kindlm.strict_json import read_json
 from kindlm.suite import ProviderSettings
 from kindlm.wires.answer import Wire
 
@@ -36,6 +38,14 @@ DEFAULT_BASES = {
     "anthropic": "https://api.anthropic.com/v1",
 }
 """What comes before a path of a provider, where nothing else is said."""
+
+
+def sent_body(path: str, body: str | None, items: Sequence[str]) -> Any:
+    """Return the JSON value that was posted to a path; its messages are recorded one by one."""
+    sent, wire = read_json(body), WIRES.get(path)
+    if items and wire is not None and isinstance(sent, dict):
+        sent[ITEMS[wire]] = list(map(read_json, items))
+    return sent
 
 
 @dataclass(frozen=True, slots=True)

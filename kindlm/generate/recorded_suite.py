@@ -23,6 +23,7 @@ from kindlm.matching import canonical
 from kindlm.ports import ToolDefinition
 from kindlm.scenarios.configuration import provider_by_name
 from kindlm.suite import TOOL_PLACEHOLDER
+from kindlm.telemetry.dialects import PROVIDERS
 from kindlm.transcript import UNNAMED, ToolUse, Transcript
 
 TODO = "TODO: say what a right answer does."
@@ -30,23 +31,6 @@ TODO = "TODO: say what a right answer does."
 _MODEL_NAME = re.compile(r"[\w.:/@+-]+")
 _LONGEST_NAME = 60
 _LONGEST_ANSWER = 300
-_OTHER_NAMES = {
-    "azure.ai.openai": "azure",
-    "az.ai.openai": "azure",
-    "amazon_bedrock": "bedrock",
-    "aws.bedrock": "bedrock",
-    "aws_bedrock": "bedrock",
-    "gcp.gemini": "gemini",
-    "gcp.gen_ai": "gemini",
-    "gcp.vertex_ai": "vertex",
-    "google": "gemini",
-    "google_genai": "gemini",
-    "google_vertexai": "vertex",
-    "mistral_ai": "mistral",
-    "mistralai": "mistral",
-    "x_ai": "xai",
-}
-"""What conventions of spans call providers, and what kindlm.yaml calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +131,7 @@ def _model(recording: Recording) -> str | None:
     told = (recording.provider or "").lower()
     if _MODEL_NAME.fullmatch(recording.model or "") is None:
         return None
-    for name in (_OTHER_NAMES.get(told, told), told.partition(".")[0]):
+    for name in (PROVIDERS.get(told, told), told.partition(".")[0]):
         if name and provider_by_name(name) is not None:
             return f"{name}/{recording.model}"
     return None

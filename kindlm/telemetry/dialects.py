@@ -174,6 +174,25 @@ _CAPTURE: tuple[tuple[str, str], ...] = (
 )
 """How content gets into spans, by how an attribute of the span begins."""
 
+PROVIDERS = {
+    "azure.ai.openai": "azure",
+    "az.ai.openai": "azure",
+    "aws.bedrock": "bedrock",
+    "amazon_bedrock": "bedrock",
+    "aws_bedrock": "bedrock",
+    "gcp.gemini": "gemini",
+    "gcp.gen_ai": "gemini",
+    "gcp.vertex_ai": "vertex",
+    "google": "gemini",
+    "google_genai": "gemini",
+    "google_vertexai": "vertex",
+    "mistral_ai": "mistral",
+    "mistralai": "mistral",
+    "x_ai": "xai",
+}
+"""What conventions call providers, and what kindlm.yaml calls them. The first name of each is that
+of the semantic conventions for GenAI."""
+
 _ENDED_FOR_TOOLS = frozenset(
     {"tool_calls", "tool_call", "tool-calls", "tool_use", "function_call", "tooluse"}
 )

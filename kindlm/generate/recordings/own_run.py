@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.events import ProviderRequested
-from kindlm.gateway.upstreams import ITEMS, WIRES
+from kindlm.gateway.upstreams import WIRES, sent_body
 from kindlm.generate.recorded_suite import Target
 from kindlm.generate.recordings import Recording
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt, transcript_of
@@ -74,10 +74,11 @@ def _of_agent(recording: Recording, attempt: RecordedAttempt) -> Recording:
     )
     recording = replace(recording, transcript=replace(said, turns=turns))
     call = next(iter(attempt.model_calls()), None)
-    if call is None or call.body is None or call.path not in WIRES:
+    if call is None or call.path not in WIRES:
         return recording
-    wire, body = WIRES[call.path], json.loads(call.body)
-    body[ITEMS[wire]] = [json.loads(item) for item in call.items]
+    wire, body = WIRES[call.path], sent_body(call.path, call.body, call.items)
+    if not isinstance(body, dict):
+        return recording
     system = [each.text for each in read_request(wire, body).messages if each.role is Role.SYSTEM]
     transcript = replace(recording.transcript, system="\n\n".join(system) or None)
     return replace(
