@@ -144,13 +144,16 @@ class Tests:
         self.notes.take()
 
     def suite(
-        self, program: str, suite: Mapping[str, Any], head: Mapping[str | Comment, Any]
+        self,
+        comments: Mapping[str | Comment, Any],
+        suite: Mapping[str, Any],
+        head: Mapping[str | Comment, Any],
     ) -> ImportedSuite:
         """Return the suite, with what stands above its tests; raise `NoTwinError` without any."""
         if not self.written:
             found = [f"{next(iter(at))}: {what}" for what, at in self.notes.left_out.items()]
             raise NoTwinError("no test that can be imported", "\n".join(found) or "Add tests")
-        document: dict[str | Comment, Any] = {Comment(program): None, "kindlm": 1, "suite": suite}
+        document: dict[str | Comment, Any] = {**comments, "kindlm": 1, "suite": suite}
         document |= {key: each for key, each in head.items() if each or isinstance(key, Comment)}
         document["tests"] = self.written
         return ImportedSuite(document, self.notes, self.found, self.imported, self.skipped)

@@ -108,7 +108,9 @@ class _Reader:
             self.notes.differ(self.document, what)
             head = {Comment("The eval names no model: set yours."): None}
         head |= {"models": [model or "openai/gpt-4o"], "prompts": self.prompts}
-        title = f"Imported from {self.document.file} ({TITLE})."
+        title: dict[str | Comment, Any] = {
+            Comment(f"Imported from {self.document.file} ({TITLE})."): None
+        }
         return self.tests.suite(title, suite, head)
 
 

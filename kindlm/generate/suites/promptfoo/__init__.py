@@ -99,10 +99,11 @@ class _Reader:
         judge = default.settings.get("options.provider")
         if judge is not None and (grader := self._targets.grader(judge)) is not None:
             defaults["judgeModel"] = grader
-        head = self._notes.take()
+        title = Comment(f"Imported from {document.file} ({TITLE}).")
+        comments = {title: None, **self._notes.take()}
         for case in self._cases(default):
             self._add(case)
-        head |= self._targets.sections()
+        head = self._targets.sections()
         if not self._targets.found:
             head |= {Comment("Set the address of your agent here, or `models`."): None}
             head["agents"] = [
@@ -113,8 +114,7 @@ class _Reader:
         name = stem if stem != "promptfooconfig" else self._files.folder.resolve().name or stem
         said = document.text("description")
         suite = {"name": name} | ({"description": said} if said else {})
-        title = f"Imported from {document.file} ({TITLE})."
-        return self._tests.suite(title, suite, head | {"defaults": defaults})
+        return self._tests.suite(comments, suite, head | {"defaults": defaults})
 
     # Tests
 
