@@ -353,10 +353,10 @@ def _merged(node: Node) -> list[Node]:
 
 
 def _check_characters(text: str, index: int) -> None:
-    if _NO_CHARACTER.search(text):
+    if found := _NO_CHARACTER.search(text):
         raise _RefusedError(
-            "An escape does not stand for a character",
-            "Use the escape of a whole character, such as \\U0001F600",
+            f"The character U+{ord(found[0]):04X} is not allowed",
+            "Remove it, or use the escape of a whole character, such as \\U0001F600",
             index,
         )
 

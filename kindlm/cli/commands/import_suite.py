@@ -19,6 +19,7 @@ from kindlm.wording import count
 
 if TYPE_CHECKING:
     from kindlm.generate.suites import ImportedSuite
+    from kindlm_store import Redactor
 
 _MAX_PLACES = 5
 
@@ -60,6 +61,7 @@ def import_suite_command(
         from kindlm.generate.suite_text import suite_text
         from kindlm.generate.suites import FORMATS, Files, NoTwinError, format_named, read_part
         from kindlm.generate.test_writing import write_file
+        from kindlm.recording.secrets import redactor
 
     data = or_fail(read_bytes(file))
     _refuse_what_runs(file, data)
@@ -74,7 +76,7 @@ def import_suite_command(
     except NoTwinError as error:
         fail([_error(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)])
     path = output or file.with_name("kindlm.yaml")
-    text = suite_text(_without_secrets(imported.document), path)
+    text = suite_text(_redacted(imported.document, redactor(os.environ)), path)
     if isinstance(text, Err):
         found = text.error
         message = f"No suite can be made of {file}: {found.message[0].lower()}{found.message[1:]}"
@@ -103,18 +105,17 @@ def _error(message: str, hint: str, file: Path) -> KindlmError:
     return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where)
 
 
-def _without_secrets(value: Any) -> Any:
-    """Return a part of a suite without the secrets of the environment, also in its comments."""
+def _redacted(value: Any, redact: Redactor) -> Any:
+    """Return a part of a suite without secrets, also in its comments."""
     from kindlm.generate.suite_text import Comment
-    from kindlm.recording.secrets import redactor
 
     if isinstance(value, Mapping):
-        return {_without_secrets(key): _without_secrets(item) for key, item in value.items()}
+        return {_redacted(key, redact): _redacted(item, redact) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_secrets(item) for item in value]
+        return [_redacted(item, redact) for item in value]
     if isinstance(value, Comment):
-        return Comment(redactor(os.environ)(value.text))
-    return redactor(os.environ)(value) if isinstance(value, str) else value
+        return Comment(redact(value.text))
+    return redact(value) if isinstance(value, str) else value
 
 
 def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
@@ -122,9 +123,9 @@ def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
     console = make_console()
     kept = ""
     if imported.skipped:
-        kept = f"; {imported.skipped} kept with `skip: true`, until you add checks"
+        kept = f"; {imported.skipped:,} kept with `skip: true`, until you add checks"
     total = count(imported.tests, "test")
-    note(f"{imported.imported} of {total} imported into {written}{kept}", console)
+    note(f"{imported.imported:,} of {total} imported into {written}{kept}", console)
     found = {"Left out:": imported.notes.left_out, "Different in kindlm:": imported.notes.different}
     for title, notes in found.items():
         if notes:

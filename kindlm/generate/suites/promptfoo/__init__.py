@@ -218,7 +218,7 @@ class _Reader:
         checks = Checks()
         added = [part for part in case.asserts if self._assert(part, variables, case, checks)]
         if case.own and not any(each in added for each in case.own):
-            hold = hold or "kindlm has no equivalent of its own checks"
+            hold = hold or "kindlm has no equivalent of its checks"
         threshold = case.settings.get("threshold")
         if threshold is not None and threshold.value is not None:
             graded = "judge" in checks.others or "similarTo" in checks.output
