@@ -14,13 +14,12 @@ from kindlm.errors import Err
 from kindlm.plugins import Access, Maybe, Text
 from kindlm.providers.anthropic_platforms import (
     Platform,
-    bad_host_part,
     missing_package,
     platform_client,
     wire_of_version,
 )
 from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint, of_credentials
+from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials
 
 if TYPE_CHECKING:
     import anthropic
@@ -62,7 +61,7 @@ class AnthropicBedrock(Platform):
                     region = boto3.Session(profile_name=profile).region_name
                 except BotoCoreError as error:
                     return Err(of_credentials(Endpoint(access.name, ""), str(error), _HINT))
-        if wrong := bad_host_part(access, "region", region):
+        if wrong := bad_address_part(access.name, "region", region):
             return wrong
         base_url = access.base_url or environ.get("ANTHROPIC_BEDROCK_BASE_URL")
         base_url = base_url or f"https://bedrock-runtime.{region}.amazonaws.com"

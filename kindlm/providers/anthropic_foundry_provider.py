@@ -8,10 +8,10 @@ from pydantic import Field
 
 from kindlm.errors import Err
 from kindlm.plugins import Access, Maybe, Text
-from kindlm.providers.anthropic_platforms import Platform, bad_host_part, platform_client
+from kindlm.providers.anthropic_platforms import Platform, platform_client
 from kindlm.providers.anthropic_provider import API_VERSION, NO_KEY, WIRE
 from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint, missing_key
+from kindlm.providers.provider_failures import Endpoint, bad_address_part, missing_key
 
 if TYPE_CHECKING:
     import anthropic
@@ -36,7 +36,7 @@ class AnthropicFoundry(Platform):
             if not key:
                 return Err(missing_key(access.name, _KEY))
             resource = self.resource or environ.get("ANTHROPIC_FOUNDRY_RESOURCE")
-            if wrong := bad_host_part(access, "resource", resource):
+            if wrong := bad_address_part(access.name, "resource", resource):
                 return wrong
             base_url = f"https://{resource}.services.ai.azure.com/anthropic/"
         key = key or NO_KEY

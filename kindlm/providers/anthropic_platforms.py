@@ -9,7 +9,6 @@ With `baseUrl`, only the key that `apiKeyEnv` names is sent, or an AWS signature
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +24,6 @@ from kindlm.providers.wire import Wire, WireRequest
 if TYPE_CHECKING:
     from kindlm.providers.sdk_transport import AsyncSdk, Signing
 
-_HOST_PART = re.compile(r"[a-z0-9-]+", re.IGNORECASE | re.ASCII)
 _FIRST_MAJOR = 1
 """Older SDKs lack a class or a kind of credentials."""
 
@@ -75,21 +73,6 @@ def wire_of_version(version: str) -> Wire:
         return replace(sent, body={"anthropic_version": version, **sent.body})
 
     return Wire(WIRE.path, encode_with_version, decode)
-
-
-def bad_host_part(access: Access, key: str, value: str | None) -> Err | None:
-    """Return what is wrong with a part of the address of a platform; None if nothing is."""
-    if value is not None and _HOST_PART.fullmatch(value):
-        return None
-    problem = "is missing" if value is None else "is not a part of a host name"
-    return bad_option(access, key, problem)
-
-
-def bad_option(access: Access, key: str, problem: str) -> Err:
-    """Return the error of an option that is missing or wrong."""
-    message = f"The {key} of the provider {access.name} {problem}"
-    hint = f"Set providers.{access.name}.{key}"
-    return Err(unusable(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
 
 
 def missing_package(access: Access, package: str, extra: str) -> Err:

@@ -19,14 +19,12 @@ from kindlm.errors import Err, ErrorCode
 from kindlm.plugins import Access, Maybe, Text
 from kindlm.providers.anthropic_platforms import (
     Platform,
-    bad_host_part,
-    bad_option,
     missing_package,
     platform_client,
     wire_of_version,
 )
 from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint, of_credentials, unusable
+from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials, unusable
 
 if TYPE_CHECKING:
     import anthropic
@@ -56,11 +54,12 @@ class AnthropicVertex(Platform):
         location = self.location or environ.get("CLOUD_ML_REGION")
         project = self.project or environ.get("ANTHROPIC_VERTEX_PROJECT_ID")
         project = project or environ.get("GOOGLE_CLOUD_PROJECT")
-        if wrong := bad_host_part(access, "location", location):
+        if wrong := bad_address_part(access.name, "location", location):
+            return wrong
+        if wrong := bad_address_part(access.name, "project", project):
             return wrong
         assert location is not None
-        if not project:
-            return bad_option(access, "project", "is missing")
+        assert project is not None
         if access.base_url is not None and access.key is None:
             message = f"kindlm sends no Google credentials to the baseUrl of {access.name}"
             hint = f"Name a variable with an access token: providers.{access.name}.apiKeyEnv"

@@ -10,14 +10,13 @@ with another name, fields that have to go back, and what no model of the provide
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err
 from kindlm.plugins import Access, Maybe, Text
 from kindlm.ports import Embedder, ModelRequest
 from kindlm.providers.client import WireClient
@@ -31,12 +30,10 @@ from kindlm.providers.openai_provider import (
     embedder_of,
     encode,
 )
+from kindlm.providers.provider_failures import bad_address_part
 from kindlm.providers.wire import Wire, WireRequest
 from kindlm.transcript import Usage
 from kindlm.wires.answer import WireAnswer, objects, token_count
-
-_IN_ADDRESS = re.compile(r"[\w.:-]+", re.ASCII)
-"""Characters of an option in an address. None of them ends the host name or begins a path."""
 
 
 class _Preset(OpenAi):
@@ -85,13 +82,8 @@ class _Preset(OpenAi):
         if access.base_url is not None:
             return access
         for name in self.address_options():
-            value = getattr(self, name)
-            if value is None or not _IN_ADDRESS.fullmatch(value):
-                message = f"providers.{access.name}.{name} cannot be a part of an address"
-                hint = (
-                    "Write its name alone, without https://, or write the whole address as baseUrl"
-                )
-                return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
+            if wrong := bad_address_part(access.name, name, getattr(self, name)):
+                return wrong
         variable = access.key_variable or self.usual_key_variable
         return replace(access, base_url=self.base_url(), key_variable=variable)
 

@@ -8,6 +8,7 @@ provider echoed it; a body is quoted with 200 characters at most and kept whole 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,13 +16,15 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.providers.quota import quotas
 from kindlm.strict_json import parse_json
 from kindlm.unreachable import retry_after, unreachable_reason
 from kindlm_store import Redactor
 
 _QUOTED_CHARACTERS = 200
+_ADDRESS_PART = re.compile(r"[a-z0-9-]+(?:[.:][a-z0-9-]+)*", re.IGNORECASE | re.ASCII)
+"""No character ends a host name or a step of a path. Old projects of Google have a dot and `:`."""
 _TITLES = {"openai": "OpenAI", "anthropic": "Anthropic", "ollama": "Ollama"}
 # As the providers' own SDKs have it: a lock that timed out (409) is worth another try.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
@@ -71,6 +74,16 @@ def unusable(code: ErrorCode, message: str, hint: str | None) -> KindlmError:
     """Return the error of a provider that is not called, as it lacks something."""
     details = {"status": None, "retry_after": None, "retryable": False, "body": None}
     return KindlmError(code, message, hint, details=details)
+
+
+def bad_address_part(provider: str, key: str, value: str | None) -> Err | None:
+    """Return what is wrong with an option that is a part of an address; None if nothing is."""
+    if value is not None and _ADDRESS_PART.fullmatch(value):
+        return None
+    problem = "is missing" if value is None else "cannot be a part of an address"
+    message = f"The {key} of the provider {provider} {problem}"
+    hint = f"Set providers.{provider}.{key} to the name alone, without https://"
+    return Err(unusable(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
 
 
 def missing_key(provider: str, variable: str) -> KindlmError:

@@ -261,7 +261,9 @@ def test_what_a_platform_lacks_is_named(monkeypatch, make_request):
         "The region of the provider anthropic-bedrock is missing"
     )
     error = refused(make("anthropic-foundry", None, {"KEY": TOKEN}, "KEY", resource="evil.com/"))
-    assert error.hint == "Set providers.anthropic-foundry.resource"
+    assert error.hint == (
+        "Set providers.anthropic-foundry.resource to the name alone, without https://"
+    )
     error = refused(make("anthropic-foundry", None, {}, resource="shop"))
     assert "ANTHROPIC_FOUNDRY_API_KEY" in error.hint
     error = refused(make("anthropic-vertex", None, {}, location="global"))

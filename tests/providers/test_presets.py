@@ -172,13 +172,25 @@ def test_what_the_sdk_said_of_one_preset_is_not_sent_to_another(network, make_re
     assert (first["host"], other["host"]) == ("api.groq.com", "api.deepseek.com")
 
 
-@pytest.mark.parametrize("value", ["https://acme.openai.azure.com", "evil.example/", "a@b"])
-def test_an_option_cannot_lead_to_another_host(value):
-    settings = ProviderSettings("azure", "azure", options=PRESETS["azure"](resource=value))
-    made = make_client(settings, environ={"AZURE_OPENAI_API_KEY": KEY})
+@pytest.mark.parametrize(
+    ("preset", "option", "value"),
+    [
+        ("azure", "resource", "https://acme.openai.azure.com"),
+        ("azure", "resource", "evil.example/"),
+        ("azure", "resource", "a@b"),
+        ("vertex", "project", ".."),
+        ("anthropic-vertex", "project", "a/../b"),
+    ],
+)
+def test_an_option_cannot_lead_to_another_address(preset, option, value):
+    kind = own(Provider, preset)
+    rest = {"location": "global"} if option == "project" else {}
+    settings = ProviderSettings("p", preset, options=kind(**rest, **{option: value}))
+    made = make_client(settings, environ={kind.usual_key_variable or "": KEY})
     assert isinstance(made, Err)
     assert made.error.code is ErrorCode.CONFIG_VALIDATION_ERROR
-    assert "providers.azure.resource" in made.error.message
+    assert made.error.message == f"The {option} of the provider p cannot be a part of an address"
+    assert made.error.details["retryable"] is False
 
 
 def test_texts_are_embedded_by_the_model_of_the_preset(network):
