@@ -36,6 +36,7 @@ class Reason(StrEnum):
 
     MISSING = "missing"
     TYPE = "type"
+    EXTRA = "extra"
     LENGTH = "length"
     VALUE = "value"
 
@@ -45,7 +46,7 @@ class Mismatch:
     """One place where the actual value is not what was expected.
 
     `path` leads there from the root, as in `items[0].price`; it is empty for the root itself.
-    `actual` is None where the reason is that there is no value.
+    `actual` is None where the reason is that there is no value, `expected` where there may be none.
     """
 
     path: str
@@ -74,9 +75,12 @@ def _number(digits: str) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-def mismatches(expected: Any, actual: Any) -> list[Mismatch]:
-    """Return every place where `actual` differs from `expected`, in the order of `expected`."""
-    return list(_walk(expected, actual))
+def mismatches(expected: Any, actual: Any, *, exact: bool = False) -> list[Mismatch]:
+    """Return every place where `actual` differs from `expected`, in the order of `expected`.
+
+    With `exact`, further keys are differences, too.
+    """
+    return list(_walk(expected, actual, exact=exact))
 
 
 def value_at(value: Any, parts: Iterable[str | int]) -> Any:
@@ -94,7 +98,7 @@ def value_at(value: Any, parts: Iterable[str | int]) -> Any:
     return value
 
 
-def _walk(expected: Any, actual: Any) -> Iterator[Mismatch]:
+def _walk(expected: Any, actual: Any, *, exact: bool = False) -> Iterator[Mismatch]:
     pending: list[tuple[_Path | None, Any, Any]] = [(None, expected, actual)]
     while pending:
         path, want, got = pending.pop()
@@ -107,6 +111,9 @@ def _walk(expected: Any, actual: Any) -> Iterator[Mismatch]:
         elif kind == "object":
             keys = reversed(list(want))
             pending.extend(((path, key), want[key], got.get(key, ABSENT)) for key in keys)
+            for key in got if exact else ():
+                if key not in want:
+                    yield Mismatch(_text((path, key)), None, got[key], Reason.EXTRA)
         elif kind == "array":
             if len(want) != len(got):
                 yield Mismatch(_text(path), want, got, Reason.LENGTH)

@@ -19,7 +19,7 @@ from kindlm.errors import DOCS
 from kindlm.matching import Bounds, Mismatch, Reason, matches, mismatches
 from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult
-from kindlm.section import Count, Maybe
+from kindlm.section import EXTENSION, Count, Maybe, Text
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
 from kindlm.values import refuse
 from kindlm.wording import bounded, count, excerpt, listed, named, shown
@@ -51,9 +51,46 @@ def why_unknown(transcript: Transcript) -> str | None:
     )
 
 
+class ExpectedCall(ExpectSection):
+    """A call that is expected or forbidden: its tool and its arguments."""
+
+    main = "tool"
+
+    tool: Text = Field(examples=["lookup_order"])
+    """Name of the tool."""
+    args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
+    """Required arguments. Additional ones are allowed, at every level."""
+    args_exact: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
+    """The arguments are exactly those of `argsMatch`, at every level, or none without it."""
+
+    @property
+    def arguments(self) -> dict[str, Any] | None:
+        """The arguments that a call must have, None for any."""
+        return {} if self.args_exact and self.args_match is None else self.args_match
+
+    def argument_faults(self, use: ToolUse) -> tuple[int, str]:
+        """Return in how many places arguments are not as expected, and where, in words."""
+        wanted = self.arguments
+        if wanted is None:
+            return 0, ""
+        if use.call.malformed is not None:
+            return 1, not_an_object(use)
+        found = mismatches(wanted, use.call.arguments, exact=bool(self.args_exact))
+        return len(found), listed(map(_difference, found[:_MAX_LISTED]), len(found))
+
+    def fits(self, use: ToolUse) -> bool:
+        """Return whether a call is of the tool, with its arguments."""
+        return use.call.name == self.tool and not self.argument_faults(use)[0]
+
+
 def arguments_match(wanted: Any, use: ToolUse) -> bool:
     """Return whether a call has the wanted arguments; malformed ones match nothing."""
     return use.call.malformed is None and matches(wanted, use.call.arguments)
+
+
+def not_an_object(use: ToolUse) -> str:
+    """Return in words that the arguments of a call are malformed."""
+    return f"its arguments are not a JSON object: {shown(use.call.malformed)}"
 
 
 def written_arguments(use: ToolUse) -> Any:
@@ -71,18 +108,10 @@ def described(index: int, use: ToolUse) -> dict[str, Any]:
     }
 
 
-def argument_faults(wanted: Any, use: ToolUse) -> tuple[int, str]:
-    """Return in how many places the arguments of a call are not as wanted, and where, in words."""
-    if wanted is not None and use.call.malformed is not None:
-        return 1, f"its arguments are not a JSON object: {shown(use.call.malformed)}"
-    found = [] if wanted is None else mismatches(wanted, use.call.arguments)
-    if not found:
-        return 0, ""
-    return len(found), listed(map(_difference, found[:_MAX_LISTED]), len(found))
-
-
 def _difference(mismatch: Mismatch) -> str:
     path = shown(mismatch.path) if not mismatch.path.isprintable() else mismatch.path
+    if mismatch.reason is Reason.EXTRA:
+        return f"{path}: not expected, got {shown(mismatch.actual)}"
     expected = f"{path or 'arguments'}: expected {shown(mismatch.expected)}"
     if mismatch.reason is Reason.MISSING:
         return f"{expected}, it is missing"

@@ -25,11 +25,11 @@ from kindlm.checks.base import (
 )
 from kindlm.checks.call_matching import (
     CallCount,
-    argument_faults,
-    arguments_match,
+    ExpectedCall,
     described,
     doubtful_calls,
     how_often,
+    not_an_object,
     spelling_hint,
     undecided_for_a_name,
     written,
@@ -98,10 +98,8 @@ class _Candidate:
         return "; ".join(lack.message for lack in self.lacks)
 
 
-class ToolCall(CheckSection):
+class ToolCall(ExpectedCall, CheckSection):
     """An expected or forbidden tool call. All keys must fit the same call."""
-
-    main = "tool"
 
     key = Key(
         "toolCalls",
@@ -122,14 +120,10 @@ class ToolCall(CheckSection):
         ),
     )
 
-    tool: Text = Field(examples=["lookup_order"])
-    """Name of the tool."""
     should_not_call: bool = Field(default=False, examples=[True])
     """The tool must not be called; with `argsMatch`, not with such arguments. The check is
     undecided if the arguments of a call are not a JSON object, or if the agent does not show that
     it reports its tool calls."""
-    args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
-    """Required arguments. Additional ones are allowed, at every level."""
     args_schema: Maybe[Text] = Field(default=None, examples=["schemas/lookup.json"])
     """JSON Schema file for the arguments, relative to this file."""
     order: Maybe[Count] = Field(default=None, examples=[0])
@@ -207,7 +201,7 @@ class ToolCall(CheckSection):
     def reads(self) -> Reads:  # type: ignore[override]
         """The name alone decides where nothing is said of arguments and results."""
         of_a_call = None if self.should_not_call else self.response_contains
-        asks = (self.args_match, self._document, of_a_call)
+        asks = (self.arguments, self._document, of_a_call)
         return Reads.NUMBERS_AND_NAMES if asks == (None, None, None) else Reads.CALLS
 
     def is_slow(self, transcript: Transcript) -> bool:
@@ -279,7 +273,7 @@ class ToolCall(CheckSection):
     @property
     def _expected(self) -> Any:
         """What a result shows of it: not the schema, which may be long."""
-        keys = ("tool", "args_match", "args_schema", "response_contains", *_TIMES)
+        keys = ("tool", "args_match", "args_exact", "args_schema", "response_contains", *_TIMES)
         names = {"args_schema": "argsSchemaFile"}
         parts = ((names.get(key, to_camel(key)), written(getattr(self, key))) for key in keys)
         return {key: part for key, part in parts if part is not None}
@@ -320,13 +314,13 @@ class ToolCall(CheckSection):
         `first` says where each tool was called first, if that matters.
         """
         use = uses[index]
-        places, why = argument_faults(self.args_match, use)
+        places, why = self.argument_faults(use)
         if places:
             yield _Shortcoming("TOOL_CALL_ARGS_MISMATCH", why, places)
         if self._document is not None:
             code = "TOOL_CALL_ARGS_SCHEMA_INVALID"
             if use.call.malformed is not None:
-                yield _Shortcoming(code, argument_faults({}, use)[1])
+                yield _Shortcoming(code, not_an_object(use))
             elif issues := schema_issues(self._document, use.call.arguments):
                 name = self.args_schema or "the schema"
                 listed = "; ".join(f"{one.path}: {one.message}" for one in issues[:_MAX_LISTED])
@@ -359,13 +353,13 @@ class ToolCall(CheckSection):
         a name,
         or whose name only looks like that of the tool, may be one of it: that is undecided.
         """
-        tool, wanted = self.tool, self.args_match
-        of_tool = [(index, use) for index, use in enumerate(uses) if use.call.name == tool]
-        calls = [call for call in of_tool if wanted is None or arguments_match(wanted, call[1])]
+        tool, wanted = self.tool, self.arguments
+        calls = [(index, use) for index, use in enumerate(uses) if self.fits(use)]
         if calls:
             index, use = calls[0]
             expected = {"tool": tool, "shouldNotCall": True}
             expected |= {} if wanted is None else {"argsMatch": wanted}
+            expected |= {"argsExact": True} if self.args_exact else {}
             which = f" with arguments matching {shown(wanted)}" if wanted is not None else ""
             return failed(
                 "TOOL_CALL_UNEXPECTED",
@@ -374,8 +368,8 @@ class ToolCall(CheckSection):
                 expected=expected,
                 actual=[described(index, use) for index, use in calls[:_MAX_LISTED]],
             )
-        for index, use in of_tool:
-            if use.call.malformed is not None:
+        for index, use in enumerate(uses):
+            if use.call.name == tool and use.call.malformed is not None:
                 return undecided(
                     f"Call {index}, to {named(tool)}, may match: its arguments are not a JSON"
                     f" object: {shown(use.call.malformed)}.",

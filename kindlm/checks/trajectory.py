@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from kindlm.checks.base import CheckSection, ExpectSection, Key, Place, Reads, failed, passed
+from kindlm.checks.base import CheckSection, Key, Place, Reads, failed, passed
 from kindlm.checks.call_matching import (
     CallCount,
-    argument_faults,
-    arguments_match,
+    ExpectedCall,
     undecided_for_a_name,
     written,
     written_arguments,
@@ -20,7 +19,7 @@ from kindlm.checks.call_matching import (
 from kindlm.matching import Bounds, in_any_order, in_sequence
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
-from kindlm.section import Maybe, Text
+from kindlm.section import Maybe
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import bounded, count, listed, shown
 
@@ -51,27 +50,15 @@ _RULES = {
 }
 
 
-class TrajectoryCall(ExpectSection):
+class TrajectoryCall(ExpectedCall):
     """A step of a trajectory."""
 
-    main = "tool"
-
-    tool: Text = Field(examples=["issue_refund"])
-    """Name of the tool."""
-    args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
-    """Required arguments. Additional ones are allowed, at every level."""
     count: Maybe[CallCount] = None
     """Number of calls that fit this entry. By default one (`strict`, `unordered`), at least one
     (`in-order`, `superset`), or any number (`subset`)."""
 
     def tools(self) -> Iterator[tuple[Place, str]]:
         yield ("tool",), self.tool
-
-    def fits(self, use: ToolUse) -> bool:
-        """Return whether a call is what the entry asks for."""
-        return use.call.name == self.tool and (
-            self.args_match is None or arguments_match(self.args_match, use)
-        )
 
     def bounds(self, mode: str) -> Bounds:
         """Return how often it is called; in a subset, it need not be."""
@@ -126,7 +113,7 @@ class Trajectory(CheckSection):
         wrong = found.differences()
         if not wrong:
             doubts = (
-                undecided_for_a_name(entry.tool, uses, arguments=entry.args_match)
+                undecided_for_a_name(entry.tool, uses, arguments=entry.arguments)
                 for entry, often in zip(self.calls, found.bounds, strict=True)
                 if found.others_allowed and often.high is not None
             )
@@ -253,7 +240,7 @@ class _Comparison:
     def _absent(self, missing: Counter[int]) -> Iterator[_Difference]:
         for entry, lacking in (+missing).items():
             item, low = self.entries[entry], self.bounds[entry].low
-            which = f" with {shown(item.args_match)}" if item.args_match is not None else ""
+            which = f" with {shown(item.arguments)}" if item.arguments is not None else ""
             often = f", {lacking} of {low} times" if low > 1 else ""
             yield _Difference("missing", f"{shown(item.tool)}{which} was not called{often}", entry)
 
@@ -267,8 +254,8 @@ class _Comparison:
 
     def _fault(self, entry: int, call: int) -> tuple[int, str]:
         """Return how far the arguments of a call are from those of an entry, and why."""
-        wanted, use = self.entries[entry].args_match, self.uses[call]
-        places, why = argument_faults(wanted, use)
+        use = self.uses[call]
+        places, why = self.entries[entry].argument_faults(use)
         return _UNCOMPARABLE if places and use.call.malformed is not None else places, why
 
     def _call(self, call: int) -> str:

@@ -245,7 +245,9 @@ def _trajectory(said: Transcript) -> dict[str, Any]:
     """Return the calls, in their order unless some were made at once."""
     is_parallel = any(len(step.tool_uses) > 1 for step in said.steps)
     calls = [
-        {"tool": use.call.name} | ({"argsMatch": use.call.arguments} if use.call.arguments else {})
+        {"tool": use.call.name}
+        | ({"argsMatch": use.call.arguments} if use.call.arguments else {})
+        | {"argsExact": True}
         for use in said.tool_uses
     ]
     return {"mode": "unordered" if is_parallel else "strict", "calls": calls}

@@ -347,7 +347,7 @@ def _demand(assertion: AssertionView | CheckResult, made: Sequence[ToolCallView]
             wanted = [("expected", f"no {text}") for _, text in _wanted(expected)]
             return _Demand((name,), f"Forbidden call to {one_line(name, 60)}", tuple(wanted))
         case "TOOL_CALL_ARGS_MISMATCH" if isinstance(tool, str) and isinstance(actual, dict):
-            paths = _paths(expected.get("argsMatch"), actual.get("arguments"))
+            paths = _paths(expected, actual.get("arguments"))
             words = f"Wrong arguments in the call to {one_line(tool, 60)}"
             named = f": {one_line(', '.join(paths), _SENTENCE)}" if any(paths) else ""
             return _Demand((tool, *paths), words + named, _wanted(expected))
@@ -409,11 +409,13 @@ def _shown_part(part: Any) -> str:
     return one_line(part) if isinstance(part, str) else json_shown(part, _VALUE)
 
 
-def _paths(wanted: Any, arguments: Any) -> tuple[str, ...]:
+def _paths(expected: dict[str, Any], arguments: Any) -> tuple[str, ...]:
     """Return where arguments differ; that decides what is one cause, not what stands there."""
+    is_exact = bool(expected.get("argsExact"))
+    wanted = expected.get("argsMatch", {} if is_exact else None)
     if wanted is None or not isinstance(arguments, dict):
         return ("not a JSON object",)
-    return tuple(found.path for found in mismatches(wanted, arguments))
+    return tuple(found.path for found in mismatches(wanted, arguments, exact=is_exact))
 
 
 def _spelling(tool: str, made: Sequence[ToolCallView]) -> tuple[Row, ...]:

@@ -146,6 +146,29 @@ class TestNearestMiss:
         assert 'id: expected "A1", got "B2"' in result.message
         assert "sum: expected 5, it is missing" in result.message
 
+    @pytest.mark.parametrize(
+        ("wanted", "made", "fault"),
+        [
+            ({"argsMatch": {"id": "A1"}}, {"id": "A1"}, ""),
+            ({"argsMatch": {"id": "A1"}}, {"id": "A1", "all": True}, "all: not expected, got true"),
+            ({"argsMatch": {"o": [{"k": 1}]}}, {"o": [{"k": 1, "f": 2}]}, "o[0].f: not expected"),
+            ({}, {"all": True}, "all: not expected, got true"),
+            ({}, {}, ""),
+        ],
+    )
+    @pytest.mark.parametrize("key", ["trajectory", "toolCalls"])
+    def test_exact_arguments_allow_no_others_at_any_level(
+        self, evaluate: Evaluate, key: str, wanted: Any, made: Any, fault: str
+    ) -> None:
+        call = {"tool": "lookup", "argsExact": True} | wanted
+        expected = params("strict", call) if key == "trajectory" else call
+        kind = "trajectory" if key == "trajectory" else "tool_called"
+
+        result = evaluate(kind, expected, talk(("lookup", made)))
+
+        assert result.outcome is (Outcome.FAILED if fault else Outcome.PASSED)
+        assert fault in (result.message or "")
+
     def test_the_closest_calls_are_compared(self, evaluate: Evaluate) -> None:
         wanted = params(
             "unordered",
