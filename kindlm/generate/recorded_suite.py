@@ -76,7 +76,7 @@ def recorded_suites(
     tests, left_out = dict[str, Recording](), list[str]()
     for recording in recordings:
         shown = _shortened(recording.name, _LONGEST_NAME)
-        why = recording.missing or _why_not(recording, target)
+        why = recording.missing or _why_not(recording, target, failed=failed)
         if why is not None:
             left_out.append(f"{shown}: {why}")
         else:
@@ -106,10 +106,13 @@ def _names(name: str) -> Iterator[str]:
     yield from (f"{name} ({number})" for number in count(2))
 
 
-def _why_not(recording: Recording, target: Target) -> str | None:
+def _why_not(recording: Recording, target: Target, *, failed: bool) -> str | None:
     uses = recording.transcript.tool_uses
     if any(use.call.name in ("", UNNAMED) for use in uses):
         return "A tool call has no name."
+    malformed = next((use.call.name for use in uses if use.call.malformed is not None), None)
+    if malformed is not None and not _is_unfinished(recording, target, failed=failed):
+        return f"The arguments of {malformed} are not a JSON object."
     if target.is_agent:
         return None
     if target.written is None and _model(recording) is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kindlm.errors import ErrorCode, KindlmError
@@ -20,7 +20,8 @@ class Span:
     """One span. Ids are lower-case hex, `parent` is empty for a root; times are ns since 1970.
 
     `is_outgoing` is whether it is a request to another service. `events` are the attributes of its
-    events by their names. `size` is roughly how many bytes it holds.
+    events by their names. `size` is roughly how many bytes it holds. `has_local_parent` is whether
+    its parent is known to be a span of the same process.
     """
 
     trace: str
@@ -36,6 +37,7 @@ class Span:
     status_message: str
     is_outgoing: bool
     size: int
+    has_local_parent: bool = False
 
 
 class NoProtobuf(Exception):  # noqa: N818 - it names what is missing
@@ -88,6 +90,7 @@ def read_protobuf(body: bytes) -> list[Span]:
             [(event.name, _of_protobuf(event.attributes)) for event in span.events],
             (span.status.code == _ERROR, span.status.message),
             span.kind in _OUTGOING,
+            span.flags & _ORIGIN == _LOCAL,
         )
         for resource in request.resource_spans
         for scope in resource.scope_spans
@@ -116,6 +119,7 @@ def spans_in(request: Any) -> list[Span]:
                 ],
                 _status_of_json(span.get("status") or {}),
                 span.get("kind") in _OUTGOING,
+                int(span.get("flags") or 0) & _ORIGIN == _LOCAL,
             )
             for resource in request["resourceSpans"]
             for scope in resource.get("scopeSpans") or ()
@@ -127,6 +131,8 @@ def spans_in(request: Any) -> list[Span]:
 
 _ERROR = 2
 _OUTGOING = (3, 4, "SPAN_KIND_CLIENT", "SPAN_KIND_PRODUCER")
+_ORIGIN, _LOCAL = 0x300, 0x100
+"""The flags that say whether the parent is remote, and what they are if it is not."""
 
 
 def span_of(
@@ -138,6 +144,7 @@ def span_of(
     events: Iterable[tuple[str, Iterator[tuple[str, Any]]]],
     status: tuple[bool, Any],
     is_outgoing: bool,
+    has_local_parent: bool = False,
 ) -> Span:
     """Return a span; `ids` are those of its trace, its own and that of its parent.
 
@@ -158,7 +165,10 @@ def span_of(
     for event, more in events:
         named.setdefault(str(event), []).append(dict(more))
     size = 500 + _size(values) + _size(named)
-    return Span(trace, span, parent, name, scope, *times, values, named, *status, is_outgoing, size)
+    found = Span(
+        trace, span, parent, name, scope, *times, values, named, *status, is_outgoing, size
+    )
+    return replace(found, has_local_parent=has_local_parent)
 
 
 def _is_id(text: str, length: int) -> bool:

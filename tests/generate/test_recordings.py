@@ -282,6 +282,8 @@ def test_what_is_not_enough_is_left_out_with_the_reason(
         chat_span(
             9, "key", trace="6" * 32, also={"gen_ai.request.model": "{{env.OPENAI_API_KEY}}"}
         ),
+        chat_span(10, "bare", trace="7" * 32),
+        tool_span(11, "A1", "sent", trace="7" * 32),
     )
     assert (code, [test["name"] for test in made["tests"]]) == (0, ["good"])
     told = capsys.readouterr().err
@@ -291,8 +293,32 @@ def test_what_is_not_enough_is_left_out_with_the_reason(
         "trace 44444444": "no message of a user",
         "elsewhere": "Pass --provider and --model, or --agent",
         "key": "Pass --provider and --model, or --agent",
+        "bare": "The arguments of lookup are not a JSON object",
     }.items():
         assert any(name in line and why in line for line in told.splitlines()), name
+
+
+@pytest.mark.parametrize(
+    ("parents", "flags", "is_whole"),
+    [
+        (["", 1, 1], 0x100, True),
+        ([8, 8, 8], 0x300, True),  # the caller's spans are in a file of its own
+        ([8, 8, 8], 0, True),
+        ([8, 8, 8], 0x100, False),  # the last span, the root, was cut off
+        (["", 1, 8], 0, False),
+        (["", 1, 8], 0x300, False),
+        ([7, 7, 8], 0, False),
+    ],
+)
+def test_a_trace_that_lacks_a_span_is_not_enough(
+    parents: list[Any], flags: int, *, is_whole: bool
+) -> None:
+    chat, *tools = parents
+    spans = [chat_span(1, USER, parent=chat)]
+    spans += [tool_span(n, ARGUMENTS, 1, parent=each) for n, each in enumerate(tools, 2)]
+    (found,) = recordings(otlp_request(*({**each, "flags": flags} for each in spans)))
+    assert (found.missing is None) == is_whole
+    assert is_whole or "Export the whole trace" in str(found.missing)
 
 
 @pytest.mark.parametrize("failed", [True, False])

@@ -114,8 +114,14 @@ def _read_trace(spans: Sequence[Span]) -> _Trace:
     ids = {span.id for span in ordered}
     users = [each for each in talk if each.role == "user" and each.text.strip()]
     missing = reading.missing
+    lost = {span.parent for span in spans if span.parent not in {"", *ids}}
+    # One parent may be the caller, which is in a file of its own.
+    has_caller = len(lost) == 1 and all(span.parent for span in spans)
+    has_caller &= not any(span.has_local_parent for span in spans if span.parent in lost)
     if len(spans) > _MAX_SPANS:
         missing = f"The trace has more than {_MAX_SPANS:,} spans."
+    elif lost and not has_caller:
+        missing = f"The span {min(lost)}, above others, is not in it. Export the whole trace."
     elif not users:
         hint = dialects.capture_hint(head)
         missing = f"The trace has no message of a user. To record messages, {hint}."
