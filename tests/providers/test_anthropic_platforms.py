@@ -267,7 +267,9 @@ def test_what_a_platform_lacks_is_named(monkeypatch, make_request):
     error = refused(make("anthropic-foundry", None, {}, resource="shop"))
     assert "ANTHROPIC_FOUNDRY_API_KEY" in error.hint
     error = refused(make("anthropic-vertex", None, {}, location="global"))
-    assert error.hint == "Set providers.anthropic-vertex.project"
+    assert (
+        error.hint == "Set providers.anthropic-vertex.project to the name alone, without https://"
+    )
     keys = {"location": "global", "project": "shop"}
     error = refused(make("anthropic-vertex", "http://127.0.0.1:1", {}, **keys))
     assert error.hint.endswith("providers.anthropic-vertex.apiKeyEnv")
