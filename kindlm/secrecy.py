@@ -46,7 +46,8 @@ _PATH = r"(?:(?:~|\.\.?|[A-Za-z]:)[/\\]|[/\\][\w .@~:-]*[/\\])[\w .@~:/\\-]*"
 _ADDRESS = r"[a-z][a-z0-9+.-]*://[^@?]*"
 _ORDINARY = re.compile(rf"{_WORD}(?:[ ,._-]{{1,2}}{_WORD}){{0,2}}|{_PATH}|{_ADDRESS}")
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# Bounded, or a long word would take time quadratic in its length.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
 # All of a text, also with two schemes: `jdbc:mysql://host/shop`.
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _HOSTS = re.compile(r"\[.*|[^:]*(?::\d*(?:,.*)?)?")
@@ -106,7 +107,7 @@ def secret_parts(url: str) -> Iterator[str]:
         yield password
     for item in parts.query.split("&"):
         name, _, value = item.partition("=")
-        if _is_secret_in_query(name) and len(value) >= SHORTEST_SECRET:
+        if is_secret_key(name) and len(value) >= SHORTEST_SECRET:
             yield value
 
 
@@ -128,11 +129,12 @@ def _dsn_secrets(text: str) -> set[str] | None:
     return {
         value
         for name, value in found.items()
-        if _is_secret_in_query(name) and len(value) >= SHORTEST_SECRET
+        if is_secret_key(name) and len(value) >= SHORTEST_SECRET
     }
 
 
-def _is_secret_in_query(name: str) -> bool:
+def is_secret_key(name: str) -> bool:
+    """Return whether a part of a query or of an object holds a secret."""
     return _OF_A_QUERY.search(name) is not None and _OF_A_PAGE.search(name) is None
 
 

@@ -24,7 +24,8 @@ from kindlm.ports import ToolDefinition
 from kindlm.scenarios.configuration import provider_by_name
 from kindlm.suite import TOOL_PLACEHOLDER
 from kindlm.telemetry.dialects import PROVIDERS
-from kindlm.transcript import UNNAMED, ToolUse, Transcript
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Transcript
+from kindlm_store import REDACTED
 
 TODO = "TODO: say what a right answer does."
 
@@ -247,13 +248,23 @@ def _test(
 def _trajectory(said: Transcript) -> dict[str, Any]:
     """Return the calls, in their order unless some were made at once."""
     is_parallel = any(len(step.tool_uses) > 1 for step in said.steps)
-    calls = [
-        {"tool": use.call.name}
-        | ({"argsMatch": use.call.arguments} if use.call.arguments else {})
-        | {"argsExact": True}
-        for use in said.tool_uses
-    ]
+    calls = [_expected(use.call) for use in said.tool_uses]
     return {"mode": "unordered" if is_parallel else "strict", "calls": calls}
+
+
+def _expected(call: ToolCall) -> dict[str, Any]:
+    known = _known(call)
+    is_all = len(known) == len(call.arguments)
+    return (
+        {"tool": call.name}
+        | ({"argsMatch": known} if known else {})
+        | ({"argsExact": True} if is_all else {})
+    )
+
+
+def _known(call: ToolCall) -> dict[str, Any]:
+    """Return the arguments that a model can give: not those in which a secret was removed."""
+    return {key: value for key, value in call.arguments.items() if REDACTED not in canonical(value)}
 
 
 def _tools(told: Sequence[ToolDefinition], uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:
@@ -279,10 +290,10 @@ def _responses(uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:
     """Yield what calls get. More arguments come first: `when` allows others beside its own."""
     equal: dict[str, list[ToolUse]] = {}
     for use in uses:
-        equal.setdefault(canonical(use.call.arguments), []).append(use)
+        equal.setdefault(canonical(_known(use.call)), []).append(use)
     for key in sorted(equal, key=len, reverse=True):
         then = [use.response for use in equal[key]]
-        arguments = equal[key][0].call.arguments
+        arguments = _known(equal[key][0].call)
         when = {"when": arguments} if arguments else {}
         if all(each == then[0] for each in then):
             yield when | {"then": then[0]}

@@ -12,25 +12,29 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 from kindlm.generate.recordings import Recording
 from kindlm.personal_data import DEFAULT_PATTERNS, passes_luhn, personal_data_in
-from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_option, url_secrets
+from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_key, url_secrets
 from kindlm.transcript import Step, ToolUse
 from kindlm_store import REDACTED
 
 _PHONE = (
     r"(?<![\w+])(?:\+\d{1,3}[ .()/-]{0,2}(?:\d[ .()/-]{0,2}){6,12}\d"
-    r"|(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4})(?!\w)"
+    r"|(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}|(?<!\.)1?[2-9]\d\d[2-9]\d{6}(?!\.\d))(?!\w)"
 )
-_PATTERNS = {**DEFAULT_PATTERNS, _PHONE: "phone number"}
+_PATTERNS = {
+    pattern.replace("+@", "{1,64}(?:@|%40)"): kind for pattern, kind in DEFAULT_PATTERNS.items()
+} | {_PHONE: "phone number"}
+"""In URLs, `@` is `%40`. What is before it is bounded: many words may have dots between them."""
 _SECONDS = 5.0
 """How long one pattern may take on one text."""
 
 _TOKEN = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|gho|ghs|github_pat|glpat|xox[abprs])[-_][A-Za-z0-9_-]{16,}"
     r"|\bAKIA[0-9A-Z]{16}\b"
-    r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
     r"|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,
@@ -46,6 +50,7 @@ class StandIns:
         self._patterns = {} if keep_personal_data else _PATTERNS
         self._given: dict[str, dict[str, int]] = defaultdict(dict)
         self._secrets: set[str] = set()
+        self._in_recording: set[str] = set()
 
     @property
     def replaced(self) -> dict[str, int]:
@@ -59,6 +64,11 @@ class StandIns:
         Raises:
             PatternError: a text takes too long to search.
         """
+        self._in_recording.clear()
+        self._with_stand_ins(recording)  # a text may hold what only a later key calls a secret
+        return self._with_stand_ins(recording)
+
+    def _with_stand_ins(self, recording: Recording) -> Recording:
         said = recording.transcript
         turns = tuple(
             replace(turn, user=self.text(turn.user), steps=tuple(map(self._step, turn.steps)))
@@ -84,28 +94,35 @@ class StandIns:
             case str():
                 return self.text(value)
             case Mapping():
-                return {
-                    self.text(key): self._removed(item)
-                    if _is_secret(key, item)
-                    else self.value(item)
-                    for key, item in value.items()
-                }
+                made = dict[str, Any]()
+                for key, item in value.items():
+                    secret = _is_secret(key, item)
+                    name = self.text(key)
+                    while name in made:
+                        name += "'"
+                    made[name] = self._removed(item) if secret else self.value(item)
+                return made
             case list():
                 return [self.value(each) for each in value]
-            case int() if not isinstance(value, bool):
-                # A card number may be a number.
-                text = self.text(str(value))
-                return value if text == str(value) else int(text) if text.isdigit() else text
+            case int() | float() if not isinstance(value, bool) and value % 1 == 0:
+                text = str(int(value))
+                # Most numbers of ten digits are no phone numbers.
+                phones = self._given.get("phone number", {})
+                if len(text) in (10, 11) and _same("phone number", text) not in phones:
+                    return value
+                other = self.text(text)
+                return value if other == text else int(other) if other.isdigit() else other
         return value
 
     def text(self, text: str) -> str:
         """Return a text with stand-ins."""
         cleaned = _TOKEN.sub(lambda found: self._removed(found[0]), text)
-        for secret in sorted(url_secrets(cleaned), key=len, reverse=True):
-            cleaned = cleaned.replace(secret, self._removed(secret))
+        for secret in sorted(self._in_recording | url_secrets(cleaned), key=len, reverse=True):
+            if secret in cleaned:
+                cleaned = cleaned.replace(secret, self._removed(secret))
         redacted = self._redact(cleaned)
         if redacted != cleaned:
-            self._removed("")
+            self._secrets.add("")
         for pattern, kind in self._patterns.items():
             found = list(personal_data_in(redacted, pattern, time.monotonic() + _SECONDS))
             for start, end in reversed(found):
@@ -130,30 +147,54 @@ class StandIns:
 
     def _removed(self, secret: str) -> str:
         self._secrets.add(secret)
+        self._in_recording.add(secret)
         return REDACTED
 
     def _one(self, kind: str, text: str) -> str:
-        """Return the stand-in for a value."""
-        digits = "".join(char for char in text if char.isdigit())
+        """Return the stand-in for a value, in the form of that value."""
         known = self._given[kind]
-        number = known.setdefault(text.casefold() if kind == "email" else digits, len(known) + 1)
+        number = known.setdefault(_same(kind, text), len(known) + 1)
         match kind:
             case "email":
-                return f"person{number}@example.com"
+                return f"person{number}{'@' if '@' in text else '%40'}example.com"
             case "ssn":
                 return f"000-00-{number:04}"
             case "phone number":
-                return f"+1 202 555 {100 + number:04}"
+                made = f"1202555{100 + number:04}"
+                digits = _digits(text)
+                if text.startswith("+") and (len(digits), digits[0]) != (11, "1"):
+                    # Of another country, whose numbers have other forms.
+                    return f"+{made}" if text == f"+{digits}" else f"+1 202 555 {made[7:]}"
+                return _filled(text, made[-len(digits) :])
         # No card begins with 9999 99; the last digit is right.
         made = f"999999{number:09}"
         made += next(each for each in "0123456789" if passes_luhn(made + each))
-        left = iter(made)
-        return "".join(next(left) if char.isdigit() else char for char in text)
+        return _filled(text, made)
+
+
+def _same(kind: str, text: str) -> str:
+    """Return what two forms of the same value have in common."""
+    if kind == "email":
+        return unquote(text).casefold()
+    digits = _digits(text)
+    # The country may be told or not.
+    is_american = kind == "phone number" and len(digits) == 11
+    return digits.removeprefix("1") if is_american else digits
+
+
+def _digits(text: str) -> str:
+    return "".join(filter(str.isdigit, text))
+
+
+def _filled(text: str, digits: str) -> str:
+    """Return a text with other digits."""
+    left = iter(digits)
+    return "".join(next(left) if char.isdigit() else char for char in text)
 
 
 def _is_secret(key: str, value: Any) -> bool:
     return (
-        is_secret_option(key)
+        is_secret_key(key)
         and isinstance(value, str)
         and len(value) >= SHORTEST_SECRET
         and not is_ordinary(value)

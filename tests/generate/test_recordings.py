@@ -14,6 +14,7 @@ from kindlm.cli.app import run
 from kindlm.config.load import load_suite
 from kindlm.errors import Err, Ok
 from kindlm.generate.recordings import Recording, read_recordings
+from kindlm.generate.stand_ins import StandIns
 
 SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}}
 TOOL = {"name": "lookup", "description": "Looks up.", "parameters": SCHEMA}
@@ -254,6 +255,58 @@ def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
     text = json.dumps(made)
     assert mail in text
     assert key not in text
+
+
+def test_a_value_has_one_stand_in_in_any_form(gen: Any) -> None:
+    values = {
+        "password": "Hunter2-long-secret",
+        "e164": "+14155552671",
+        "plain": "4155552671",
+        "number": 4155552671,
+        "card": 4111111111111111,
+        "float": 4111111111111111.0,
+        "url": "https://shop.example/?email=jane%40acme.org",
+        "partition_key": "customer-77",
+        "amount": 8045311447,
+        "ratio": 0.5,
+    }
+    user = "Set my password to Hunter2-long-secret, mail jane@acme.org, call (415) 555-2671."
+    result = {"a@x.com": 1, "A@x.com": 2, "client_secret": "zz-yy-112233", "text": "zz-yy-112233"}
+    _, made = gen(chat_span(1, user), tool_span(2, values, result))
+    (test,) = made["tests"]
+    assert (
+        test["input"]
+        == "Set my password to [redacted], mail person1@example.com, call (202) 555-0101."
+    )
+    (response,) = test["tools"][0]["responses"]
+    # The password is not demanded.
+    assert response["when"] == {
+        "e164": "+12025550101",
+        "plain": "2025550101",
+        "number": 2025550101,
+        "card": (card := response["when"]["card"]),
+        "float": card,
+        "url": "https://shop.example/?email=person1%40example.com",
+        "partition_key": "customer-77",
+        "amount": 8045311447,
+        "ratio": 0.5,
+    }
+    assert str(card).startswith("999999")
+    assert response["then"] == {
+        "person2@example.com": 1,
+        "person2@example.com'": 2,
+        "client_secret": "[redacted]",
+        "text": "[redacted]",
+    }
+    (call,) = test["expect"]["trajectory"]["calls"]
+    assert call == {"tool": "lookup", "argsMatch": response["when"]}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("part", ["3fa", "a.", "eyJ-"])
+def test_long_words_take_no_time(part: str) -> None:
+    text = part * 100_000
+    assert StandIns(lambda it: it, keep_personal_data=False).text(text) == text
 
 
 def test_texts_are_never_filled_in(gen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
