@@ -15,7 +15,7 @@ from kindlm.config.json_schemas import schema_fault
 from kindlm.config.schema import MAX_TESTS
 from kindlm.config.target_schema import ParamsConfig
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import ImportedSuite, Notes, NoTwinError, Part, excerpt_of
+from kindlm.generate.suites import ImportedSuite, LeftOutError, Notes, Part, excerpt_of
 from kindlm.patterns import PatternError, excess_of, searches
 from kindlm.section import Section
 
@@ -41,7 +41,7 @@ class Checks:
     others: dict[str, Any] = field(default_factory=dict)
 
     def add_pattern(self, pattern: str, *, negated: bool = False) -> None:
-        """Add a regular expression; raise `NoTwinError` if it is none of kindlm."""
+        """Add a regular expression; raise `LeftOutError` if it is none of kindlm."""
         excess = excess_of(pattern) if pattern else "it is empty"
         try:
             if excess is None:
@@ -51,13 +51,13 @@ class Checks:
             excess = str(error)
         if excess is not None:
             message = f"the regular expression {pattern[:60]!r}"
-            raise NoTwinError(message, f"Write it as Python's `regex` reads it: {excess}")
+            raise LeftOutError(message, f"Write it as Python's `regex` reads it: {excess}")
         self.output.setdefault("notRegex" if negated else "regex", []).append(pattern)
 
     def add_text(self, *texts: str, ignores_case: bool, negated: bool = False) -> None:
         """Add texts of which the answer contains one, or must contain none."""
         if not texts or not all(texts):
-            raise NoTwinError("an empty text", "Every answer contains it: remove the check")
+            raise LeftOutError("an empty text", "Every answer contains it: remove the check")
         if ignores_case and not negated and len(texts) == 1:
             self.output.setdefault("contains", []).append(texts[0])
         elif ignores_case and not negated and "containsAny" not in self.output:
@@ -74,19 +74,19 @@ class Checks:
             self.output["equals"] = text
 
     def add_schema(self, schema: Any) -> None:
-        """Add a JSON Schema; raise `NoTwinError` if it is not valid."""
+        """Add a JSON Schema; raise `LeftOutError` if it is not valid."""
         fault = schema_fault(schema) if isinstance(schema, dict) else "it is not a mapping"
         if fault is not None:
-            raise NoTwinError("the JSON Schema", f"Correct it: {fault}")
+            raise LeftOutError("the JSON Schema", f"Correct it: {fault}")
         before = self.output.get("schema")
         self.output["schema"] = schema if before is None else {"allOf": [before, schema]}
 
     def add_similar(self, text: str, score: float | None) -> None:
         """Add the text that the answer means, and how similar it has to be, from 0 to 1."""
         if not text.strip() or "similarTo" in self.output:
-            raise NoTwinError("an empty or a second text to be similar to", "Write a `judge`")
+            raise LeftOutError("an empty or a second text to be similar to", "Write a `judge`")
         if score is not None and score <= 0:
-            raise NoTwinError("a threshold that is not above 0", "It cannot fail")
+            raise LeftOutError("a threshold that is not above 0", "It cannot fail")
         bounded = {} if score is None else {"minScore": min(score, 1)}
         self.output["similarTo"] = {"text": text} | bounded
 
@@ -123,7 +123,7 @@ class Tests:
         if len(self.written) + len(tests) > MAX_TESTS:
             what = f"every test after the first {len(self.written):,}"
             instead = f"A suite has at most {MAX_TESTS:,}: split the file"
-            self.lose(part, NoTwinError(what, instead), 0)
+            self.lose(part, LeftOutError(what, instead), 0)
             return
         expect = checks.expect()
         reason = hold or ("" if expect else "kindlm has no equivalent of its checks")
@@ -137,7 +137,7 @@ class Tests:
             written |= {key: value for key, value in test.items() if key != "name"}
             self.written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
 
-    def lose(self, part: Part, error: NoTwinError, tests: int = 1) -> None:
+    def lose(self, part: Part, error: LeftOutError, tests: int = 1) -> None:
         """Note that tests cannot be imported, and why."""
         self.found += tests
         self.notes.leave_out(part, error)
@@ -149,10 +149,10 @@ class Tests:
         suite: Mapping[str, Any],
         head: Mapping[str | Comment, Any],
     ) -> ImportedSuite:
-        """Return the suite, with what stands above its tests; raise `NoTwinError` without any."""
+        """Return the suite, with what stands above its tests; raise `LeftOutError` without any."""
         if not self.written:
             found = [f"{next(iter(at))}: {what}" for what, at in self.notes.left_out.items()]
-            raise NoTwinError("no test that can be imported", "\n".join(found) or "Add tests")
+            raise LeftOutError("no test that can be imported", "\n".join(found) or "Add tests")
         document: dict[str | Comment, Any] = {**comments, "kindlm": 1, "suite": suite}
         document |= {key: each for key, each in head.items() if each or isinstance(key, Comment)}
         document["tests"] = self.written
@@ -211,15 +211,15 @@ def section_of(messages: Any) -> dict[str, str]:
     """Return the section of a prompt: of a text, or of a system text and a message.
 
     Raises:
-        NoTwinError: The messages are others; kindlm plays no turns that were not taken.
+        LeftOutError: The messages are others; kindlm plays no turns that were not taken.
     """
     if isinstance(messages, str):
         return {"user": messages}
     if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
-        raise NoTwinError("an input that is not a chat", "Write it as text, or as messages")
+        raise LeftOutError("an input that is not a chat", "Write it as text, or as messages")
     roles = [str(each.get("role")).replace("developer", "system") for each in messages]
     if roles not in (["user"], ["system", "user"]):
-        raise NoTwinError(
+        raise LeftOutError(
             "other messages than a system text and one of the user",
             "Write what the user says as `conversation`: the agent answers it itself",
         )
@@ -231,11 +231,11 @@ def said_in(content: Any) -> str:
     """Return the text of a message: itself, or that of its only part.
 
     Raises:
-        NoTwinError: It is not text, such as an image.
+        LeftOutError: It is not text, such as an image.
     """
     if isinstance(content, list) and len(content) == 1:
         content = content[0]
     text = content.get("text") if isinstance(content, dict) else content
     if not isinstance(text, str):
-        raise NoTwinError("a message that is not text", "kindlm sends texts")
+        raise LeftOutError("a message that is not text", "kindlm sends texts")
     return text

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from examples import drawn
 from kindlm.errors import Ok
 from kindlm.generate.suite_text import suite_text
-from kindlm.generate.suites import Files, NoTwinError, format_named, read_part
+from kindlm.generate.suites import Files, LeftOutError, format_named, read_part
 
 ANSWER = "{{sample.output_text}}"
 CHAT = [{"role": "developer", "content": [{"text": "Be {{item.l}}."}]}, {"role": "user"}]
@@ -110,7 +110,7 @@ def test_any_value_anywhere_makes_a_suite_or_an_error(
     form = format_named(name)
     try:
         imported = form.read(part.value, Files(tmp_path)) if form.reads(part.value) else None
-    except NoTwinError:
+    except LeftOutError:
         imported = None
     if imported is None:
         return

@@ -13,7 +13,7 @@ from evaluated import evaluated, nobody
 from kindlm.config.load import load_suite
 from kindlm.errors import Ok
 from kindlm.generate.suite_text import suite_text
-from kindlm.generate.suites import Files, ImportedSuite, NoTwinError, format_named, read_part
+from kindlm.generate.suites import Files, ImportedSuite, LeftOutError, format_named, read_part
 from kindlm.outcome import Outcome
 from kindlm.suite import Case
 from kindlm.transcript import Step, Transcript, Turn
@@ -78,7 +78,7 @@ def test_the_same_answers_match_in_an_eval_of_the_registry(
     assert [passes(case, text) for text in wrong] == [False] * len(wrong)
 
 
-def test_samples_and_classes_without_a_twin_are_named(tmp_path: Path) -> None:
+def test_samples_and_classes_without_an_equivalent_are_named(tmp_path: Path) -> None:
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
     samples = [
         {"input": chat, "ideal": "Rome"},
@@ -98,7 +98,7 @@ def test_samples_and_classes_without_a_twin_are_named(tmp_path: Path) -> None:
         {"a.v0": {"class": "x:Match", "args": {"samples_jsonl": "../evals/cities.yaml"}}},
         {"a.v0": {"class": "x:Match", "args": {"samples_jsonl": "https://x.example/a.jsonl"}}},
     ):
-        with pytest.raises(NoTwinError, match="no test"):
+        with pytest.raises(LeftOutError, match="no test"):
             read(document, tmp_path / "evals/a.yaml")
 
 
@@ -196,10 +196,10 @@ def test_a_graded_eval_of_the_registry_becomes_a_judge(tmp_path: Path) -> None:
 def test_rows_of_the_platform_are_read_from_a_file_beside_the_eval(tmp_path: Path) -> None:
     grader = {**GRADER, "operation": "eq", "reference": "x"}
     source = {"type": "file_id", "id": "file-1"}
-    with pytest.raises(NoTwinError, match=r"file-1\.jsonl"):
+    with pytest.raises(LeftOutError, match=r"file-1\.jsonl"):
         read(platform(grader, source=source), tmp_path / "eval.json")
     (tmp_path / "file-1.jsonl").write_text('{"item": {"kind": "k", "text": "Hi"}}')
     (case,) = cases(read(platform(grader, source=source), tmp_path / "eval.json"), tmp_path)
     assert case.prompt.user == "Hi"
-    with pytest.raises(NoTwinError, match="no data of a run"):
+    with pytest.raises(LeftOutError, match="no data of a run"):
         read({"testing_criteria": [grader]}, tmp_path / "eval.json")

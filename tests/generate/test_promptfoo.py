@@ -204,7 +204,7 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_test_whose_own_checks_have_no_twin_is_skipped(
+def test_a_test_whose_own_checks_have_no_equivalent_is_skipped(
     assertion: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     banned = {"assert": [{"type": "not-contains", "value": "lawsuit"}]}

@@ -59,7 +59,7 @@ def import_suite_command(
     with ending_at_once(), put_off():
         from kindlm.config.load import read_bytes
         from kindlm.generate.suite_text import suite_text
-        from kindlm.generate.suites import FORMATS, Files, NoTwinError, format_named, read_part
+        from kindlm.generate.suites import FORMATS, Files, LeftOutError, format_named, read_part
         from kindlm.generate.test_writing import write_file
         from kindlm.recording.secrets import redactor
 
@@ -73,7 +73,7 @@ def import_suite_command(
         fail([_error(message, f"Name its format with --from: {' or '.join(FORMATS)}", file)])
     try:
         imported = form.read(document, Files(file.parent))
-    except NoTwinError as error:
+    except LeftOutError as error:
         fail([_error(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)])
     path = output or file.with_name("kindlm.yaml")
     text = suite_text(_redacted(imported.document, redactor(os.environ)), path)

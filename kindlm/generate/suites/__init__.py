@@ -27,7 +27,7 @@ from kindlm.generate.suite_text import Comment
 from kindlm.strict_json import parse_json
 
 
-class NoTwinError(Exception):
+class LeftOutError(Exception):
     """Kindlm cannot do something: what it is, and what the user can do instead."""
 
     def __init__(self, what: str, instead: str = "") -> None:
@@ -86,7 +86,7 @@ class Part:
 
 @dataclass(slots=True)
 class Notes:
-    """What has no twin or another one, each with its places.
+    """What has no equivalent or another one, each with its places.
 
     `current` are the comments on what was left out since they were last taken.
     """
@@ -95,9 +95,9 @@ class Notes:
     different: dict[str, dict[str, None]] = field(default_factory=dict)
     current: dict[str | Comment, Any] = field(default_factory=dict)
 
-    def leave_out(self, part: Part, what: str | NoTwinError, instead: str = "") -> None:
+    def leave_out(self, part: Part, what: str | LeftOutError, instead: str = "") -> None:
         """Note that something is left out, and what the user can do instead."""
-        if isinstance(what, NoTwinError):
+        if isinstance(what, LeftOutError):
             instead = what.instead
         after = f" {instead}" if instead else ""
         self.left_out.setdefault(f"{what}.{after}", {})[part.place] = None
@@ -142,7 +142,7 @@ class SuiteFormat(Protocol):
         ...
 
     def read(self, document: Part, files: Files) -> ImportedSuite:
-        """Read a file; raise `NoTwinError` if no suite can be made of it."""
+        """Read a file; raise `LeftOutError` if no suite can be made of it."""
         ...
 
 
@@ -163,7 +163,7 @@ class Files:
         self._files = ReferencedFiles(folder)
 
     def text(self, name: str) -> str:
-        """Return the content of a file; raise `NoTwinError` if it cannot be read."""
+        """Return the content of a file; raise `LeftOutError` if it cannot be read."""
         found = self._files.text(name)
         if isinstance(found, Err):
             raise _unread(name, found.error)
@@ -173,7 +173,7 @@ class Files:
         """Return the content of a YAML, JSON or JSON Lines file, the lines of the latter as a list.
 
         Raises:
-            NoTwinError: It cannot be read.
+            LeftOutError: It cannot be read.
         """
         read = read_part(name, self.text(name).encode())
         if isinstance(read, Err):
@@ -185,13 +185,15 @@ class Files:
         if "*" not in pattern:
             return [pattern]
         if ".." in Path(pattern).parts or Path(pattern).is_absolute():
-            raise NoTwinError(f"the files {pattern}", "Files must be below the folder of the suite")
+            raise LeftOutError(
+                f"the files {pattern}", "Files must be below the folder of the suite"
+            )
         found = sorted(self.folder.glob(pattern))
         return [each.relative_to(self.folder).as_posix() for each in found if each.is_file()]
 
 
-def _unread(name: str, error: KindlmError) -> NoTwinError:
-    return NoTwinError(f"the file {name}", f"{error.message}: {error.hint}")
+def _unread(name: str, error: KindlmError) -> LeftOutError:
+    return LeftOutError(f"the file {name}", f"{error.message}: {error.hint}")
 
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")

@@ -21,7 +21,7 @@ from kindlm.generate.imported_tests import (
     section_of,
 )
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import Files, ImportedSuite, Notes, NoTwinError, Part, excerpt_of
+from kindlm.generate.suites import Files, ImportedSuite, LeftOutError, Notes, Part, excerpt_of
 from kindlm.strict_json import parse_json
 
 TITLE = "OpenAI Evals"
@@ -37,7 +37,7 @@ def reads(document: Part) -> bool:
 
 
 def read(document: Part, files: Files) -> ImportedSuite:
-    """Read an eval; raise `NoTwinError` if no suite can be made of it."""
+    """Read an eval; raise `LeftOutError` if no suite can be made of it."""
     notes = Notes()
     reader = _Reader(document, files, notes, Tests(notes))
     is_platform = document.get("testing_criteria") is not None
@@ -45,7 +45,7 @@ def read(document: Part, files: Files) -> ImportedSuite:
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class Equivalent:
     """What a class or a grader is in kindlm.
 
     `make` adds the check to those of a test: from a sample and the arguments of its class, or from
@@ -57,8 +57,8 @@ class Twin:
     different: str = ""
 
 
-Graders = Sequence[tuple[str, Twin | None, Part, Any]]
-"""What grades a row: the type, its twin, and what its check is made of."""
+Graders = Sequence[tuple[str, Equivalent | None, Part, Any]]
+"""What grades a row: the type, its equivalent, and what its check is made of."""
 
 
 @dataclass(slots=True)
@@ -77,21 +77,21 @@ class _Reader:
         """Add a row as a test. What it says are variables, so that nothing in it is replaced."""
         try:
             section = said()
-        except NoTwinError as error:
-            self.tests.lose(part, NoTwinError(f"a row with {error.what}", error.instead))
+        except LeftOutError as error:
+            self.tests.lose(part, LeftOutError(f"a row with {error.what}", error.instead))
             return
         checks = Checks()
-        for kind, twin, place, given in graders:
-            if twin is None:
+        for kind, equivalent, place, given in graders:
+            if equivalent is None:
                 self.notes.leave_out(place, f"the grader `{kind}`", PYTHON)
                 continue
             try:
-                twin.make(place, given, checks)
-            except NoTwinError as error:
+                equivalent.make(place, given, checks)
+            except LeftOutError as error:
                 self.notes.leave_out(place, error)
                 continue
-            if twin.different:
-                self.notes.differ(place, f"`{kind}`. {twin.different}")
+            if equivalent.different:
+                self.notes.differ(place, f"`{kind}`. {equivalent.different}")
         prompt = "with-system" if "system" in section else "message"
         self.prompts[prompt] = _WITH_SYSTEM if "system" in section else _CHAT
         variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
@@ -121,7 +121,7 @@ def _ideals(sample: Part) -> list[str]:
     ideal = sample.get("ideal")
     found = [] if ideal is None else [each.value for each in ideal.items()]
     if not found or not all(isinstance(each, str) and each for each in found):
-        raise NoTwinError("an `ideal` that is not text")
+        raise LeftOutError("an `ideal` that is not text")
     return found
 
 
@@ -141,7 +141,7 @@ def _json_match(sample: Part, _: Mapping[str, Any], checks: Checks) -> None:
     try:
         values = [parse_json(each) for each in _ideals(sample)]
     except ValueError:
-        raise NoTwinError("an `ideal` that is not JSON") from None
+        raise LeftOutError("an `ideal` that is not JSON") from None
     checks.add_schema({"enum": values} if len(values) > 1 else {"const": values[0]})
 
 
@@ -156,25 +156,27 @@ def _model_graded(sample: Part, arguments: Mapping[str, Any], checks: Checks) ->
         criterion = given.get("criteria") if isinstance(given, Mapping) else sample.text("criteria")
     if not isinstance(criterion, str) or not criterion:
         what = f"the model-graded specification {excerpt_of(specification)}"
-        raise NoTwinError(what, "Write its question as a criterion of `judge`")
+        raise LeftOutError(what, "Write its question as a criterion of `judge`")
     checks.add("judge", {"criteria": criterion})
 
 
-CLASSES: dict[str, Twin] = {
-    "Match": Twin("`output.regex` with `\\A`", _match),
-    "Includes": Twin("`output.regex`, or `contains` with `ignore_case`", _includes),
-    "FuzzyMatch": Twin(
+CLASSES: dict[str, Equivalent] = {
+    "Match": Equivalent("`output.regex` with `\\A`", _match),
+    "Includes": Equivalent("`output.regex`, or `contains` with `ignore_case`", _includes),
+    "FuzzyMatch": Equivalent(
         "`output.contains`",
         _fuzzy,
         "kindlm compares punctuation and articles, too, and an answer that is a part of the ideal"
         " one fails",
     ),
-    "JsonMatch": Twin("`output.schema` with `const`", _json_match, "A JSON null can match, too"),
-    "ModelBasedClassify": Twin(
+    "JsonMatch": Equivalent(
+        "`output.schema` with `const`", _json_match, "A JSON null can match, too"
+    ),
+    "ModelBasedClassify": Equivalent(
         "`judge`, for the specifications `fact` and `closedqa`", _model_graded, JUDGED
     ),
 }
-"""The classes of the registry with a twin."""
+"""The classes of the registry with an equivalent."""
 
 
 def _read_registry(reader: _Reader) -> ImportedSuite:
@@ -184,7 +186,7 @@ def _read_registry(reader: _Reader) -> ImportedSuite:
     for name, part in evals.items():
         try:
             _read_eval(reader, f"{name} " if len(evals) > 1 else "", part)
-        except NoTwinError as error:
+        except LeftOutError as error:
             reader.notes.leave_out(part, f"the eval {name}: {error.what}", error.instead)
     descriptions = filter(None, (part.text("description") for part in document.values()))
     return reader.finished(next(iter(evals)).partition(".")[0], next(descriptions, None), {})
@@ -196,11 +198,11 @@ def _read_eval(reader: _Reader, name: str, part: Part) -> None:
     given = {key: each.value for key, each in arguments.items()}
     samples = given.get("samples_jsonl")
     if kind not in CLASSES:
-        raise NoTwinError(f"the class {kind}", PYTHON)
+        raise LeftOutError(f"the class {kind}", PYTHON)
     if given.get("num_few_shot"):
-        raise NoTwinError("`num_few_shot`", "Write the examples into the system text")
+        raise LeftOutError("`num_few_shot`", "Write the examples into the system text")
     if not isinstance(samples, str) or "://" in samples:
-        raise NoTwinError("samples that are not in a file", "Download them into a file")
+        raise LeftOutError("samples that are not in a file", "Download them into a file")
     for key, each in arguments.items():
         if key not in _ARGUMENTS:
             reader.notes.leave_out(each, f"`{key}`")
@@ -235,7 +237,7 @@ class _Row:
         """Return a template filled in; `answer` stands for the answer, which is not there yet.
 
         Raises:
-            NoTwinError: It names something else.
+            LeftOutError: It names something else.
         """
 
         def value(found: re.Match[str]) -> str:
@@ -246,7 +248,7 @@ class _Row:
                 value = value.get(key) if isinstance(value, Mapping) else None
             if value is None or isinstance(value, Mapping | list):
                 what = f"the template {excerpt_of(found[0])}"
-                raise NoTwinError(what, "Name a text of the row")
+                raise LeftOutError(what, "Name a text of the row")
             return value if isinstance(value, str) else str(value).lower()
 
         return _VARIABLE.sub(value, template)
@@ -258,7 +260,7 @@ class _Row:
 
 def _reference(grader: Part, row: _Row) -> str:
     if not _ANSWER.fullmatch(grader.text("input") or ""):
-        raise NoTwinError("a check of something else than `{{sample.output_text}}`", PYTHON)
+        raise LeftOutError("a check of something else than `{{sample.output_text}}`", PYTHON)
     return row.fill(grader.text("reference") or "")
 
 
@@ -270,12 +272,12 @@ def _string_check(grader: Part, row: _Row, checks: Checks) -> None:
     elif operation in ("like", "ilike"):
         checks.add_text(reference, ignores_case=operation == "ilike")
     else:
-        raise NoTwinError(f"the operation {excerpt_of(operation)}", PYTHON)
+        raise LeftOutError(f"the operation {excerpt_of(operation)}", PYTHON)
 
 
 def _text_similarity(grader: Part, row: _Row, checks: Checks) -> None:
     if grader.text("evaluation_metric") != "cosine":
-        raise NoTwinError(f"the metric `{grader.text('evaluation_metric')}`", PYTHON)
+        raise LeftOutError(f"the metric `{grader.text('evaluation_metric')}`", PYTHON)
     checks.add_similar(_reference(grader, row), grader.number("pass_threshold"))
 
 
@@ -283,14 +285,14 @@ def _instructions(grader: Part, row: _Row) -> str:
     contents = (each.get("content") for each in grader.items("input"))
     said = [said_in(part.value) for part in contents if part is not None]
     if not said:
-        raise NoTwinError("a grader without instructions")
+        raise LeftOutError("a grader without instructions")
     return "\n\n".join(row.fill(each, "(the agent's last answer)") for each in said)
 
 
 def _label_model(grader: Part, row: _Row, checks: Checks) -> None:
     passing = ", ".join(str(each.value) for each in grader.items("passing_labels"))
     if not passing:
-        raise NoTwinError("a grader without `passing_labels`")
+        raise LeftOutError("a grader without `passing_labels`")
     criterion = f"By these instructions, the label is one of: {passing}.\n\n"
     checks.add("judge", {"criteria": criterion + _instructions(grader, row)})
 
@@ -299,31 +301,31 @@ def _score_model(grader: Part, row: _Row, checks: Checks) -> None:
     ends = [each.value for each in grader.items("range")] or [0, 1]
     threshold = grader.number("pass_threshold")
     if len(ends) != 2 or not all(type(end) in (int, float) for end in ends) or ends[0] >= ends[1]:
-        raise NoTwinError("a `range` without two ends", "Write it as [0, 1]")
+        raise LeftOutError("a `range` without two ends", "Write it as [0, 1]")
     low, high = ends
     judge: dict[str, Any] = {"criteria": _instructions(grader, row)}
     if threshold is not None:
         judge["minScore"] = round(min((threshold - low) / (high - low), 1), 6)
         if judge["minScore"] <= 0:
-            raise NoTwinError("a threshold that every score reaches", "It cannot fail")
+            raise LeftOutError("a threshold that every score reaches", "It cannot fail")
     checks.add("judge", judge)
 
 
-GRADERS: dict[str, Twin] = {
-    "string_check": Twin(
+GRADERS: dict[str, Equivalent] = {
+    "string_check": Equivalent(
         "`output.equals` (`eq`), `notRegex` (`ne`), `regex` (`like`) or `contains` (`ilike`)",
         _string_check,
         STRIPPED,
     ),
-    "text_similarity": Twin(
+    "text_similarity": Equivalent(
         "`output.similarTo`, for the metric `cosine`",
         _text_similarity,
         EMBEDDED,
     ),
-    "label_model": Twin("`judge`", _label_model, JUDGED),
-    "score_model": Twin("`judge` with `minScore`", _score_model, JUDGED),
+    "label_model": Equivalent("`judge`", _label_model, JUDGED),
+    "score_model": Equivalent("`judge` with `minScore`", _score_model, JUDGED),
 }
-"""The graders of the platform with a twin."""
+"""The graders of the platform with an equivalent."""
 
 
 def _read_platform(reader: _Reader) -> ImportedSuite:
@@ -331,7 +333,7 @@ def _read_platform(reader: _Reader) -> ImportedSuite:
     document = reader.document
     source = document.get("data_source")
     if source is None:
-        raise NoTwinError("no data of a run", "Add the `data_source` of a run to the file")
+        raise LeftOutError("no data of a run", "Add the `data_source` of a run to the file")
     model: dict[str, Any] = {}
     if name := source.text("model"):
         params = params_of(source.entries("sampling_params"), reader.notes)
@@ -340,7 +342,7 @@ def _read_platform(reader: _Reader) -> ImportedSuite:
     messages = source.get("input_messages")
     template = None if messages is None else messages.get("template")
     if template is None:
-        raise NoTwinError("no `template` of `input_messages`", "Write the messages as one")
+        raise LeftOutError("no `template` of `input_messages`", "Write the messages as one")
     for number, row in enumerate(_rows(source, reader.files), start=1):
         graders = [
             (kind, GRADERS.get(kind), grader, row)
@@ -358,7 +360,7 @@ def _rows(source: Part, files: Files) -> Iterator[_Row]:
         rows = files.part(f"{content.text('id')}.jsonl")
     if rows is None:
         what = f"the source {excerpt_of(content.text('type'))}"
-        raise NoTwinError(what, "Write the rows as `file_content`")
+        raise LeftOutError(what, "Write the rows as `file_content`")
     for part in rows.items():
         item = part.get("item")
         yield _Row(part, item.value if item is not None else part.value)

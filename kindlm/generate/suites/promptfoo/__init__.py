@@ -11,8 +11,8 @@ from typing import Any
 from kindlm.config.schema import MAX_TESTS, DefaultsConfig
 from kindlm.generate.imported_tests import Checks, Tests, settings_of
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import Files, ImportedSuite, Notes, NoTwinError, Part, excerpt_of
-from kindlm.generate.suites.promptfoo.assertions import OTHER_TYPES, TWINS, add_assertion
+from kindlm.generate.suites import Files, ImportedSuite, LeftOutError, Notes, Part, excerpt_of
+from kindlm.generate.suites.promptfoo.assertions import EQUIVALENTS, OTHER_TYPES, add_assertion
 from kindlm.generate.suites.promptfoo.targets import Target, Targets
 from kindlm.generate.suites.promptfoo.texts import (
     Prompt,
@@ -25,7 +25,7 @@ from kindlm.generate.suites.promptfoo.texts import (
 
 TITLE = "promptfoo"
 
-_TYPES = frozenset({*TWINS, *OTHER_TYPES})
+_TYPES = frozenset({*EQUIVALENTS, *OTHER_TYPES})
 _READ = {"prompts", "providers", "targets", "tests", "defaultTest", "scenarios", "description"}
 _READ |= {"evaluateOptions", "$schema"}
 _OPTIONS = {"repeat": "repeat", "maxConcurrency": "concurrency", "timeoutMs": "timeoutMs"}
@@ -53,7 +53,7 @@ def reads(document: Part) -> bool:
 
 
 def read(document: Part, files: Files) -> ImportedSuite:
-    """Read a configuration; raise `NoTwinError` if no suite can be made of it."""
+    """Read a configuration; raise `LeftOutError` if no suite can be made of it."""
     return _Reader(document, files).suite()
 
 
@@ -123,7 +123,7 @@ class _Reader:
         if not isinstance(part.value, dict) or not (
             variables is None or isinstance(variables.value, dict)
         ):
-            raise NoTwinError("a form other than a mapping", "Write its `vars` into the file")
+            raise LeftOutError("a form other than a mapping", "Write its `vars` into the file")
         asserts: list[Part] = []
         for each in part.items("assert"):
             is_set = each.text("type") == "assert-set" and not each.value.keys() - _SET
@@ -151,11 +151,11 @@ class _Reader:
         for part in self._tests_in(entry):
             try:
                 yield self._case(part, base)
-            except NoTwinError as error:
+            except LeftOutError as error:
                 self._lose(part, error)
 
-    def _lose(self, part: Part, error: NoTwinError) -> None:
-        self._tests.lose(part, NoTwinError(f"a test with {error.what}", error.instead))
+    def _lose(self, part: Part, error: LeftOutError) -> None:
+        self._tests.lose(part, LeftOutError(f"a test with {error.what}", error.instead))
 
     def _tests_in(self, part: Part) -> Iterator[Part]:
         """Yield the tests of an entry: itself, or those in the files that it names."""
@@ -172,7 +172,7 @@ class _Reader:
                 else:
                     instead = "Write them as YAML, JSON or CSV: kindlm runs no code"
                     self._notes.leave_out(part, f"the tests of {excerpt_of(file)}", instead)
-        except NoTwinError as error:
+        except LeftOutError as error:
             self._notes.leave_out(part, error)
 
     def _add(self, case: _Case) -> None:
@@ -180,7 +180,7 @@ class _Reader:
         for key, part in case.settings.items():
             name, value = key.removeprefix("options."), part.value
             if name in _LOSES and value:
-                self._lose(case.part, NoTwinError(f"`{key}`", "Write its effect into the test"))
+                self._lose(case.part, LeftOutError(f"`{key}`", "Write its effect into the test"))
                 return
             if name in _HOLDS and value is not None:
                 self._notes.leave_out(part, f"`{key}`", "kindlm demands all checks of a test")
@@ -196,7 +196,7 @@ class _Reader:
                 for name, part in case.variables.items()
                 for items in [part.items() or [part]]
             }
-        except NoTwinError as error:
+        except LeftOutError as error:
             self._lose(case.part, error)
             return
         several = [name for name, found in values.items() if len(found) > 1]
@@ -210,7 +210,7 @@ class _Reader:
                 self._add_one(
                     case, f"{name} ({said})" if said else name, Variables(variables), hold
                 )
-            except NoTwinError as error:
+            except LeftOutError as error:
                 self._lose(case.part, error)
 
     def _add_one(self, case: _Case, name: str, variables: Variables, hold: str) -> None:
@@ -234,7 +234,7 @@ class _Reader:
             if prompts:
                 groups.setdefault((prompts, str(target.tools)), []).append(target)
         if not everything or (targets and not groups):
-            raise NoTwinError("no prompt and provider that fit", "Check `prompts` and filters")
+            raise LeftOutError("no prompt and provider that fit", "Check `prompts` and filters")
         tests = []
         for (prompts, _), those in (groups or {(everything, ""): []}).items():
             said = f" [{', '.join(each.id for each in those)}]" if len(groups) > 1 else ""
@@ -279,7 +279,7 @@ class _Reader:
             chosen = [each for each in self._targets.found if name in each.names]
             if not chosen:
                 what = f"the provider {excerpt_of(part.value)} of a test"
-                raise NoTwinError(what, "Add it to `models` or `agents`")
+                raise LeftOutError(what, "Add it to `models` or `agents`")
             found += chosen
         return self._targets.found if names is None else found
 
@@ -292,13 +292,13 @@ class _Reader:
                 fitting = {each.name for each in self._prompts if str(name.value) in each.names}
                 if not fitting:
                     what = f"the filter {excerpt_of(name.value)}"
-                    raise NoTwinError(what, "Name a prompt, or its label")
+                    raise LeftOutError(what, "Name a prompt, or its label")
                 chosen |= fitting
             found = [each for each in found if part is None or each in chosen]
         return tuple(found)
 
     def _assert(self, part: Part, variables: Variables, case: _Case, checks: Checks) -> bool:
-        """Add the twin of an assertion; note if there is none, and return whether there is."""
+        """Add the equivalent of an assertion and return True, or note that there is none."""
 
         def grader() -> str | None:
             own = part.get("provider") or case.part.entries("options").get("provider")
@@ -306,7 +306,7 @@ class _Reader:
 
         try:
             different = add_assertion(part, self._files, variables, grader, checks)
-        except NoTwinError as error:
+        except LeftOutError as error:
             self._notes.leave_out(part, error)
             return False
         if different:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kindlm.errors import Err
 from kindlm.generate.imported_tests import EMBEDDED, JUDGED, PYTHON, STRIPPED, Checks, pattern_of
-from kindlm.generate.suites import Files, NoTwinError, Part, excerpt_of, read_part
+from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, read_part
 from kindlm.generate.suites.promptfoo.texts import Variables, file_value, text_of
 
 
@@ -51,16 +51,16 @@ class Assertion:
         """Whether upper and lower case are the same."""
         return self.type.startswith("icontains")
 
-    def unusual(self, why: str) -> NoTwinError:
+    def unusual(self, why: str) -> LeftOutError:
         """Return the error for an assertion that is not as documented, or that no check can be."""
-        return NoTwinError(f"the assertion `{'not-' * self.negated}{self.type}`, since {why}")
+        return LeftOutError(f"the assertion `{'not-' * self.negated}{self.type}`, since {why}")
 
 
 Make = Callable[[Assertion, Checks], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class Equivalent:
     """What a type of assertion is in kindlm; `negated` is what its `not-` is, empty for nothing.
 
     `make` adds the check, and `different` says what kindlm does differently.
@@ -200,44 +200,48 @@ def _tool_sequence(it: Assertion, checks: Checks) -> None:
 _NOT = "`output.notRegex`"
 _TRACED = "kindlm sees tool calls by models, and by agents that report them"
 
-TWINS: dict[str, Twin] = {
-    "equals": Twin("`output.equals`, or `schema` for JSON", _NOT, _equals, STRIPPED),
-    "contains": Twin("`output.regex`, since case matters", _NOT, _contains),
-    "icontains": Twin("`output.contains`", _NOT, _contains),
-    "contains-any": Twin("`output.regex`", _NOT, _contains_any),
-    "icontains-any": Twin("`output.containsAny`", _NOT, _contains_any),
-    "contains-all": Twin("`output.regex`", "", _contains_all),
-    "icontains-all": Twin("`output.contains`", "", _contains_all),
-    "starts-with": Twin("`output.regex` with `\\A`", _NOT, _starts_with),
-    "regex": Twin(
+EQUIVALENTS: dict[str, Equivalent] = {
+    "equals": Equivalent("`output.equals`, or `schema` for JSON", _NOT, _equals, STRIPPED),
+    "contains": Equivalent("`output.regex`, since case matters", _NOT, _contains),
+    "icontains": Equivalent("`output.contains`", _NOT, _contains),
+    "contains-any": Equivalent("`output.regex`", _NOT, _contains_any),
+    "icontains-any": Equivalent("`output.containsAny`", _NOT, _contains_any),
+    "contains-all": Equivalent("`output.regex`", "", _contains_all),
+    "icontains-all": Equivalent("`output.contains`", "", _contains_all),
+    "starts-with": Equivalent("`output.regex` with `\\A`", _NOT, _starts_with),
+    "regex": Equivalent(
         "`output.regex`",
         _NOT,
         _regex,
         r"In Python, `\d`, `\w` and `\b` know all alphabets, and `$` also matches before a last"
         " line break",
     ),
-    "is-json": Twin("`output.schema`", "", _is_json, "kindlm also accepts JSON in a code fence"),
-    "cost": Twin("`costUsd`", "", _limit("costUsd")),
-    "latency": Twin("`latencyMs`", "", _limit("latencyMs")),
-    "llm-rubric": Twin("`judge`", "", _judge("{}"), JUDGED),
-    "model-graded-closedqa": Twin("`judge`", "", _judge("{}"), JUDGED),
-    "g-eval": Twin("`judge`", "", _judge("{}"), JUDGED),
-    "factuality": Twin("`judge`", "", _judge("The answer agrees with these facts: {}"), JUDGED),
-    "answer-relevance": Twin("`judge: relevant`", "", _judge("relevant"), JUDGED),
-    "context-faithfulness": Twin(
+    "is-json": Equivalent(
+        "`output.schema`", "", _is_json, "kindlm also accepts JSON in a code fence"
+    ),
+    "cost": Equivalent("`costUsd`", "", _limit("costUsd")),
+    "latency": Equivalent("`latencyMs`", "", _limit("latencyMs")),
+    "llm-rubric": Equivalent("`judge`", "", _judge("{}"), JUDGED),
+    "model-graded-closedqa": Equivalent("`judge`", "", _judge("{}"), JUDGED),
+    "g-eval": Equivalent("`judge`", "", _judge("{}"), JUDGED),
+    "factuality": Equivalent(
+        "`judge`", "", _judge("The answer agrees with these facts: {}"), JUDGED
+    ),
+    "answer-relevance": Equivalent("`judge: relevant`", "", _judge("relevant"), JUDGED),
+    "context-faithfulness": Equivalent(
         "`judge: faithful` with `context`", "", _judge("faithful", context="context"), JUDGED
     ),
-    "similar": Twin("`output.similarTo`", "", _similar, EMBEDDED),
-    "trajectory:tool-used": Twin("`toolCalls`", "`shouldNotCall`", _tool_used, _TRACED),
-    "trajectory:tool-args-match": Twin(
+    "similar": Equivalent("`output.similarTo`", "", _similar, EMBEDDED),
+    "trajectory:tool-used": Equivalent("`toolCalls`", "`shouldNotCall`", _tool_used, _TRACED),
+    "trajectory:tool-args-match": Equivalent(
         "`toolCalls` with `argsMatch`", "`shouldNotCall`", _tool_args, _TRACED
     ),
-    "trajectory:tool-sequence": Twin("`trajectory`", "", _tool_sequence, _TRACED),
-    "trajectory:goal-success": Twin(
+    "trajectory:tool-sequence": Equivalent("`trajectory`", "", _tool_sequence, _TRACED),
+    "trajectory:goal-success": Equivalent(
         "`judge`", "", _judge("The agent achieved this goal: {}"), JUDGED
     ),
 }
-"""The types with a twin."""
+"""The types with an equivalent."""
 
 OTHER_TYPES = re.findall(
     r"\S+",
@@ -261,22 +265,22 @@ def add_assertion(
     grader: Callable[[], str | None],
     checks: Checks,
 ) -> str:
-    """Add the twin of an assertion to the checks of a test; return what is different about it.
+    """Add the equivalent of an assertion to the checks of a test; return how it differs.
 
     Raises:
-        NoTwinError: It has none.
+        LeftOutError: It has none.
     """
     written = part.text("type") or part.text("$ref") or ""
     kind = written.removeprefix("not-")
-    twin = TWINS.get(kind)
-    if twin is None or (kind != written and not twin.negated):
-        raise NoTwinError(f"the assertion `{written}`", PYTHON)
+    equivalent = EQUIVALENTS.get(kind)
+    if equivalent is None or (kind != written and not equivalent.negated):
+        raise LeftOutError(f"the assertion `{written}`", PYTHON)
     changes = sorted(str(key) for key in part.entries().keys() - _HARMLESS)
     if changes:
-        raise NoTwinError(f"the assertion `{written}` with `{changes[0]}`", PYTHON)
+        raise LeftOutError(f"the assertion `{written}` with `{changes[0]}`", PYTHON)
     if part.number("weight") == 0:
-        raise NoTwinError("an assertion of weight 0", "It cannot fail")
+        raise LeftOutError("an assertion of weight 0", "It cannot fail")
     value = variables.fill(file_value(part.value.get("value"), files))
     threshold = part.number("threshold")
-    twin.make(Assertion(kind, kind != written, value, threshold, variables, grader), checks)
-    return twin.different
+    equivalent.make(Assertion(kind, kind != written, value, threshold, variables, grader), checks)
+    return equivalent.different

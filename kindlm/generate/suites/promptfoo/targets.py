@@ -12,7 +12,7 @@ from kindlm.config.entries import provider_types
 from kindlm.config.json_schemas import schema_fault
 from kindlm.generate.imported_tests import params_of
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import Files, Notes, NoTwinError, Part, excerpt_of
+from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of
 from kindlm.generate.suites.promptfoo.texts import file_value, free_id, replace_names
 from kindlm.secrecy import is_credential_name
 
@@ -70,23 +70,23 @@ class Targets:
     _judges: list[Target] = field(default_factory=list)
 
     def add(self, part: Part) -> None:
-        """Add a provider, or those in the file that it names; note each that has no twin."""
+        """Add a provider, or those in the file that it names; note each that has no equivalent."""
         try:
             if isinstance(part.value, str) and part.value.endswith((".yaml", ".yml", ".json")):
                 parts = self.files.part(part.value.removeprefix("file://")).items()
             else:
                 parts = [part]
-        except NoTwinError as error:
+        except LeftOutError as error:
             self.notes.leave_out(part, error)
             return
         for each in parts:
             try:
                 self.found.append(self._target(each))
-            except NoTwinError as error:
+            except LeftOutError as error:
                 self.notes.leave_out(each, error)
 
     def grader(self, part: Part) -> str | None:
-        """Return the id of the model that grades; None, with a note, if it has no twin."""
+        """Return the id of the model that grades; None, with a note, if it has no equivalent."""
         try:
             name, options = _id_and_options(part)
             for each in (*self.found, *self._judges):
@@ -94,7 +94,7 @@ class Targets:
                     return each.id
             self._judges.append(self._model(name, options, role="judge"))
             return self._judges[-1].id
-        except NoTwinError as error:
+        except LeftOutError as error:
             self.notes.leave_out(part, f"the grader: {error.what}", "Set `defaults.judgeModel`")
             return None
 
@@ -119,7 +119,7 @@ class Targets:
         name, options = _id_and_options(part)
         for key in ("transform", "inputs"):
             if options.get(key) is not None:
-                raise NoTwinError(f"the provider {name} with `{key}`", "Change what it answers")
+                raise LeftOutError(f"the provider {name} with `{key}`", "Change what it answers")
         is_agent = name in ("http", "https") or name.startswith(("http://", "https://"))
         return self._agent(name, options) if is_agent else self._model(name, options)
 
@@ -197,14 +197,14 @@ class Targets:
         label = options.text("label")
         if not _ADDRESS.match(url):
             what = f"the address of the provider {excerpt_of(label or name)}"
-            raise NoTwinError(what, "Write it under `agents`")
+            raise LeftOutError(what, "Write it under `agents`")
         try:
             entry: dict[str, Any] = {"adapter": "http", "endpoint": _filled(url, _environment)}
             for key, part in config.items():
                 self._agent_option(key, part, entry)
-        except NoTwinError as error:
+        except LeftOutError as error:
             what = f"the provider {excerpt_of(label or name)}, for {error.what}"
-            raise NoTwinError(what, error.instead) from None
+            raise LeftOutError(what, error.instead) from None
         identifier = self._id(label or "agent")
         self.agents[identifier] = {"id": identifier, "responsePath": "$"} | entry
         return _target(identifier, name, options, [])
@@ -221,16 +221,16 @@ class Targets:
             try:
                 body = json.loads(value) if isinstance(value, str) else value
             except ValueError:
-                raise NoTwinError("a `body` that is not JSON") from None
+                raise LeftOutError("a `body` that is not JSON") from None
             entry["body"] = _filled(body, _message)
         elif key in ("transformResponse", "responseParser"):
             path = _RESPONSE_PATH.fullmatch(str(value).strip())
             if path is None and value not in ("json", "text"):
-                raise NoTwinError(f"`{key}`", "Name the place of the text: `responsePath`")
+                raise LeftOutError(f"`{key}`", "Name the place of the text: `responsePath`")
             written = re.sub(r"\[['\"](\w+)['\"]\]", r".\1", path[1]) if path else "$"
             entry["responsePath"] = written.lstrip(".")
         elif key in ("method", "request", "queryParams", "transformRequest", "sessionParser"):
-            raise NoTwinError(f"`{key}`", "kindlm sends JSON by POST: write an agent for it")
+            raise LeftOutError(f"`{key}`", "kindlm sends JSON by POST: write an agent for it")
         else:
             self.notes.leave_out(part, f"`{key}` of an agent")
 
@@ -260,7 +260,7 @@ def _id_and_options(part: Part) -> tuple[str, Part]:
     if len(part.entries()) == 1:
         ((name, options),) = part.entries().items()
         return options.text("id") or name, options
-    raise NoTwinError(f"the provider {excerpt_of(part.value)}", "It has no `id`")
+    raise LeftOutError(f"the provider {excerpt_of(part.value)}", "It has no `id`")
 
 
 def _type_and_model(name: str) -> tuple[str, str]:
@@ -276,7 +276,7 @@ def _type_and_model(name: str) -> tuple[str, str]:
         is_chat = kind in provider_types()
     if not is_chat or not model or "{{" in model:
         what = f"the provider {excerpt_of(name)}"
-        raise NoTwinError(what, "Write a chat model under `models`, or an agent under `agents`")
+        raise LeftOutError(what, "Write a chat model under `models`, or an agent under `agents`")
     return kind, model
 
 
@@ -309,11 +309,11 @@ def _filled(value: Any, replacement: Callable[[str], str]) -> Any:
 
 def _environment(name: str) -> str:
     if not name.startswith("env."):
-        raise NoTwinError(f"{{{{{name}}}}}", "Only variables of the environment can stand here")
+        raise LeftOutError(f"{{{{{name}}}}}", "Only variables of the environment can stand here")
     return f"{{{{{name}}}}}"
 
 
 def _message(name: str) -> str:
     if name != "prompt":
-        raise NoTwinError(f"{{{{{name}}}}}", "A body can hold the prompt alone")
+        raise LeftOutError(f"{{{{{name}}}}}", "A body can hold the prompt alone")
     return "{{message}}"

@@ -14,7 +14,7 @@ from typing import Any
 from kindlm.config.interpolation import is_deferred
 from kindlm.errors import Ok
 from kindlm.generate.imported_tests import section_of
-from kindlm.generate.suites import Files, Notes, NoTwinError, Part, excerpt_of, read_part
+from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of, read_part
 
 _OPENING = re.compile(r"\{[{%#]")
 _CLOSING = {"{{": "}}", "{%": "%}", "{#": "#}"}
@@ -32,7 +32,7 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
     """Return a template with its names replaced.
 
     Raises:
-        NoTwinError: It has a filter, a block or another expression.
+        LeftOutError: It has a filter, a block or another expression.
     """
     parts: list[str] = []
     at = size = 0
@@ -42,7 +42,7 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
         end = text.find(_CLOSING[opening[0]], opening.end())
         if end < 0:
             what = f"{excerpt_of(text[opening.start() :])}, which is never closed"
-            raise NoTwinError(what, f"Add the {_CLOSING[opening[0]]}")
+            raise LeftOutError(what, f"Add the {_CLOSING[opening[0]]}")
         parts.append(text[at : opening.start()])
         at = end + 2
         name = _NAME.fullmatch(text[opening.end() : end])
@@ -50,12 +50,12 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
             parts.append(replacement(name[1]))
             size += len(parts[-1])
         elif opening[0] != "{#":
-            raise NoTwinError(
+            raise LeftOutError(
                 f"the template {excerpt_of(text[opening.start() : at])}",
                 "kindlm fills in plain names, as {{name}}: put the result into a variable",
             )
         if size > _MAX_CHARACTERS:
-            raise NoTwinError("a template that becomes too long", "Use shorter values")
+            raise LeftOutError("a template that becomes too long", "Use shorter values")
     return "".join([*parts, text[at:]])
 
 
@@ -97,17 +97,17 @@ class Variables:
         """Return what a name stands for; nothing if there is no such variable.
 
         Raises:
-            NoTwinError: It is not text, or a variable of the environment.
+            LeftOutError: It is not text, or a variable of the environment.
         """
         if is_deferred(name):
-            raise NoTwinError(f"{{{{{name}}}}}", "Write the value: kindlm keeps it out of prompts")
+            raise LeftOutError(f"{{{{{name}}}}}", "Write the value: kindlm keeps it out of prompts")
         if name in self._known:
             return self._known[name]
         value = self.at(name)
         if isinstance(value, dict | list):
-            raise NoTwinError(f"{{{{{name}}}}}, which is not text", "Name a part of it")
+            raise LeftOutError(f"{{{{{name}}}}}, which is not text", "Name a part of it")
         if depth == _MAX_DEPTH:
-            raise NoTwinError(f"{{{{{name}}}}}, which names other variables", "Write the value")
+            raise LeftOutError(f"{{{{{name}}}}}, which names other variables", "Write the value")
         self._known[name] = text_of(self.fill(value, depth + 1))
         return self._known[name]
 
@@ -116,7 +116,7 @@ def file_value(value: Any, files: Files) -> Any:
     """Return what a text such as `file://facts.txt` refers to; any other value as it is.
 
     Raises:
-        NoTwinError: It is a program or no text, or cannot be read.
+        LeftOutError: It is a program or no text, or cannot be read.
     """
     if not isinstance(value, str) or not value.startswith("file://"):
         return value
@@ -125,7 +125,7 @@ def file_value(value: Any, files: Files) -> Any:
         return files.part(name).value
     if name.endswith(_TEXTS):
         return files.text(name).strip()
-    raise NoTwinError(f"the file {name}", "kindlm reads texts, JSON and YAML, and runs no code")
+    raise LeftOutError(f"the file {name}", "kindlm reads texts, JSON and YAML, and runs no code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Prompt:
 
 
 def read_prompts(document: Part, files: Files, notes: Notes) -> list[Prompt]:
-    """Return the prompts of a configuration; note those without a twin."""
+    """Return the prompts of a configuration; note those without an equivalent."""
     found: dict[str, Prompt] = {}
     for part in document.items("prompts") or [Part("{{prompt}}", document.file, document.line_of)]:
         try:
@@ -148,7 +148,7 @@ def read_prompts(document: Part, files: Files, notes: Notes) -> list[Prompt]:
                 }
                 name = free_id(label, found)
                 found[name] = Prompt(name, section, frozenset({label, name, *names}))
-        except NoTwinError as error:
+        except LeftOutError as error:
             notes.leave_out(part, f"a prompt with {error.what}", error.instead)
     return list(found.values())
 
@@ -168,7 +168,7 @@ def _texts(part: Part, files: Files) -> Iterator[tuple[str, str, set[str]]]:
     label = part.text("label")
     if text is None or _ELSEWHERE.match(text):
         what = f"the source {excerpt_of(part.value)}"
-        raise NoTwinError(what, "Write it as a text, or as messages in a file")
+        raise LeftOutError(what, "Write it as a text, or as messages in a file")
     if not text.startswith("file://") and not _FILE.fullmatch(text):
         yield label or "prompt", text, {text}
         return
@@ -190,13 +190,13 @@ def _section(text: str) -> dict[str, str]:
         if isinstance(read, Ok) and isinstance(read.value.value, list):
             return section_of(read.value.value)
     if not text:
-        raise NoTwinError("an empty text")
+        raise LeftOutError("an empty text")
     return {"user": text}
 
 
 def _placeholder(name: str) -> str:
     if is_deferred(name):
-        raise NoTwinError(f"{{{{{name}}}}}", "Use a variable of the tests")
+        raise LeftOutError(f"{{{{{name}}}}}", "Use a variable of the tests")
     return f"{{{{{name}}}}}"
 
 
@@ -204,7 +204,7 @@ def rows_of(file: str, text: str, types: frozenset[str]) -> Iterator[Part]:
     """Yield the rows of a CSV file as tests; `types` are the assertions that a cell may name.
 
     Raises:
-        NoTwinError: It is not CSV.
+        LeftOutError: It is not CSV.
     """
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
@@ -223,7 +223,7 @@ def rows_of(file: str, text: str, types: frozenset[str]) -> Iterator[Part]:
             if row:
                 yield Part(test, file, partial(_same, line))
     except csv.Error as error:
-        raise NoTwinError(f"the file {file}", f"Correct it: {error}") from None
+        raise LeftOutError(f"the file {file}", f"Correct it: {error}") from None
 
 
 def _same(line: int, _: object) -> int:
