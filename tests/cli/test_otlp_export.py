@@ -275,6 +275,11 @@ def test_a_real_run_reads_back_as_the_same_tool_calls(kindlm: Any, here: Path) -
     chats = [span for span in spans_in(here / "run.jsonl") if span.name == "chat m"]
     asked = json.loads(chats[1].attributes["gen_ai.input.messages"])
     assert [message["role"] for message in asked] == ["user", "assistant", "tool", "tool"]
+    for chat in chats:
+        (answer,) = json.loads(chat.attributes["gen_ai.output.messages"])
+        assert chat.attributes["gen_ai.response.finish_reasons"] == [answer["finish_reason"]]
+    assert answer["finish_reason"] == "stop"
+    assert json.loads(chats[0].attributes["gen_ai.output.messages"])[0]["finish_reason"] != "stop"
     assert asked[2]["parts"] == [
         {
             "type": "tool_call_response",
@@ -313,10 +318,12 @@ def collector() -> Iterator[Collector]:
             it.requests.append((self.path, headers, gzip.decompress(body)))
             status, more, answer = it.answers[min(len(it.requests), len(it.answers)) - 1]
             self.send_response(status)
-            for name, value in {**more, "content-length": str(len(answer))}.items():
+            for name, value in {"content-length": str(len(answer)), **more}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(answer)
+            if "content-length" in more:
+                self.rfile.read()  # until the client goes
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -389,6 +396,7 @@ REFUSALS = {
     "a wrong key": ((401, {}, b"bad key \x1b[31m sk-planted-1234\n"), "OTEL_EXPORTER_OTLP_HEADERS"),
     "another form": ((415, {}, b"protobuf only"), "answered 415: protobuf only"),
     "busy for good": ((503, {"retry-after": "0"}, b"x" * 100_000), "answered 503"),
+    "without an end": ((418, {"content-length": "9999999"}, b"x" * 100_000), "answered 418: xxx"),
     "a web site": ((200, {"content-type": "text/html"}, b"<html>"), "answered with a web page"),
     "a redirect": ((307, {"location": "http://127.0.0.1:9/sk-planted-1234"}, b""), "redirects"),
 }  # fmt: skip
