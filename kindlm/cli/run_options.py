@@ -20,6 +20,7 @@ from kindlm.cli.options import TestOptions
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import RunOptions
+from kindlm.formats.discovery import pack_in
 from kindlm.history.run_names import label_problem
 from kindlm.keywords import parse_keywords
 from kindlm.plan import Selection, fits_nothing
@@ -255,7 +256,8 @@ def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Res
     """
     recorded = unfinished.options
     paths = tuple(options.paths) or tuple(root / path for path in recorded.paths)
-    if not options.paths and (gone := [path for path in paths if not path.exists()]):
+    gone = [path for path in paths if not (path.exists() or pack_in(path))]
+    if gone and not options.paths:
         return Err(_files_gone(unfinished.run, gone))
     then = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name != "fail_fast"}
     anew = {name: given for name in _GIVEN_ANEW if (given := getattr(options, name)) is not None}

@@ -162,6 +162,15 @@ def next_command(view: RunView) -> str:
     return "kindlm browse"
 
 
+def rerun_failed(view: RunView) -> str:
+    """Return the command that runs again what failed; packs have to be named each time."""
+    paths = [suite.path for suite in view.suites]
+    if not any(path.startswith("pack:") for path in paths):
+        return "kindlm test --failed"
+    named = (path.partition("/")[0] if path.startswith("pack:") else path for path in paths)
+    return shlex.join(["kindlm", "test", *dict.fromkeys(named), "--failed"])
+
+
 def _show_failing(view: RunView) -> str | None:
     """Return the command that shows the first execution that did not pass, None if all did."""
     broken = False

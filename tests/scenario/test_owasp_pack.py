@@ -142,6 +142,16 @@ def test_a_model_that_refuses_everything_fails_its_tasks_and_no_attack_succeeds(
     # Where a canary stands in a result that was never asked for, nothing could be given away.
     assert re.search(r"Attack success rate: 0 of 3\d \(0 %, 95 % interval 0 % to [\d.]+ %\)", told)
     assert "undecided not counted" in told
+    assert "Next: kindlm test pack:owasp-agentic --failed" in told
+
+
+def test_a_run_of_a_pack_that_was_stopped_is_resumed_without_naming_it(
+    model: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch, "careful")
+    assert run(["test", *PACK, "-k", "endless", "--max-cost", "0.00001"]) != 0
+    assert run(["test", "--resume", "--quiet", "--max-cost", "1"]) == 0
+    assert set(model.tests().values()) == {"passed"}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from kindlm.reports.facts import (
     gates_otherwise,
     is_wrong,
     next_command,
+    rerun_failed,
     run_text,
     show_run,
     then_text,
@@ -312,7 +313,7 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     counts = view.summary.executions
     if view.status == "failed" and view.info.mode == "live" and view.runner is None:
         # Each cause has said where to look.
-        following = "kindlm test --failed" if counts.failed or counts.errored else following
+        following = rerun_failed(view) if counts.failed or counts.errored else following
     page.unbroken(("Next: ", "dim"), visible(options.first or _typed(following, options)))
 
 
