@@ -99,6 +99,8 @@ def _starts_with(it: Assertion, checks: Checks) -> None:
 
 
 def _regex(it: Assertion, checks: Checks) -> None:
+    if "{," in it.text:
+        raise it.unusual("`{,` is a text in JavaScript, and a repeat in Python")
     checks.add_pattern(it.text, negated=it.negated)
 
 
