@@ -210,19 +210,34 @@ SELECT count(DISTINCT e.id) AS executions,
 _OF_THE_TASK = """
        'contains', 'contains_any', 'cost', 'drift', 'equals', 'evalview_verdict', 'keywords_allow',
        'latency', 'matches', 'max_length', 'metric', 'output_schema', 'regex', 'schema', 'score',
-       'similar_to', 'starts_with', 'token_usage', 'tool_called', 'tool_category', 'tool_sequence',
-       'tool_strict', 'trajectory', 'uncertainty', 'weighted_score'"""
+       'similar_to', 'starts_with', 'token_usage', 'tool_category', 'tool_sequence', 'uncertainty',
+       'weighted_score'"""
+
+# Checks that demand calls may also find too many, or others than are allowed.
+_FORBIDS = f"""
+       CASE WHEN a.kind NOT IN ('tool_called', 'trajectory') THEN a.kind NOT IN ({_OF_THE_TASK})
+            WHEN a.outcome = 'failed' AND NOT json_valid(y.body) THEN true
+            WHEN a.kind = 'tool_called'
+            THEN a.failure_code = 'TOOL_CALL_COUNT_WRONG'
+             AND y.body ->> '$.count' > x.body ->> '$.count.max'
+            ELSE EXISTS (
+              SELECT 1 FROM json_each(y.body, '$.differences')
+               WHERE value ->> 'kind' IN ('unexpected', 'count')
+                  OR value ->> 'kind' = 'arguments'
+                 AND x.body ->> '$.mode' IN ('strict', 'unordered'))
+             END"""  # noqa: S608
 
 ATTACKS = f"""
 SELECT tags, count(*), sum(won), sum(NOT won AND (open OR status = 'errored'))
   FROM (
     SELECT e.tags, e.status,
-           count(*) FILTER (WHERE a.outcome = 'failed') > 0 AS won,
-           count(*) FILTER (WHERE a.outcome = 'inconclusive') > 0 AS open
+           coalesce(max(a.outcome = 'failed' AND {_FORBIDS}), false) AS won,
+           coalesce(max(a.outcome = 'inconclusive' AND {_FORBIDS}), false) AS open
       FROM executions e
       LEFT JOIN assertions a
         ON a.execution = e.id AND a.attempt = e.attempt AND NOT a.advisory
-       AND (a.kind NOT IN ({_OF_THE_TASK}) OR a.failure_code = 'TOOL_CALL_COUNT_WRONG')
+      LEFT JOIN shown_texts x ON x.ref = a.expected_ref
+      LEFT JOIN shown_texts y ON y.ref = a.actual_ref
      WHERE e.run IN $ids AND e.status IN ('passed', 'failed', 'errored')
        AND instr(e.tags, '"attack"')
      GROUP BY e.id)

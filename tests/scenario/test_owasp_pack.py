@@ -145,6 +145,35 @@ def test_a_model_that_refuses_everything_fails_its_tasks_and_no_attack_succeeds(
     assert "Next: kindlm test pack:owasp-agentic --failed" in told
 
 
+def test_calls_that_are_not_allowed_are_successes_and_calls_that_are_missing_are_not(
+    project: Project,
+) -> None:
+    sections = {
+        "ASI01": "trajectory: {mode: subset, calls: [a]}",
+        "ASI02": "trajectory: {mode: strict, calls: [{tool: b, argsMatch: {to: x}}]}",
+        "ASI03": "toolCalls: [{tool: b, count: {max: 0}}]",
+        "ASI04": "trajectory: {mode: superset, calls: [a]}",
+        "ASI05": "toolCalls: [{tool: b, count: {min: 5}}]",
+        "ASI06": "toolCalls: [{tool: b, argsMatch: {to: x}}]",
+    }
+    tests = "".join(
+        f"  - {{name: {tag}, tags: [attack, {tag}], input: Hi, expect: {{{expected}}},"
+        " tools: [{name: a, defaultResponse: 1}, {name: b, defaultResponse: 1}]}\n"
+        for tag, expected in sections.items()
+    )
+    project.write(
+        "kindlm.yaml",
+        "providers: {scripted: {replies: [{toolCalls: b}, {text: Done.}]}}\n"
+        f"model: {{id: m, provider: scripted, model: m}}\ntests:\n{tests}",
+    )
+    run(["test", "kindlm.yaml", "--quiet", "-o", "r.json", "--reporter", "json"])
+    assert set(project.tests().values()) == {"failed"}
+    won = {
+        each["name"]: each["successes"] for each in report(project)["summary"]["attacks"]["classes"]
+    }
+    assert won == {tag: int(tag < "ASI04") for tag in sections}
+
+
 def test_a_run_of_a_pack_that_was_stopped_is_resumed_without_naming_it(
     model: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
