@@ -103,30 +103,55 @@ def read_json(body: bytes) -> list[Span]:
     return spans_in(parse_json(body.decode("utf-8")))
 
 
-def spans_in(request: Any) -> list[Span]:
-    """Return the spans of an ExportTraceServiceRequest as a JSON value; raise `ValueError`."""
+def spans_in(request: Any, broken: dict[str, str] | None = None) -> list[Span]:
+    """Return the spans of an ExportTraceServiceRequest as a JSON value; raise `ValueError`.
+
+    If `broken` is given, it gets the ids of traces with spans that cannot be read, and why.
+    """
     try:
-        return [
-            span_of(
-                (span["traceId"], span["spanId"], span.get("parentSpanId") or ""),
-                span.get("name", ""),
-                (scope.get("scope") or {}).get("name", ""),
-                (int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])),
-                _of_json(span.get("attributes")),
-                [
-                    (event.get("name", ""), _of_json(event.get("attributes")))
-                    for event in span.get("events") or ()
-                ],
-                _status_of_json(span.get("status") or {}),
-                span.get("kind") in _OUTGOING,
-                int(span.get("flags") or 0) & _ORIGIN == _LOCAL,
-            )
+        told = [
+            (span, (scope.get("scope") or {}).get("name", ""))
             for resource in request["resourceSpans"]
             for scope in resource.get("scopeSpans") or ()
             for span in scope.get("spans") or ()
         ]
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"no ExportTraceServiceRequest: {error!r}") from None
+    spans = list[Span]()
+    for span, scope in told:
+        try:
+            spans.append(_span_of_json(span, scope))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            why = f"a span has no {error}" if isinstance(error, KeyError) else str(error)
+            trace = span.get("traceId") if isinstance(span, dict) else None
+            if broken is None or not isinstance(trace, str) or len(trace) != 32:
+                raise ValueError(why) from None
+            broken[trace.lower()] = why
+    return spans
+
+
+def _span_of_json(span: Any, scope: Any) -> Span:
+    return span_of(
+        (span["traceId"], span["spanId"], span.get("parentSpanId") or ""),
+        span.get("name", ""),
+        scope,
+        (_whole(span["startTimeUnixNano"]), _whole(span["endTimeUnixNano"])),
+        _of_json(span.get("attributes")),
+        [
+            (event.get("name", ""), _of_json(event.get("attributes")))
+            for event in span.get("events") or ()
+        ],
+        _status_of_json(span.get("status") or {}),
+        span.get("kind") in _OUTGOING,
+        _whole(span.get("flags") or 0) & _ORIGIN == _LOCAL,
+    )
+
+
+def _whole(value: Any) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a whole number"[:100]) from None
 
 
 _ERROR = 2
@@ -213,7 +238,7 @@ def _json_value(value: Any, depth: int) -> Any:
         case "kvlistValue":
             return dict(_of_json(found.get("values"), depth + 1))
         case "intValue":
-            return int(found)
+            return _whole(found)
         case "stringValue" | "boolValue" | "doubleValue" | "bytesValue":
             return found
     return None

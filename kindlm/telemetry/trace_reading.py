@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from kindlm.telemetry import dialects
@@ -42,7 +43,11 @@ class TraceReading:
 def read_trace(spans: Sequence[Span]) -> TraceReading:
     """Read the spans of one message."""
     ordered = in_order(spans)
-    known = {span.id: span for span in spans}
+    known, before = {span.id: span for span in spans}, set[str]()
+    for span in ordered:
+        if span.parent in known and span.parent not in before:
+            return TraceReading((), (), "Some spans of the trace are below themselves.")
+        before.add(span.id)
     chats = _grouped(ordered, Kind.CHAT, known, _may_be_same_chat)
     tools = _grouped(ordered, Kind.TOOL, known, _may_be_same_tool)
     told = {span.id: dialects.calls_said(span) for group in chats for span in group}
@@ -63,7 +68,10 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
 
 
 def in_order(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in the order of the tree: each before those below it, siblings by start."""
+    """Return spans in the order of the tree: each before those below it, siblings by start.
+
+    Spans that are below themselves come last.
+    """
     ids, below = {span.id for span in spans}, dict[str, list[Span]]()
     for span in sorted(spans, key=lambda each: (each.start_ns, each.end_ns), reverse=True):
         below.setdefault(span.parent if span.parent in ids else "", []).append(span)
@@ -72,7 +80,7 @@ def in_order(spans: Iterable[Span]) -> list[Span]:
         span = waiting.pop()
         ordered.append(span)
         waiting += below.pop(span.id, [])
-    return ordered
+    return [*ordered, *chain.from_iterable(below.values())]
 
 
 Group = list[Span]

@@ -100,6 +100,13 @@ def test_langfuse_traces_are_read_from_the_api_and_from_downloads() -> None:
         check(recording)
 
 
+def test_langfuse_keeps_arguments_and_results_of_any_name() -> None:
+    given, said = {"input": "shoes"}, {"output": "found"}
+    (recording,) = recorded([LANGFUSE[1], observation("TOOL", 2, given, said), LANGFUSE[3]])
+    (use,) = recording.transcript.tool_uses
+    assert (use.call.arguments, use.response) == (given, said)
+
+
 def test_langfuse_rows_of_a_bucket_are_read_with_texts_of_json() -> None:
     rows = [
         {

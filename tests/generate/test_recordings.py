@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,10 @@ def test_traces_of_a_session_that_go_on_are_one_conversation() -> None:
         (b'{"resourceSpans": 1}', "it is broken"),
         (b"{" * 100_000, "it is broken"),
         (b"\x00\xff", "its format is unknown"),
+        (b" \n", "it is empty"),
+        (gzip.compress(b"{}"), "unpack it"),
+        (b'{"resourceSpans": []}\n{"resourceSpans": [', "(line 2, column 20)"),
+        (b'{\n  "resourceSpans": [\n', "(line 3, column 1)"),
     ],
 )
 def test_what_cannot_be_read_is_an_error(data: bytes, why: str) -> None:
@@ -372,6 +377,36 @@ def test_a_trace_that_lacks_a_span_is_not_enough(
     (found,) = recordings(otlp_request(*({**each, "flags": flags} for each in spans)))
     assert (found.missing is None) == is_whole
     assert is_whole or "Export the whole trace" in str(found.missing)
+
+
+def test_a_broken_trace_does_not_harm_others() -> None:
+    good = (chat_span(1, USER), tool_span(2, ARGUMENTS, "sent"))
+    own_parent = chat_span(3, "loop", trace="2" * 32, parent=3)
+    circle = [
+        chat_span(4, "circle", trace="3" * 32),
+        tool_span(5, ARGUMENTS, 1, trace="3" * 32),
+        tool_span(6, ARGUMENTS, 1, trace="3" * 32, parent=7),
+        tool_span(7, ARGUMENTS, 1, trace="3" * 32, parent=6),
+    ]
+    timeless = {**chat_span(8, "timeless", trace="4" * 32)}
+    del timeless["startTimeUnixNano"]
+    late = tool_span(9, ARGUMENTS, 1, trace="4" * 32)
+    odd = {**chat_span(10, "odd", trace="5" * 32), "endTimeUnixNano": "soon"}
+    found = recordings(otlp_request(*good, own_parent, *circle, timeless, late, odd))
+    assert [(each.name, each.missing) for each in found] == [
+        ("trace 44444444", "It is broken: a span has no 'startTimeUnixNano'."),
+        ("trace 55555555", "It is broken: 'soon' is not a whole number."),
+        (USER, None),
+        ("loop", "Some spans of the trace are below themselves."),
+        ("circle", "Some spans of the trace are below themselves."),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_file_in_an_encoding_of_windows_is_read(encoding: str) -> None:
+    text = otlp_request(chat_span(1, USER), tool_span(2, ARGUMENTS, "sent")).decode()
+    (found,) = recordings(text.encode(encoding))
+    assert found.name == USER
 
 
 @pytest.mark.parametrize("failed", [True, False])

@@ -8,6 +8,7 @@ is one value of type bytes. All of it is untrusted.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -66,6 +67,10 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
     """Read the content of a file by the first source that knows its form."""
     if len(data) > MAX_BYTES:
         return _unreadable(file, f"it has more than {MAX_BYTES // 1_000_000} MB")
+    if not data.strip():
+        return _unreadable(file, "it is empty")
+    if data.startswith(b"\x1f\x8b"):
+        return _unreadable(file, "it is compressed; unpack it with gunzip")
     try:
         document = _document(data)
         for name in SOURCES:
@@ -79,16 +84,21 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
 
 def _document(data: bytes) -> Document:
     """Return the JSON values of a file."""
-    if data.lstrip()[:1] not in (b"{", b"["):
+    encoding = json.detect_encoding(data[:4])  # PowerShell writes UTF-16
+    if data[:1000].decode(encoding, "replace").lstrip()[:1] not in ("{", "["):
         return [data]
-    text = data.decode("utf-8")
+    text = data.decode(encoding)
+    document: Document = []
     try:
-        document = [parse_json(text)]
-    except ValueError:
-        lines = [line for line in text.split("\n") if line.strip()]
-        if len(lines) == 1:
-            raise
-        document = [parse_json(line) for line in lines]
+        document.append(parse_json(text))
+    except ValueError as error:
+        for number, line in enumerate(text.split("\n")):
+            try:
+                document += [parse_json(line)] if line.strip() else []
+            except ValueError:
+                if not document:
+                    raise error from None
+                parse_json("\n" * number + line)  # raises an error with the number of the line
     require_shallow(document)
     return document
 

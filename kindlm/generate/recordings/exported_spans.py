@@ -64,11 +64,7 @@ def chat_span(place: Place, asked: Any, said: Any, facts: Mapping[str, Any]) -> 
 def tool_span(place: Place, arguments: Any, result: Any, call_id: Any = None) -> Span:
     """Return the span of a tool call; the arguments may be the text of a mapping."""
     given = read_json(arguments) if isinstance(arguments, str) else arguments
-    if isinstance(given, dict) and len(given) == 1 and isinstance(given.get("input"), str):
-        given = given["input"]  # LangChain tells arguments as text
     value = read_json(result) if isinstance(result, str) else result
-    if isinstance(value, dict) and len(value) == 1 and "output" in value:
-        value = value["output"]
     message = _unpacked(value)
     if isinstance(message, dict) and "tool_call_id" in message and "content" in message:
         call_id = call_id or message["tool_call_id"]

@@ -64,7 +64,9 @@ def _span(run: _Object) -> Span:
             asked = {"tools": parameters.get("tools"), **_object(given)}
             return chat_span(place, asked, said, _facts(run, metadata, parameters))
         case "tool":
-            return tool_span(place, given, said, extra.get("tool_call_id"))
+            # LangChain tells arguments as text, and LangSmith's decorator a result by this key.
+            call_id = extra.get("tool_call_id")
+            return tool_span(place, _alone(given, "input"), _alone(said, "output"), call_id)
         case _:
             return agent_span(place, given, said)
 
@@ -77,6 +79,11 @@ def _facts(run: _Object, metadata: _Object, parameters: _Object) -> dict[str, An
         "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": run.get("completion_tokens"),
     }
+
+
+def _alone(value: Any, key: str) -> Any:
+    """Return the value of a key if it is the only one."""
+    return value[key] if isinstance(value, dict) and value.keys() == {key} else value
 
 
 def _object(value: Any) -> _Object:

@@ -7,9 +7,10 @@ conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
+from types import MappingProxyType
 from typing import Any
 
 from kindlm.generate.recordings import Document, Recording
@@ -29,7 +30,8 @@ def reads(document: Document) -> bool:
         try:
             return bool(read_protobuf(first))
         except NoProtobuf as missing:
-            raise ValueError(missing.error.message) from None
+            why = f"it is not JSON, and may be protobuf. {missing.error.hint}"
+            raise ValueError(why.rstrip(".")) from None
         except ValueError:
             return False
     return isinstance(first, dict) and "resourceSpans" in first
@@ -37,26 +39,38 @@ def reads(document: Document) -> bool:
 
 def read(document: Document) -> Iterator[Recording]:
     """Yield a recording for each conversation, in the order of their starts."""
-    found = (read_protobuf(it) if isinstance(it, bytes) else spans_in(it) for it in document)
-    return recordings_of(chain.from_iterable(found))
+    broken = dict[str, str]()
+    found = (
+        read_protobuf(it) if isinstance(it, bytes) else spans_in(it, broken) for it in document
+    )
+    return recordings_of(chain.from_iterable(found), broken)
 
 
-def recordings_of(found: Iterable[Span]) -> Iterator[Recording]:
-    """Yield a recording for each conversation in some spans, in the order of their starts."""
+def recordings_of(
+    found: Iterable[Span], broken: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Recording]:
+    """Yield a recording for each conversation in some spans, in the order of their starts.
+
+    `broken` are the ids of traces of which not all spans could be read, and why. It is read once
+    `found` has ended.
+    """
     traces: dict[str, list[Span]] = {}
     for span in found:
         traces.setdefault(span.trace, []).append(span)
+    for trace, why in broken.items():
+        traces.pop(trace, None)
+        yield Recording(f"trace {trace[:8]}", Transcript(), missing=f"It is broken: {why}.")
     whole: list[_Trace] = []
     last_of: dict[Any, int] = {}
     for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
-        for trace in map(_read_trace, _executions(spans)):
-            at = last_of.get(trace.session) if trace.session else None
-            if at is not None and (joined := whole[at].continued_by(trace)) is not None:
+        for read in map(_read_trace, _executions(spans)):
+            at = last_of.get(read.session) if read.session else None
+            if at is not None and (joined := whole[at].continued_by(read)) is not None:
                 whole[at] = joined
                 continue
-            last_of[trace.session] = len(whole)
-            whole.append(trace)
-    return (trace.recording for trace in whole)
+            last_of[read.session] = len(whole)
+            whole.append(read)
+    yield from (each.recording for each in whole)
 
 
 @dataclass(frozen=True, slots=True)
