@@ -55,9 +55,9 @@ class Mismatch:
     reason: Reason
 
 
-def matches(expected: Any, actual: Any) -> bool:
-    """Tell whether `actual` has everything that `expected` asks for."""
-    return next(_walk(expected, actual), None) is None
+def matches(expected: Any, actual: Any, *, exact: bool = False) -> bool:
+    """Tell whether `actual` has everything that `expected` asks for; with `exact`, nothing more."""
+    return next(_walk(expected, actual, exact=exact), None) is None
 
 
 def equal(left: Any, right: Any) -> bool:

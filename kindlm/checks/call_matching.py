@@ -80,12 +80,15 @@ class ExpectedCall(ExpectSection):
 
     def fits(self, use: ToolUse) -> bool:
         """Return whether a call is of the tool, with its arguments."""
-        return use.call.name == self.tool and not self.argument_faults(use)[0]
+        wanted, exact = self.arguments, bool(self.args_exact)
+        return use.call.name == self.tool and (
+            wanted is None or arguments_match(wanted, use, exact=exact)
+        )
 
 
-def arguments_match(wanted: Any, use: ToolUse) -> bool:
+def arguments_match(wanted: Any, use: ToolUse, *, exact: bool = False) -> bool:
     """Return whether a call has the wanted arguments; malformed ones match nothing."""
-    return use.call.malformed is None and matches(wanted, use.call.arguments)
+    return use.call.malformed is None and matches(wanted, use.call.arguments, exact=exact)
 
 
 def not_an_object(use: ToolUse) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -19,8 +19,8 @@ from kindlm.checks.call_matching import (
 from kindlm.matching import Bounds, in_any_order, in_sequence
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
-from kindlm.section import Maybe
-from kindlm.transcript import ToolUse, Transcript
+from kindlm.section import Count, Maybe
+from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
 
 CODES = {
@@ -53,6 +53,10 @@ _RULES = {
 class TrajectoryCall(ExpectedCall):
     """A step of a trajectory."""
 
+    order: Maybe[Count] = Field(default=None, examples=[0])
+    """Position among all tool calls, from 0."""
+    turn: Maybe[Annotated[Count, Field(ge=1)]] = Field(default=None, examples=[2])
+    """The message of the user before the call, from 1."""
     count: Maybe[CallCount] = None
     """Number of calls that fit this entry. By default one (`strict`, `unordered`), at least one
     (`in-order`, `superset`), or any number (`subset`)."""
@@ -109,7 +113,7 @@ class Trajectory(CheckSection):
         or whose name only looks like that of the entry, leaves it undecided.
         """
         uses = transcript.tool_uses
-        found = _Comparison(self.mode, self.calls, uses)
+        found = _Comparison(self.mode, self.calls, transcript)
         wrong = found.differences()
         if not wrong:
             doubts = (
@@ -153,14 +157,19 @@ class _Comparison:
     """The expected calls, those that were made, and which of them was taken for which."""
 
     def __init__(
-        self, mode: str, entries: Sequence[TrajectoryCall], uses: Sequence[ToolUse]
+        self, mode: str, entries: Sequence[TrajectoryCall], transcript: Transcript
     ) -> None:
         rule = _RULES[mode]
         self.entries = entries
-        self.uses = uses
+        self.uses = uses = transcript.tool_uses
+        turns = enumerate(transcript.turns, 1)
+        self.turns = [n for n, turn in turns for step in turn.steps for _ in step.tool_uses]
         self.others_allowed = rule.others_allowed
         self.bounds = [entry.bounds(mode) for entry in entries]
-        self.fits = [[entry.fits(use) for use in uses] for entry in entries]
+        self.fits = [
+            [entry.fits(use) and not any(self._elsewhere(entry, n)) for n, use in enumerate(uses)]
+            for entry in entries
+        ]
         if rule.in_sequence:
             self.owners = in_sequence(
                 self.fits, self.bounds, len(uses), others_allowed=rule.others_allowed
@@ -253,10 +262,20 @@ class _Comparison:
                 yield _Difference("count", message, entry)
 
     def _fault(self, entry: int, call: int) -> tuple[int, str]:
-        """Return how far the arguments of a call are from those of an entry, and why."""
-        use = self.uses[call]
-        places, why = self.entries[entry].argument_faults(use)
-        return _UNCOMPARABLE if places and use.call.malformed is not None else places, why
+        """Return how far a call is from an entry, and why."""
+        item, use = self.entries[entry], self.uses[call]
+        places, why = item.argument_faults(use)
+        if places and use.call.malformed is not None:
+            places = _UNCOMPARABLE
+        elsewhere = list(self._elsewhere(item, call))
+        return places + len(elsewhere), "; ".join(filter(None, (why, *elsewhere)))
+
+    def _elsewhere(self, item: TrajectoryCall, call: int) -> Iterator[str]:
+        """Yield in what way a call is at another place than an entry says."""
+        if item.turn not in (None, self.turns[call]):
+            yield f"made in turn {self.turns[call]}, expected in turn {item.turn}"
+        if item.order not in (None, call):
+            yield f"expected as call {item.order}"
 
     def _call(self, call: int) -> str:
         use = self.uses[call]

@@ -246,9 +246,18 @@ def _test(
 
 
 def _trajectory(said: Transcript) -> dict[str, Any]:
-    """Return the calls, in their order unless some were made at once."""
+    """Return the calls, each in its turn and at its place, unless it was one of several at once."""
     is_parallel = any(len(step.tool_uses) > 1 for step in said.steps)
-    calls = [_expected(use.call) for use in said.tool_uses]
+    calls = list[dict[str, Any]]()
+    for number, turn in enumerate(said.turns, 1):
+        for step in turn.steps:
+            for use in step.tool_uses:
+                call = _expected(use.call)
+                if is_parallel and len(step.tool_uses) == 1:
+                    call["order"] = len(calls)
+                if len(said.turns) > 1:
+                    call["turn"] = number
+                calls.append(call)
     return {"mode": "unordered" if is_parallel else "strict", "calls": calls}
 
 

@@ -169,6 +169,25 @@ class TestNearestMiss:
         assert result.outcome is (Outcome.FAILED if fault else Outcome.PASSED)
         assert fault in (result.message or "")
 
+    @pytest.mark.parametrize(
+        ("place", "fault"),
+        [
+            ({"turn": 2, "order": 1}, ""),
+            ({"turn": 1}, "made in turn 2, expected in turn 1"),
+            ({"order": 0}, "expected as call 0"),
+        ],
+    )
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_call_has_its_turn_and_its_place(
+        self, evaluate: Evaluate, mode: str, place: dict[str, int], fault: str
+    ) -> None:
+        wanted = params(mode, "lookup", {"tool": "refund"} | place)
+
+        result = evaluate("trajectory", wanted, talk("lookup", "refund"))
+
+        assert result.outcome is (Outcome.FAILED if fault else Outcome.PASSED)
+        assert fault in (result.message or "")
+
     def test_the_closest_calls_are_compared(self, evaluate: Evaluate) -> None:
         wanted = params(
             "unordered",

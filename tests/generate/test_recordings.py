@@ -225,6 +225,31 @@ def test_equal_calls_get_their_results_in_turn_and_longer_ones_come_first(gen: A
     assert len(test["expect"]["trajectory"]["calls"]) == 4
 
 
+def asking(number: int, users: tuple[str, ...], *calls: tuple[str, int]) -> dict[str, Any]:
+    """Return the span of a model that asks for calls of `lookup`, each with an id and a number."""
+    parts = [
+        {"type": "tool_call", "id": key, "name": "lookup", "arguments": {"n": n}}
+        for key, n in calls
+    ]
+    said = json.dumps([{"role": "assistant", "parts": parts}])
+    return chat_span(number, *users, also={"gen_ai.output.messages": said})
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_each_call_is_demanded_in_its_turn_and_at_its_place(gen: Any, *, parallel: bool) -> None:
+    first = [("a", 1), ("b", 2)] if parallel else [("a", 1)]
+    spans = [chat_span(1, "One"), asking(2, ("One", "Two"), *first)]
+    spans += [asking(3, ("One", "Two"), ("c", 3)), asking(4, ("One", "Two", "Three"), ("d", 4))]
+    made = gen(*spans, more=("--agent", "shop:agent"))[1]["tests"][0]["expect"]["trajectory"]
+
+    places = [(call["argsMatch"]["n"], call["turn"], call.get("order")) for call in made["calls"]]
+    assert (made["mode"], places) == (
+        ("unordered", [(1, 2, None), (2, 2, None), (3, 2, 2), (4, 3, 3)])
+        if parallel
+        else ("strict", [(1, 2, None), (3, 2, None), (4, 3, None)])
+    )
+
+
 def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
     gen: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,7 +147,7 @@ def _read_trace(spans: Sequence[Span]) -> _Trace:
         name=name if isinstance(name, str) else f"trace {head.trace[:8]}",
         transcript=Transcript(
             system="\n\n".join(each.text for each in talk if each.role == "system") or None,
-            turns=_turns(talk, _steps(ordered, reading.tool_uses)),
+            turns=_turns(talk, _steps(ordered, reading.tool_uses, _said_by_users(talk))),
         ),
         tools=dialects.tools_given(head),
         provider=dialects.text_fact(head, "provider"),
@@ -188,10 +188,10 @@ def _said_by_users(talk: Sequence[Said]) -> list[str]:
     return [each.text for each in talk if each.role == "user" and each.text.strip()]
 
 
-def _turns(talk: Sequence[Said], steps: Sequence[Step]) -> tuple[Turn, ...]:
-    """Return the turns; what followed the last message of the user comes from the spans."""
+def _turns(talk: Sequence[Said], steps: Sequence[tuple[int, Step]]) -> tuple[Turn, ...]:
+    """Return the turns: what the conversation tells, and the steps of the spans in their turns."""
     results = {key: value for said in talk for key, value in said.results.items()}
-    own = {use.call.id for step in steps for use in step.tool_uses if use.call.id}
+    own = {use.call.id for _, step in steps for use in step.tool_uses if use.call.id}
     turns: list[Turn] = []
     for said in talk:
         if said.role == "user" and said.text.strip():
@@ -205,16 +205,27 @@ def _turns(talk: Sequence[Said], steps: Sequence[Step]) -> tuple[Turn, ...]:
             ]
             step = Step(said.text, tuple(told))
             turns[-1] = replace(turns[-1], steps=(*turns[-1].steps, step))
-    if turns:
-        turns[-1] = replace(turns[-1], steps=(*turns[-1].steps, *steps))
+    for turn, step in steps if turns else ():
+        turns[turn] = replace(turns[turn], steps=(*turns[turn].steps, step))
     return tuple(turns)
 
 
-def _steps(ordered: Sequence[Span], uses: Sequence[ToolUse]) -> list[Step]:
-    """Return tool calls, those that a model asked for at once in one step; then the answer."""
-    chats = [span for span in ordered if dialects.kind_of(span) is Kind.CHAT]
-    asked = {call.id: span.id for span in chats for call in dialects.calls_said(span)[0] if call.id}
-    groups = groupby(enumerate(uses), lambda each: asked.get(each[1].call.id, str(each[0])))
-    steps = [Step("", tuple(use for _, use in group)) for _, group in groups]
-    said = dialects.messages_in(dialects.said(chats[-1])) if chats else []
-    return [*steps, Step("\n".join(filter(None, (each.text for each in said))))]
+def _steps(
+    ordered: Sequence[Span], uses: Sequence[ToolUse], users: Sequence[str]
+) -> list[tuple[int, Step]]:
+    """Return tool calls, those that a model asked for at once in one step; then the answer.
+
+    Each has the index of its turn: the model was asked with the messages of the user up to there.
+    """
+    chats = {span.id: span for span in ordered if dialects.kind_of(span) is Kind.CHAT}
+    asked = {
+        call.id: key for key in chats for call in dialects.calls_said(chats[key])[0] if call.id
+    }
+    steps, turn = list[tuple[int, Step]](), -1
+    for key, group in groupby(enumerate(uses), lambda it: asked.get(it[1].call.id, str(it[0]))):
+        before = _said_by_users(dialects.conversation(chats[key])) if key in chats else []
+        if before and before == users[: len(before)]:
+            turn = len(before) - 1
+        steps.append((turn, Step("", tuple(use for _, use in group))))
+    said = dialects.messages_in(dialects.said([*chats.values()][-1])) if chats else []
+    return [*steps, (-1, Step("\n".join(filter(None, (each.text for each in said)))))]
