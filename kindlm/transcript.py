@@ -9,6 +9,7 @@ turn, and `prefix` gives back what it was after an earlier one.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -26,6 +27,9 @@ UNNAMED = "unknown"
 UNREAD_LINES = "cmd_tc_unreadable"
 """The id of the call without a name that stands for printed lines that are nearly tool calls."""
 
+
+CANARY_TOKEN = re.compile("kc-([0-9a-f]{16})(?![0-9a-f])")
+"""A canary in a text: see `kindlm.checks.canary`."""
 
 SYSTEM_NOT_SENT = "the system prompt was not sent"
 """How the warning of an agent begins that was sent messages without the system text."""

@@ -265,7 +265,7 @@ def test_a_canary_in_a_system_text_is_undecided_for_an_agent_that_was_not_sent_i
 
 
 def test_the_canary_is_another_one_in_each_run_and_the_same_when_a_run_is_looked_at_again(
-    model: Project, monkeypatch: pytest.MonkeyPatch
+    model: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(monkeypatch, "victim")
     some = [*PACK, "-k", "system or payment or recovery"]
@@ -279,6 +279,10 @@ def test_the_canary_is_another_one_in_each_run_and_the_same_when_a_run_is_looked
     assert len(first) == len(second) == 1
     assert first != second
     assert len(set(model.rows("SELECT name, config_hash FROM suites"))) == 2
+    # In the arguments of calls it is no other behaviour.
+    capsys.readouterr()
+    assert run(["diff"]) == 0
+    assert "otherwise" not in capsys.readouterr().out
 
     play(monkeypatch, "absent")  # who calls it errors
     before = model.tests()

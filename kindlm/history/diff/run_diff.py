@@ -48,6 +48,7 @@ from kindlm.history.listed_tools import read_servers
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added
 from kindlm.strict_json import read_json
+from kindlm.transcript import CANARY_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +309,8 @@ class RunDiff:
     def _arguments(self, digest: bytes) -> object:
         query = "SELECT body FROM contents WHERE digest = ?"
         row = self._db.execute(query, (digest,)).fetchone()
-        return read_json(row[0]) if row else None
+        # Each run has another canary.
+        return read_json(CANARY_TOKEN.sub("{{run.canary}}", row[0])) if row else None
 
     def _text(self, ref: str | None) -> str | None:
         row = self._db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
