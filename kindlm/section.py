@@ -31,6 +31,7 @@ from kindlm.values import (
     LIST,
     TEXT,
     check_command,
+    check_host_part,
     check_pattern,
     check_solid,
     check_url,
@@ -53,6 +54,7 @@ Maybe = Annotated[T | None, BeforeValidator(not_null)]
 Text = Annotated[str, Field(min_length=1)]
 Solid = Annotated[Text, AfterValidator(check_solid)]
 """A text of more than white space."""
+HostPart = Annotated[Text, AfterValidator(check_host_part)]
 Score = Annotated[float, Field(ge=0, le=1)]
 WHOLE = BeforeValidator(integral)
 Count = Annotated[int, Field(ge=0), WHOLE]

@@ -46,6 +46,10 @@ _FOREIGN = {
 """Our keys, with what other tools and newcomers call them, in small letters without `_` and `-`."""
 
 
+ENDED = {"github": "GitHub Models ended on 30 July 2026: choose another provider"}
+"""Providers that there are no more."""
+
+
 def suggest(name: str, candidates: Iterable[str]) -> str | None:
     """Return the candidate that `name` is probably a slip of, or None.
 

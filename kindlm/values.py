@@ -77,6 +77,16 @@ def check_solid(value: str) -> str:
     return value
 
 
+_HOST_PART = re.compile(r"[a-z0-9-]+", re.IGNORECASE | re.ASCII)
+
+
+def check_host_part(value: str) -> str:
+    """Refuse what cannot be a part of a host name; what has a placeholder is checked later."""
+    if "{{" not in value and _HOST_PART.fullmatch(value) is None:
+        raise refuse("cannot be a part of an address", "Write the name alone, without https://")
+    return value
+
+
 def check_pattern(value: Any) -> Any:
     """Refuse a regular expression that does not compile."""
     if not isinstance(value, str):

@@ -21,7 +21,7 @@ from kindlm.packages import CRASHES, all_own, crashed, find, installed, is_own, 
 from kindlm.plugins import Adapter, Provider
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_option
 from kindlm.section import Section
-from kindlm.suggestions import hint_for
+from kindlm.suggestions import ENDED, hint_for
 
 K = TypeVar("K", Provider, Adapter)
 
@@ -55,8 +55,9 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
         reporter.error(
             path,
             f'Unknown provider "{name}"',
-            f"{hint_for(name, known, 'Known providers')}; for a compatible API add `type: openai`"
-            " and `baseUrl`",
+            ENDED.get(name)
+            or f"{hint_for(name, known, 'Known providers')}; for a compatible API add"
+            " `type: openai` and `baseUrl`",
             reason="unknown_provider",
             code=ErrorCode.PROVIDER_NOT_FOUND,
             at_key=True,
@@ -66,6 +67,7 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
         place = (*path, "type")
         known = (*provider_types(), *installed(Provider.group))
         message, hint = describe_choice(type_, known)
+        hint = ENDED.get(str(type_), hint)
         reporter.error(place, f"{reporter.place(place)} {message}", hint, reason="schema")
     elif name in own_names(Provider) and wire != name:
         reporter.error(
@@ -107,11 +109,11 @@ def _in_packages(base: type[K], name: str) -> type[K] | None:
 
 def _foreign_to_provider(path: Path, key: str, owners: list[str], reporter: Reporter) -> None:
     article = "an" if owners[0][0] in "aeiou" else "a"
+    kinds, types = " or ".join(owners), " or ".join(f"`type: {owner}`" for owner in owners)
     reporter.error(
         (*path, key),
-        f'{reporter.place(path)} is not {article} {owners[0]} provider, "{key}" has no meaning'
-        " there",
-        f"Add `type: {owners[0]}`, or remove the {key}",
+        f'{reporter.place(path)} is not {article} {kinds} provider, "{key}" has no meaning there',
+        f"Add {types}, or remove the {key}",
         reason="schema",
         at_key=True,
     )
@@ -227,7 +229,7 @@ def _of_kindlm(
         every = all_own(base)
         owners = [name for name, it in every.items() if key in map(spelled, keys_of(it))]
         if not owners:
-            all_keys = flat_keys(base, every.values())
+            all_keys = flat_keys(base, every.values() if kind is None else [kind])
             reporter.unknown_key((*path, key), list(dict.fromkeys(map(spelled, all_keys))))
             fits = False
         elif kind is not None:

@@ -15,7 +15,9 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, dotted
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.yaml_document import ScalarError, resolve_plain
-from kindlm.suggestions import hint_for, words_for
+from kindlm.packages import all_own
+from kindlm.plugins import Provider
+from kindlm.suggestions import ENDED, hint_for, suggest, words_for
 from kindlm.values import TAGS
 from kindlm.wording import printable
 
@@ -134,8 +136,15 @@ def _report(
         _report_unknown_key(path, known, reporter, model, place, tolerant=tolerant)
         return
     if kind == "missing":
-        is_of_model = path[-1] == "provider" and len(place) > 1 and place[0] == "models"
-        instead = ", or name it in the model: `openai/gpt-4o`" if is_of_model else ""
+        instead = ""
+        if path[-1] == "provider" and len(place) > 1 and place[0] == "models":
+            instead = ", or name it in the model: `openai/gpt-4o`"
+            named, slash, model_name = str(given.get("model")).partition("/")
+            meant = suggest(named, all_own(Provider))
+            if slash and (meant or named in ENDED):
+                way_out = ENDED.get(named) or f'Did you mean "{meant}/{model_name}"?'
+                reporter.error(path, f'Unknown provider "{named}"', way_out, reason="schema")
+                return
         reporter.missing_key(path, instead)
         return
     message, hint = _describe(kind, given, context, details["msg"])

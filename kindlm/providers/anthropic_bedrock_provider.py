@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from kindlm.errors import Err
-from kindlm.plugins import Access, Maybe, Text
+from kindlm.plugins import Access, Maybe
 from kindlm.providers.anthropic_platforms import (
     Platform,
     missing_package,
@@ -20,6 +20,7 @@ from kindlm.providers.anthropic_platforms import (
 )
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials
+from kindlm.section import HostPart
 
 if TYPE_CHECKING:
     import anthropic
@@ -31,7 +32,7 @@ _HINT = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run
 class AnthropicBedrock(Platform):
     """Calls Amazon Bedrock. boto3 finds the credentials: variables, a profile, a role."""
 
-    region: Maybe[Text] = Field(default=None, examples=["us-east-1"])
+    region: Maybe[HostPart] = Field(default=None, examples=["us-east-1"])
     """The AWS region. Required for `bedrock`; for `anthropic-bedrock`, by default AWS_REGION,
     AWS_DEFAULT_REGION, or the region of the profile."""
 

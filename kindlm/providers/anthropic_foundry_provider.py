@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from kindlm.errors import Err
-from kindlm.plugins import Access, Maybe, Text
+from kindlm.plugins import Access, Maybe
 from kindlm.providers.anthropic_platforms import Platform, platform_client
 from kindlm.providers.anthropic_provider import API_VERSION, NO_KEY, WIRE
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part, missing_key
+from kindlm.section import HostPart
 
 if TYPE_CHECKING:
     import anthropic
@@ -22,7 +23,7 @@ _KEY = "ANTHROPIC_FOUNDRY_API_KEY"
 class AnthropicFoundry(Platform):
     """Calls Microsoft Foundry. Its key: `apiKeyEnv`, or ANTHROPIC_FOUNDRY_API_KEY."""
 
-    resource: Maybe[Text] = Field(default=None, examples=["my-resource"])
+    resource: Maybe[HostPart] = Field(default=None, examples=["my-resource"])
     """The name of the resource, which begins its address. Required for `azure`; for
     `anthropic-foundry`, by default ANTHROPIC_FOUNDRY_RESOURCE."""
 

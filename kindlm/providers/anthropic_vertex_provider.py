@@ -25,6 +25,7 @@ from kindlm.providers.anthropic_platforms import (
 )
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials, unusable
+from kindlm.section import HostPart
 
 if TYPE_CHECKING:
     import anthropic
@@ -38,7 +39,7 @@ _FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 class AnthropicVertex(Platform):
     """Calls Google Vertex AI. google-auth finds the credentials."""
 
-    location: Maybe[Text] = Field(default=None, examples=["global"])
+    location: Maybe[HostPart] = Field(default=None, examples=["global"])
     """Where the models run: a region, or `global`. Required for `vertex`; for `anthropic-vertex`,
     by default CLOUD_ML_REGION."""
 

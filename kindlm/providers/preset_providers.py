@@ -32,6 +32,7 @@ from kindlm.providers.openai_provider import (
 )
 from kindlm.providers.provider_failures import bad_address_part
 from kindlm.providers.wire import Wire, WireRequest
+from kindlm.section import HostPart
 from kindlm.transcript import Usage
 from kindlm.wires.answer import WireAnswer, objects, token_count
 
@@ -140,7 +141,7 @@ class Azure(_Preset):
     usual_base_url = "https://{resource}.openai.azure.com/openai/v1"
     usual_key_variable = "AZURE_OPENAI_API_KEY"
 
-    resource: Maybe[Text] = Field(default=None, examples=["acme-eu"])
+    resource: Maybe[HostPart] = Field(default=None, examples=["acme-eu"])
     """The name of the resource, which begins its address."""
 
 
@@ -154,7 +155,7 @@ class Bedrock(_Preset):
     usual_base_url = "https://bedrock-runtime.{region}.amazonaws.com/openai/v1"
     usual_key_variable = "AWS_BEARER_TOKEN_BEDROCK"
 
-    region: Maybe[Text] = Field(default=None, examples=["eu-central-1"])
+    region: Maybe[HostPart] = Field(default=None, examples=["eu-central-1"])
     """The AWS region."""
 
 
@@ -187,7 +188,7 @@ class Vertex(_Preset):
 
     project: Maybe[Text] = Field(default=None, examples=["acme-prod"])
     """The id of the Google Cloud project."""
-    location: Maybe[Text] = Field(default=None, examples=["europe-west4"])
+    location: Maybe[HostPart] = Field(default=None, examples=["europe-west4"])
     """Where the models run: a region, or `global`."""
 
     def base_url(self) -> str:

@@ -143,6 +143,42 @@ def test_an_unknown_adapter_leaves_the_other_warnings_to_be_seen(load: Any, mini
     assert "upload.enabled" in [each.path for each in loaded.diagnostics]
 
 
+ENDED = "GitHub Models ended on 30 July 2026: choose another provider"
+
+
+@pytest.mark.parametrize(
+    ("written", "message", "hint"),
+    [
+        ("model: groqq/llama", 'Unknown provider "groqq"', 'Did you mean "groq/llama"?'),
+        ("model: Groq/llama", 'Unknown provider "Groq"', 'Did you mean "groq/llama"?'),
+        ("model: github/gpt-4o", 'Unknown provider "github"', ENDED),
+        ("providers: {github: {}}", 'Unknown provider "github"', ENDED),
+        (
+            "providers: {azure: {resource: 'evil.example:443'}}",
+            "providers.azure.resource cannot be a part of an address",
+            "Write the name alone, without https://",
+        ),
+        (
+            "providers: {azure: {resource: a, region: eu}}",
+            'providers.azure is not an anthropic-bedrock or bedrock provider, "region" has no meaning there',
+            "Add `type: anthropic-bedrock` or `type: bedrock`, or remove the region",
+        ),
+        (
+            "providers: {scripted: {replies: [a], foo: 1}}",
+            'Unknown key "foo" in providers.scripted',
+            "Known keys: type, apiKeyEnv, baseUrl, organization, replies",
+        ),
+    ],
+)
+def test_a_wrong_provider_is_named_with_the_way_out(
+    load: Any, written: str, message: str, hint: str
+) -> None:
+    given = written if "model" in written else f"{written}\nmodel: scripted/m"
+    test = "tests: [{name: greets, input: Hi, expect: {output: {contains: hello}}}]"
+    errors = [each.error for each in load(f"{given}\n{test}\n").diagnostics]
+    assert (message, hint) in [(each.message, each.hint) for each in errors]
+
+
 def test_an_agent_that_is_not_used_needs_no_value(load: Any, minimal: str) -> None:
     agents = AGENT.replace('chat"', 'chat", headers: {X: "{{env.UNSET}}"}')
     loaded = load(minimal.replace("prompt: ask", "prompt: ask\n    models: [gpt]") + agents)

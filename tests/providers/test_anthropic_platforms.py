@@ -46,7 +46,7 @@ def _no_credentials_of_this_machine(monkeypatch, tmp_path) -> None:
 def make(kind: str, base_url: str | None, environ: dict[str, str], key: str | None = None, **keys):
     provider = own(Provider, kind)
     assert provider is not None
-    settings = ProviderSettings(kind, kind, key, base_url, options=provider(**keys))
+    settings = ProviderSettings(kind, kind, key, base_url, options=provider.model_construct(**keys))
     return make_client(settings, environ=environ)
 
 

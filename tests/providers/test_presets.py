@@ -185,7 +185,9 @@ def test_what_the_sdk_said_of_one_preset_is_not_sent_to_another(network, make_re
 def test_an_option_cannot_lead_to_another_address(preset, option, value):
     kind = own(Provider, preset)
     rest = {"location": "global"} if option == "project" else {}
-    settings = ProviderSettings("p", preset, options=kind(**rest, **{option: value}))
+    settings = ProviderSettings(
+        "p", preset, options=kind.model_construct(**rest, **{option: value})
+    )
     made = make_client(settings, environ={kind.usual_key_variable or "": KEY})
     assert isinstance(made, Err)
     assert made.error.code is ErrorCode.CONFIG_VALIDATION_ERROR
