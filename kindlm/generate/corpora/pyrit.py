@@ -42,12 +42,14 @@ def read(package: Path, name: str) -> Iterator[Attack]:
     whole = document.value
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for number, seed in enumerate(objects(whole.get("seeds"))):
-        groups.setdefault(seed.get("prompt_group_alias", number), []).append({**whole, **seed})
-    for number, group in enumerate(groups.values(), start=1):
-        messages = _messages(group)
+        alias = seed.get("prompt_group_alias")
+        group = number if alias is None else str(alias)
+        groups.setdefault(group, []).append({**whole, **seed})
+    for number, members in enumerate(groups.values(), start=1):
+        messages = _messages(members)
         if not messages:
             continue
-        harms = group[0].get("harm_categories") or []
+        harms = members[0].get("harm_categories") or []
         tags = [
             f"harm:{slug(str(each))}" for each in (harms if isinstance(harms, list) else [harms])
         ]
@@ -58,13 +60,18 @@ def read(package: Path, name: str) -> Iterator[Attack]:
             yield Attack(title, messages, tuple(tags))
 
 
+def _sequence(seed: Mapping[str, Any]) -> int:
+    told = seed.get("sequence")
+    return told if isinstance(told, int) else 0
+
+
 def _messages(group: list[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return what the user says in a group; none if a part of it cannot be said."""
     said = [each for each in group if each.get("role", "user") == "user"]
     prompts = [each for each in said if each.get("seed_type") != "objective"] or said
     texts = [
         str(each.get("value", "")).strip()
-        for each in sorted(prompts, key=lambda each: int(each.get("sequence") or 0))
+        for each in sorted(prompts, key=_sequence)
         if each.get("data_type", "text") == "text"
     ]
     is_whole = len(texts) == len(prompts) and not any("{{" in text for text in texts)
