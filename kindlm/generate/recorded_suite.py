@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from kindlm.checks.canary import CANARY
 from kindlm.config.document import texts
 from kindlm.errors import Err, Ok, Result
 from kindlm.generate.recordings import Recording
@@ -27,6 +28,7 @@ from kindlm.telemetry.dialects import PROVIDERS
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Transcript
 from kindlm_store import REDACTED
 
+_CANARY = f"{{{{{CANARY}}}}}"
 TODO = "TODO: say what a right answer does."
 
 _MODEL_NAME = re.compile(r"[\w.:/@+-]+")
@@ -125,8 +127,12 @@ def _why_not(recording: Recording, target: Target, *, failed: bool) -> str | Non
     unknown = next((use for use in uses if use.response is None and use.rule == "agent"), None)
     if unknown is not None:
         return f"The result of {unknown.call.name} is not in it, so the tool cannot be simulated."
-    if any(TOOL_PLACEHOLDER.search(text) for use in uses for _, text in texts(use.response, ())):
-        return "A tool result has {{args.…}} or {{state.…}}, which kindlm.yaml would fill in."
+    results = [text for use in uses for _, text in texts(use.response, ())]
+    filled_in = [found[0] for found in map(TOOL_PLACEHOLDER.search, results) if found]
+    descriptions = [tool.description or "" for tool in recording.tools]
+    filled_in += [_CANARY for text in (*results, *descriptions) if _CANARY in text]
+    if filled_in:
+        return f"A tool or its result contains {filled_in[0]}, which kindlm.yaml would fill in."
     return None
 
 

@@ -365,13 +365,22 @@ def test_what_is_not_enough_is_left_out_with_the_reason(
         chat_span(
             9, "key", trace="6" * 32, also={"gen_ai.request.model": "{{env.OPENAI_API_KEY}}"}
         ),
+        chat_span(
+            12,
+            "canary",
+            trace="8" * 32,
+            also={
+                "gen_ai.tool.definitions": json.dumps([TOOL | {"description": "{{run.canary}}"}])
+            },
+        ),
         chat_span(10, "bare", trace="7" * 32),
         tool_span(11, "A1", "sent", trace="7" * 32),
     )
     assert (code, [test["name"] for test in made["tests"]]) == (0, ["good"])
     told = capsys.readouterr().err
     for name, why in {
-        "fills in": "which kindlm.yaml would fill in",
+        "fills in": "contains {{args.order_id}}, which kindlm.yaml would fill in",
+        "canary": "contains {{run.canary}}, which kindlm.yaml would fill in",
         "no result": "The result of lookup is not in it",
         "trace 44444444": "no message of a user",
         "elsewhere": "Pass --provider and --model, or --agent",
