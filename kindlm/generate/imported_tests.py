@@ -16,6 +16,7 @@ from kindlm.config.schema import MAX_TESTS
 from kindlm.config.target_schema import ParamsConfig
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import ImportedSuite, LeftOutError, Notes, Part, excerpt_of
+from kindlm.json_schema import has_no_rule
 from kindlm.patterns import PatternError, excess_of, searches
 from kindlm.section import Section
 
@@ -76,6 +77,8 @@ class Checks:
     def add_schema(self, schema: Any) -> None:
         """Add a JSON Schema; raise `LeftOutError` if it is not valid."""
         fault = schema_fault(schema) if isinstance(schema, dict) else "it is not a mapping"
+        if fault is None and has_no_rule(schema):
+            fault = "it has no keyword of JSON Schema"
         if fault is not None:
             raise LeftOutError("the JSON Schema", f"Correct it: {fault}")
         before = self.output.get("schema")

@@ -193,6 +193,7 @@ def test_judges_and_limits_keep_their_thresholds(tmp_path: Path) -> None:
         ({"type": "trajectory:tool-used", "value": {"name": "a", "min": 0}}, "has these bounds"),
         ({"type": "not-contains-any", "value": '"a, b", c'}, "write it as a list"),
         ({"type": "is-json", "value": {"type": 3}}, "the JSON Schema"),
+        ({"type": "is-json", "value": {"total": {}}}, "it has no keyword"),
         ({"type": "tool-call-f1", "value": ["a"]}, "`tool-call-f1`"),
         ({"$ref": "#/assertionTemplates/a"}, "the assertion `#/assertionTemplates/a`"),
         (

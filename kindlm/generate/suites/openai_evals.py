@@ -284,9 +284,10 @@ def _text_similarity(grader: Part, row: _Row, checks: Checks) -> None:
 def _instructions(grader: Part, row: _Row) -> str:
     contents = (each.get("content") for each in grader.items("input"))
     said = [said_in(part.value) for part in contents if part is not None]
-    if not said:
+    text = "\n\n".join(row.fill(each, "(the agent's last answer)") for each in said)
+    if not text.strip():
         raise LeftOutError("a grader without instructions")
-    return "\n\n".join(row.fill(each, "(the agent's last answer)") for each in said)
+    return text
 
 
 def _label_model(grader: Part, row: _Row, checks: Checks) -> None:
