@@ -87,4 +87,4 @@ class AnthropicBedrock(Platform):
             client.aws_profile = profile
             return client
 
-        return platform_client(access, endpoint, connect, _WIRE, signing=signing)
+        return platform_client(endpoint, connect, _WIRE, signing=signing)

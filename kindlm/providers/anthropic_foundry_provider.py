@@ -55,4 +55,4 @@ class AnthropicFoundry(Platform):
             )
 
         headers = {"anthropic-version": API_VERSION, "x-api-key": key, "api-key": key}
-        return platform_client(access, endpoint, connect, WIRE, headers=headers)
+        return platform_client(endpoint, connect, WIRE, headers=headers)

@@ -36,7 +36,6 @@ class Platform(Provider):
 
 
 def platform_client(
-    access: Access,
     endpoint: Endpoint,
     connect: Callable[[Any], AsyncSdk],
     wire: Wire,
@@ -53,11 +52,9 @@ def platform_client(
         message = f"{endpoint.title} needs version {_FIRST_MAJOR} or later of the package anthropic"
         hint = "Update it: pip install --upgrade anthropic"
         return Err(unusable(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
-    ours: dict[str, Any] = {}
-    if access.base_url is not None:
-        # The SDK itself reads this variable, and only from the process environment.
-        names = header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS")
-        ours = {name.lower(): anthropic.Omit() for name in names}
+    # The SDK itself reads this variable, and only from the process environment. It is Anthropic's.
+    names = header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS")
+    ours: dict[str, Any] = {name.lower(): anthropic.Omit() for name in names}
     sdk = Sdk(anthropic, connect, ours | dict(headers or {}), signing)
     return WireClient(endpoint, wire, SdkTransport(wire.path, lambda: sdk))
 

@@ -102,7 +102,7 @@ class AnthropicVertex(Platform):
                 http_client=http_client,
             )
 
-        return platform_client(access, endpoint, connect, _WIRE, signing=signing)
+        return platform_client(endpoint, connect, _WIRE, signing=signing)
 
 
 def _address(location: str) -> str:

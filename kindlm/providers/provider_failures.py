@@ -36,7 +36,7 @@ class Endpoint:
 
     Attributes:
         provider: the user's name for the provider.
-        base_url: where it is called.
+        base_url: where it is called; empty where only a library knows that.
         key_variable: the environment variable that holds its key, if it takes one.
         key: the key, which must not appear in any message.
     """
@@ -116,11 +116,13 @@ def of_timeout(endpoint: Endpoint, timeout_s: float) -> KindlmError:
 
 def of_network(endpoint: Endpoint, error: BaseException) -> KindlmError:
     """Return the error of a call that never got a whole answer."""
+    at = f" at {endpoint.address}" if endpoint.base_url else ""
+    also = f" and providers.{endpoint.provider}.baseUrl" if endpoint.base_url else ""
     return _error(
         endpoint,
         ErrorCode.PROVIDER_NETWORK_ERROR,
-        f"No answer from {endpoint.title} at {endpoint.address}: {unreachable_reason(error)}",
-        f"Check the network and providers.{endpoint.provider}.baseUrl",
+        f"No answer from {endpoint.title}{at}: {unreachable_reason(error)}",
+        f"Check the network{also}",
         retryable=True,
     )
 
@@ -235,7 +237,9 @@ def _told(
     match status:
         case 401:
             hint = f"Check {key} in your environment or .env file"
-            if endpoint.key_variable is None:
+            if not endpoint.base_url and endpoint.key_variable is None:
+                hint = "Check the variable of the key that the library reads"
+            elif endpoint.key_variable is None:
                 hint = f"Name the variable that holds the key: {key}"
             message = f"{title} API key is invalid or missing (401): {said}"
             return ErrorCode.PROVIDER_AUTH_ERROR, message, hint

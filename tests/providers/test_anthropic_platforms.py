@@ -164,7 +164,8 @@ class Google(BaseHTTPRequestHandler):
             status = self.server.status  # type: ignore[attr-defined]
             body = {"access_token": TOKEN, "expires_in": 3600, "error": "invalid_grant"}
         else:
-            status = 200 if self.headers["authorization"] == f"Bearer {TOKEN}" else 401
+            is_allowed = self.headers["authorization"] == f"Bearer {TOKEN}"
+            status = 200 if is_allowed and "x-ambient" not in self.headers else 401
             text = f"You sent {self.headers['authorization']}"
             body = {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"}
         payload = json.dumps(body).encode()
@@ -210,8 +211,9 @@ def service_account(google, tmp_path) -> dict[str, str]:
 
 @pytest.mark.parametrize("status", [200, 400])
 def test_vertex_takes_one_token_for_the_credentials_that_a_file_of_env_names(
-    status, google, service_account, make_request, tmp_path
+    status, google, service_account, make_request, tmp_path, monkeypatch
 ):
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Ambient: yes")
     google.status, google.asked = status, 0
     file = tmp_path / "account.json"
     file.write_text(json.dumps(service_account))

@@ -352,6 +352,23 @@ def test_variables_of_one_provider_go_to_no_other(
 ADDRESSES = "OPENAI_BASE_URL", "MOONSHOTAI_BASE_URL"
 
 
+@pytest.mark.parametrize("configured", [True, False])
+def test_hints_name_the_settings_that_there_are(configured, peer, http, make_request):
+    async def run():
+        async with peer(http(401, {}, {"connection": "close"})) as server:
+            client = make(server.url if configured else None, OPENAI_BASE_URL=server.url)
+            refused = await client.complete(make_request(USER, model="openai-chat:gpt-4o"))
+        gone = await client.complete(make_request(USER, model="openai-chat:gpt-4o"))
+        await client.aclose()
+        return refused.error, gone.error
+
+    refused, gone = asyncio.run(run())
+    assert ("providers.pai.apiKeyEnv" in refused.hint) == configured
+    assert ("providers.pai.baseUrl" in gone.hint) == configured
+    assert (" at http" in gone.message) == configured
+    assert "://:" not in gone.message
+
+
 def test_what_is_missing_is_named(make_request, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setitem(sys.modules, "mistralai", None)
