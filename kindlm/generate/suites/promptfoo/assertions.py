@@ -272,7 +272,9 @@ def add_assertion(
     Raises:
         LeftOutError: It has none.
     """
-    written = part.text("type") or part.text("$ref") or ""
+    if part.get("$ref") is not None:
+        raise LeftOutError("an assertion with `$ref`", "Write the assertion out")
+    written = part.text("type") or ""
     kind = written.removeprefix("not-")
     equivalent = EQUIVALENTS.get(kind)
     if equivalent is None or (kind != written and not equivalent.negated):
