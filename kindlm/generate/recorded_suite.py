@@ -32,6 +32,7 @@ _CANARY = f"{{{{{CANARY}}}}}"
 TODO = "TODO: say what a right answer does."
 
 _MODEL_NAME = re.compile(r"[\w.:/@+-]+")
+_OLD_CANARY = re.compile(r"\bkc-[0-9a-f]{16}\b")
 _LONGEST_NAME = 60
 _LONGEST_ANSWER = 300
 
@@ -166,7 +167,9 @@ def _text(
     for _, recording in recordings:
         system = None if target.is_agent else recording.transcript.system
         number = len(prompts) + 1
-        prompts.setdefault(system, "system" if number == 1 else f"system-{number}")
+        # No placeholder is filled in where the input is a variable.
+        if not _OLD_CANARY.search(recording.transcript.turns[0].user):
+            prompts.setdefault(system, "system" if number == 1 else f"system-{number}")
         models.setdefault(str(_model(recording)))
     document: dict[Any, Any] = {
         Comment(f"Written by `kindlm gen` from {origin}. Edit it as you like."): None,
@@ -180,7 +183,7 @@ def _text(
         document["models"] = list(models)
     else:
         document["model"] = next(iter(models))
-    if prompts.keys() != {None}:
+    if any(prompts):
         document["prompts"] = {
             name: {"user": "{{input}}"} if system is None else {"system": literal(system)}
             for system, name in prompts.items()
@@ -188,7 +191,16 @@ def _text(
     document["tests"] = [
         _test(name, each, target, prompts, many=many, failed=failed) for name, each in recordings
     ]
-    return suite_text(document, file)
+    return suite_text(_with_canaries(document), file)
+
+
+def _with_canaries(value: Any) -> Any:
+    """Return a value with the canary of the next run in place of those of earlier ones."""
+    if isinstance(value, str):
+        return _OLD_CANARY.sub(_CANARY, value)
+    if isinstance(value, Mapping):
+        return {key: _with_canaries(item) for key, item in value.items()}
+    return [*map(_with_canaries, value)] if isinstance(value, list) else value
 
 
 _ABOUT_MODELS = (
@@ -212,16 +224,19 @@ def _test(
 ) -> dict[Any, Any]:
     said = recording.transcript
     test: dict[Any, Any] = {"name": name}
+    if recording.tags:
+        test["tags"] = list(recording.tags)
     first, *further = (turn.user for turn in said.turns)
     system = None if target.is_agent else said.system
-    if prompts.keys() != {None}:
+    if not any(prompts) or _OLD_CANARY.search(first):
+        user = literal(first)
+        test["input"] = {"system": literal(system), "user": user} if system else user
+    else:
         test["prompt"] = prompts[system]
         test["input"] = first
-    else:
-        test["input"] = literal(first)
     if further:
         test["conversation"] = [{"user": literal(text)} for text in further]
-    written = [test["input"] if "prompt" not in test else "", *map(literal, further)]
+    written = [literal(first) if "prompt" not in test else "", *map(literal, further)]
     if any("{{braces}}" in text for text in (*written, literal(system or ""))):
         test["vars"] = dict(BRACES)
     if not target.is_agent:
@@ -294,7 +309,8 @@ def _tools(told: Sequence[ToolDefinition], uses: Sequence[ToolUse]) -> Iterator[
         else:
             if definition.description:
                 tool["description"] = definition.description
-            tool["parameters"] = dict(definition.parameters)
+            if definition.parameters:
+                tool["parameters"] = dict(definition.parameters)
         responses = list(_responses(own_uses))
         if responses:
             tool["responses"] = responses

@@ -420,9 +420,11 @@ def definitions_in(value: Any, depth: int = 0) -> Iterator[ToolDefinition]:
         return
     if isinstance(value, dict):
         schema = _json(_first(value, *_SCHEMAS))
-        if isinstance(value.get("name"), str) and isinstance(schema, dict):
+        has_none = schema is None and not value.keys().isdisjoint(_SCHEMAS)
+        if isinstance(value.get("name"), str) and (has_none or isinstance(schema, dict)):
             told = value.get("description")
-            yield ToolDefinition(value["name"], told if isinstance(told, str) else None, schema)
+            text = told if isinstance(told, str) else None
+            yield ToolDefinition(value["name"], text, schema or {})
             return
         value = list(value.values())
     for each in value:

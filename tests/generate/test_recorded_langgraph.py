@@ -18,7 +18,6 @@ need("langchain")
 need("langchain_openai")
 
 MESSAGE = "Please refund my order A1. I am ann.lee@shop.org."
-TRACED = "Please refund my order A1. I am person1@example.com."
 MODEL = {
     "rules": [
         {
@@ -79,6 +78,7 @@ def test_the_agent_passes_its_own_trace_and_a_careless_one_does_not(
         provider = {"apiKeyEnv": "OPENAI_API_KEY", "baseUrl": f"{server.url}/v1"}
         made["model"] |= {"providers": {"openai": provider}}
         made["model"] |= {"models": ["openai/careful", "openai/careless"]}
+        (traced,) = (test["name"] for test in made["model"]["tests"])
         Path("made/refunds.yaml").unlink()
         for name, document in made.items():
             Path("made", f"{name}.yaml").write_text(yaml.safe_dump(document), "utf-8")
@@ -86,6 +86,6 @@ def test_the_agent_passes_its_own_trace_and_a_careless_one_does_not(
         assert run(["test", "made", "--reporter", "json"]) == 1
     assert statuses(capsys) == {
         (name, target): "failed" if "careless" in target else "passed"
-        for name in (TRACED, "refunds")
+        for name in (traced, "refunds")
         for target in ("agent", "careless")
-    } | {(TRACED, "openai/careful"): "passed", (TRACED, "openai/careless"): "failed"}
+    } | {(traced, "openai/careful"): "passed", (traced, "openai/careless"): "failed"}

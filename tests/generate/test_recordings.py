@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from otlp import otlp_request, otlp_span
+from otlp import TRACE, otlp_request, otlp_span
 
 from kindlm.cli.app import run
 from kindlm.config.load import load_suite
@@ -113,7 +113,8 @@ def test_each_dialect_tells_the_conversation(attributes: dict[str, Any]) -> None
     spans = (otlp_span(1, attributes), tool_span(2, ARGUMENTS, "sent"))
     (found,) = recordings(otlp_request(*spans))
     said = found.transcript
-    assert (found.missing, found.failed, found.name) == (None, False, USER)
+    assert (found.missing, found.failed) == (None, False)
+    assert found.name == f"trace {TRACE[:8]}: lookup"
     assert (said.system, [turn.user for turn in said.turns]) == (SYSTEM, [USER])
     assert said.text == "Sent."
     assert [(use.call.arguments, use.response) for use in said.tool_uses] == [(ARGUMENTS, "sent")]
@@ -354,7 +355,7 @@ def test_what_is_not_enough_is_left_out_with_the_reason(
     gen: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, made = gen(
-        chat_span(1, "good", trace="1" * 32),
+        chat_span(1, "x", trace="1" * 32),
         tool_span(2, ARGUMENTS, "sent", trace="1" * 32),
         chat_span(3, "fills in", trace="2" * 32),
         tool_span(4, ARGUMENTS, "{{args.order_id}}", trace="2" * 32),
@@ -376,16 +377,16 @@ def test_what_is_not_enough_is_left_out_with_the_reason(
         chat_span(10, "bare", trace="7" * 32),
         tool_span(11, "A1", "sent", trace="7" * 32),
     )
-    assert (code, [test["name"] for test in made["tests"]]) == (0, ["good"])
+    assert (code, [test["name"] for test in made["tests"]]) == (0, ["trace 11111111: lookup"])
     told = capsys.readouterr().err
     for name, why in {
-        "fills in": "contains {{args.order_id}}, which kindlm.yaml would fill in",
-        "canary": "contains {{run.canary}}, which kindlm.yaml would fill in",
-        "no result": "The result of lookup is not in it",
+        "22222222": "contains {{args.order_id}}, which kindlm.yaml would fill in",
+        "88888888": "contains {{run.canary}}, which kindlm.yaml would fill in",
+        "33333333": "The result of lookup is not in it",
         "trace 44444444": "no message of a user",
-        "elsewhere": "Pass --provider and --model, or --agent",
-        "key": "Pass --provider and --model, or --agent",
-        "bare": "The arguments of lookup are not a JSON object",
+        "55555555": "Pass --provider and --model, or --agent",
+        "66666666": "Pass --provider and --model, or --agent",
+        "77777777": "The arguments of lookup are not a JSON object",
     }.items():
         assert any(name in line and why in line for line in told.splitlines()), name
 
@@ -430,9 +431,9 @@ def test_a_broken_trace_does_not_harm_others() -> None:
     assert [(each.name, each.missing) for each in found] == [
         ("trace 44444444", "It is broken: a span has no 'startTimeUnixNano'."),
         ("trace 55555555", "It is broken: 'soon' is not a whole number."),
-        (USER, None),
-        ("loop", "Some spans of the trace are below themselves."),
-        ("circle", "Some spans of the trace are below themselves."),
+        (f"trace {TRACE[:8]}: lookup", None),
+        ("trace 22222222", "Some spans of the trace are below themselves."),
+        ("trace 33333333", "Some spans of the trace are below themselves."),
     ]
 
 
@@ -440,7 +441,7 @@ def test_a_broken_trace_does_not_harm_others() -> None:
 def test_a_file_in_an_encoding_of_windows_is_read(encoding: str) -> None:
     text = otlp_request(chat_span(1, USER), tool_span(2, ARGUMENTS, "sent")).decode()
     (found,) = recordings(text.encode(encoding))
-    assert found.name == USER
+    assert [turn.user for turn in found.transcript.turns] == [USER]
 
 
 @pytest.mark.parametrize("failed", [True, False])
@@ -477,15 +478,15 @@ def test_an_execution_becomes_a_test_of_what_it_ran_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tool = {"name": "lookup", "parameters": SCHEMA, "defaultResponse": "sent"}
+    tool = {"name": "lookup", "description": "Finds.", "defaultResponse": "{{run.canary}}"}
     calls = {"toolCalls": [{"name": "lookup", "arguments": ARGUMENTS}]}
     suite = {
         "providers": {"mine": {"type": "scripted", "replies": [calls, {"text": "Sent."}]}},
         "model": {"id": "fake", "provider": "mine", "model": "m-1", "params": {"seed": 7}},
         "agent": {"id": "shop", "adapter": "python", "endpoint": "shop:agent"},
-        "prompts": {"support": {"system": SYSTEM}},
         "tests": [
-            {"name": "model", "models": "fake", "prompt": "support", "input": USER}
+            {"name": "model", "models": "fake", "tags": ["attack", "ASI01"]}
+            | {"input": {"system": SYSTEM, "user": "Hi {{run.canary}}"}}
             | {"tools": [tool], "expect": {"toolCalls": ["lookup"]}},
             {"name": "agent", "models": "shop", "input": "One"}
             | {"conversation": ["Two"]}
@@ -506,7 +507,9 @@ def test_an_execution_becomes_a_test_of_what_it_ran_on(
         for name in ("model", "agent", "wrong")
     }
     (test,) = made["model"]["tests"]
-    assert test["tools"][0]["responses"] == [{"when": ARGUMENTS, "then": "sent"}]
+    response = {"when": ARGUMENTS, "then": "{{run.canary}}"}
+    assert test["tools"] == [{"name": "lookup", "description": "Finds.", "responses": [response]}]
+    assert (test["tags"], test["input"]["user"]) == (["attack", "ASI01"], "Hi {{run.canary}}")
     assert made["model"]["models"][0]["params"]["seed"] == 7
     assert len(made["agent"]["tests"][0]["expect"]["trajectory"]["calls"]) == 2
     assert made["wrong"]["tests"][0]["skip"] is True

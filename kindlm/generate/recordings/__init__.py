@@ -39,6 +39,7 @@ class Recording:
         provider: as the source names it, such as `openai`; None if unknown.
         model: as the source names it; None if unknown.
         failed: whether the source says that something went wrong.
+        tags: those of the test that it is of.
         missing: why this is not enough for a test; None if it is.
     """
 
@@ -48,6 +49,7 @@ class Recording:
     provider: str | None = None
     model: str | None = None
     failed: bool = False
+    tags: tuple[str, ...] = ()
     missing: str | None = None
 
 

@@ -142,9 +142,13 @@ def _read_trace(spans: Sequence[Span]) -> _Trace:
     elif not all(each.is_whole for each in users):
         missing = "A message of the user holds more than text, such as an image or a file."
     session = next(filter(None, (dialects.fact(span, "session") for span in ordered)), None)
-    name = ordered[0].attributes.get("kindlm.test") or (users[0].text if users else None)
+    # Reports and exports show names, so no name repeats what a user said.
+    tools = ", ".join(dict.fromkeys(use.call.name for use in reading.tool_uses))
+    name = ordered[0].attributes.get("kindlm.test")
+    if not isinstance(name, str):
+        name = f"trace {head.trace[:8]}{tools and ': '}{tools}"
     recording = Recording(
-        name=name if isinstance(name, str) else f"trace {head.trace[:8]}",
+        name=name,
         transcript=Transcript(
             system="\n\n".join(each.text for each in talk if each.role == "system") or None,
             turns=_turns(talk, _steps(ordered, reading.tool_uses, _said_by_users(talk))),

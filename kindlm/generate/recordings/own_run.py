@@ -37,7 +37,8 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
     except PurgedError:
         return Recording(name, Transcript(), missing="Its texts were purged or withheld.")
     asked = next((each for each in events if isinstance(each, ProviderRequested)), None)
-    recording = Recording(name, said, failed=failed)
+    (tags,) = db.execute("SELECT tags FROM executions WHERE id = ?", (execution.id,)).fetchone()
+    recording = Recording(name, said, failed=failed, tags=tuple(json.loads(tags or "[]")))
     if asked is not None:
         recording = replace(
             recording,
