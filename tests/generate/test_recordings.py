@@ -445,12 +445,15 @@ def test_a_file_in_an_encoding_of_windows_is_read(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("failed", [True, False])
-def test_what_failed_is_not_asserted(gen: Any, *, failed: bool) -> None:
+def test_what_failed_is_not_asserted(
+    gen: Any, capsys: pytest.CaptureFixture[str], *, failed: bool
+) -> None:
     more = {} if failed else {"error": "boom"}
     options = ("--failed",) if failed else ()
     code, made = gen(chat_span(1, USER, **more), tool_span(2, ARGUMENTS, 1, parent=1), more=options)
     (test,) = made["tests"]
     assert (code, test["skip"], list(test["expect"])) == (0, True, ["judge"])
+    assert "\nThen run: kindlm test" in capsys.readouterr().out
     text = Path("tests/generated/trace.yaml").read_text("utf-8")
     assert "#   calls:" in text
     assert "TODO" in text

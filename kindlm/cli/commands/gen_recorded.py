@@ -67,7 +67,7 @@ def write_recorded(options: GenOptions) -> int:
         note(f"Replaced: {', '.join(kinds)}.", console)
     if not options.keep_personal_data:
         note("Names, addresses and dates of birth are not recognised: read the file.", console)
-    tell_command(options, files, len(made.names))
+    tell_command(options, files, len(made.names) - len(made.unfinished))
     return 0
 
 
@@ -99,10 +99,11 @@ def write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[
 
 
 def tell_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
-    """Print the command that runs suites."""
+    """Print the command that runs suites, of which some tests are not skipped, or none."""
     words = " ".join(shlex.quote(argument_of(each)) for each in files)
     command = options.command(f"kindlm test {words}")
-    sys.stdout.write(f"\nRun {count(tests, 'test')}: {command}\n")
+    run = f"Run {count(tests, 'test')}" if tests else "Then run"
+    sys.stdout.write(f"\n{run}: {command}\n")
 
 
 def _of_run(
