@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -435,6 +436,16 @@ def test_a_broken_trace_does_not_harm_others() -> None:
         ("trace 22222222", "Some spans of the trace are below themselves."),
         ("trace 33333333", "Some spans of the trace are below themselves."),
     ]
+
+
+def test_without_the_package_for_protobuf_other_files_are_not_said_to_be_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
+    monkeypatch.setitem(sys.modules, name, None)
+    found = read_recordings(b"hello", Path("trace.txt"))
+    assert isinstance(found, Err)
+    assert "it is not JSON. To read protobuf, run pip install" in found.error.message
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])

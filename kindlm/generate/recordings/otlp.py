@@ -29,9 +29,9 @@ def reads(document: Document) -> bool:
     if isinstance(first, bytes):
         try:
             return bool(read_protobuf(first))
-        except NoProtobuf as missing:
-            why = f"it is not JSON, and may be protobuf. {missing.error.hint}"
-            raise ValueError(why.rstrip(".")) from None
+        except NoProtobuf:
+            why = "it is not JSON. To read protobuf, run pip install 'kindlm[otel]'"
+            raise ValueError(why) from None
         except ValueError:
             return False
     return isinstance(first, dict) and "resourceSpans" in first
