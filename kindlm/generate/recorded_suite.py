@@ -42,12 +42,14 @@ class Target:
     """What the tests run on: an agent or a model as kindlm.yaml has it.
 
     `written` are the keys of a suite, such as `agent`, None for the model of each recording.
-    `model` is a `provider/model` that was asked for; it judges agents.
+    `model` is a `provider/model` that was asked for; it judges agents. `why_not` says why what the
+    recording ran on cannot be in the suite.
     """
 
     written: dict[Any, Any] | None = None
     is_agent: bool = False
     model: str | None = None
+    why_not: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ def _why_not(recording: Recording, target: Target, *, failed: bool) -> str | Non
     if target.is_agent:
         return None
     if target.written is None and _model(recording) is None:
+        if target.why_not is not None:
+            return target.why_not
         told = f"{recording.provider or 'no provider'}, {recording.model or 'no model'}"
         return (
             f"kindlm cannot reach its model with the name alone ({told}). Pass --provider and"

@@ -180,7 +180,8 @@ def span_of(
     # Some exporters write a parent of zeros for a root.
     parent = parent.strip("0") and parent
     if not (_is_id(trace, 32) and _is_id(span, 16) and (not parent or _is_id(parent, 16))):
-        raise ValueError(f"a span has the ids {ids!r}, which are invalid"[:200])
+        form = "they have to be hexadecimal, 32 digits for a trace and 16 for a span, not Base64"
+        raise ValueError(f"a span has the ids {ids!r}"[:200] + f"; {form}")
     if not isinstance(name, str) or not isinstance(scope, str) or not isinstance(status[1], str):
         raise ValueError("a name or a status message is not a string")  # noqa: TRY004
     if not all(0 <= each < 2**64 for each in times):

@@ -174,7 +174,9 @@ def test_traces_of_a_session_that_go_on_are_one_conversation() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
+        (b"\n", "it is empty"),
         (b"{}", "its format is unknown"),
+        (otlp_request(chat_span(1, USER, trace="AAECAwQFBgcICQoLDA0ODw==")), "not Base64"),
         (b'{"resourceSpans": 1}', "it is broken"),
         (b"{" * 100_000, "it is broken"),
         (b"\x00\xff", "its format is unknown"),
@@ -531,3 +533,35 @@ def test_an_execution_becomes_a_test_of_what_it_ran_on(
 
     assert run(["gen", "--from-run", "latest", "2", "--output", "elsewhere"]) == 0
     assert run(["test", "elsewhere", "--quiet"]) == 0
+
+
+_SERVER = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Shop(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"text": "Hi", "tool_calls": []}')
+
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Shop).serve_forever()
+"""
+
+
+def test_an_agent_that_its_suite_starts_needs_the_folder_of_the_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = {
+        "agent": {"id": "shop", "endpoint": "http://127.0.0.1:{{serve.shop.port}}/chat"},
+        "serve": [{"name": "shop", "command": [sys.executable, "shop.py", "{{serve.shop.port}}"]}],
+        "tests": [{"name": "hi", "input": "Hi", "expect": {"output": {"contains": "Hi"}}}],
+    }
+    Path("suites").mkdir()
+    Path("suites/kindlm.yaml").write_text(yaml.safe_dump(suite), "utf-8")
+    Path("suites/shop.py").write_text(_SERVER, "utf-8")
+    assert run(["test", "suites", "--quiet"]) == 0
+    assert run(["gen", "--from-run", "latest", "1"]) == 1
+    assert "pass --output suites, or --agent" in capsys.readouterr().err
+    assert run(["gen", "--from-run", "latest", "1", "--output", "suites"]) == 0

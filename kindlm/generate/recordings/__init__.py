@@ -73,6 +73,8 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
         return _unreadable(file, "it is empty")
     if data.startswith(b"\x1f\x8b"):
         return _unreadable(file, "it is compressed; unpack it with gunzip")
+    if not data.strip():
+        return _unreadable(file, "it is empty")
     try:
         document = _document(data)
         for name in SOURCES:

@@ -115,6 +115,11 @@ def recorded_target(
         written: dict[str, Any] = {"agents": [entry]}
         if home == "." and config.get("serve"):
             written |= {"serve": config["serve"]}
+        elif "{{serve." in json.dumps(written):
+            folder = Path(os.path.relpath((root / row[1]).parent))
+            return Target(
+                why_not=f"Its suite starts the agent: pass --output {folder}, or --agent."
+            )
         return nothing if _cannot_move(written) else Target(written, is_agent=True)
     for model in config.get("models", ()):
         if model["id"] == execution.target:
