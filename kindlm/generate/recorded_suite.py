@@ -19,7 +19,7 @@ from kindlm.checks.canary import CANARY
 from kindlm.config.document import texts
 from kindlm.errors import Err, Ok, Result
 from kindlm.generate.recordings import Recording
-from kindlm.generate.suite_text import BRACES, Comment, commented, literal, suite_text
+from kindlm.generate.suite_text import BRACES, Comment, commented, literal, suite_text, suite_texts
 from kindlm.matching import canonical
 from kindlm.ports import ToolDefinition
 from kindlm.scenarios.configuration import provider_by_name
@@ -92,19 +92,12 @@ def recorded_suites(
             if isinstance(alone := write([(name, recording)]), Err):
                 left_out.append(f"{name}: {alone.error.message}")
                 del tests[name]
-    texts, left = list[str](), [[*tests.items()]] if tests else []
-    while left:
-        some = left.pop(0)
-        made = write(some)
-        if isinstance(made, Ok):
-            texts.append(made.value)
-        else:  # each alone can be loaded, so these are too many for one file
-            half = len(some) // 2
-            left[:0] = [some[:half], some[half:]]
+    made = suite_texts([*tests.items()], write) if tests else Ok([])
+    assert isinstance(made, Ok), "each alone can be loaded"
     unfinished = [
         name for name, each in tests.items() if _is_unfinished(each, target, failed=failed)
     ]
-    return RecordedSuites(texts, list(tests), unfinished, left_out)
+    return RecordedSuites(made.value, list(tests), unfinished, left_out)
 
 
 def _names(name: str) -> Iterator[str]:

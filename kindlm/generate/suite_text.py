@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kindlm.config.load import load_suite
 from kindlm.errors import Err, Ok, Result
 from kindlm.generate.forms import WIDTH, keyed, width_of, yaml_literal
+
+T = TypeVar("T")
 
 BRACES = {"braces": "{{"}
 """The variables of a test that has texts of `literal`."""
@@ -51,6 +53,21 @@ def suite_text(document: Mapping[str | Comment, Any], file: Path) -> Result[str]
     loaded = load_suite(file, text=text.encode())
     error = next((each.error for each in loaded.diagnostics if each.severity == "error"), None)
     return Ok(text) if error is None else Err(error)
+
+
+def suite_texts(
+    items: Sequence[T], write: Callable[[Sequence[T]], Result[str]]
+) -> Result[list[str]]:
+    """Return suites of items as text, as many as it takes; the error of an item that fits none."""
+    made = write(items)
+    if isinstance(made, Ok):
+        return Ok([made.value])
+    if len(items) == 1:
+        return made
+    half = len(items) // 2
+    parts = [suite_texts(some, write) for some in (items[:half], items[half:])]
+    wrong = next((part for part in parts if isinstance(part, Err)), None)
+    return wrong or Ok([text for part in parts if isinstance(part, Ok) for text in part.value])
 
 
 def _lines(value: Mapping[Any, Any] | list[Any], indent: str) -> Iterator[str]:

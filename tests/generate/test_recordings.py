@@ -159,8 +159,9 @@ def test_traces_of_a_session_that_go_on_are_one_conversation() -> None:
             tool_span(4, {"n": 2}, 2, trace="2" * 32),
         ),
         otlp_request(chat_span(5, "Else", trace="3" * 32, **session)),
+        otlp_request(chat_span(6, "Else", trace="4" * 32, **session)),
     ]
-    empty, first, other = recordings(b"\n".join(requests))
+    empty, first, other, again = recordings(b"\n".join(requests))
     assert empty.missing is not None
     turns = first.transcript.turns
     assert [turn.user for turn in turns] == ["One", "Two"]
@@ -168,7 +169,8 @@ def test_traces_of_a_session_that_go_on_are_one_conversation() -> None:
         [use.call.arguments["n"] for step in turn.steps for use in step.tool_uses] for turn in turns
     ]
     assert uses == [[1], [2]]
-    assert [turn.user for turn in other.transcript.turns] == ["Else"]
+    for each in (other, again):
+        assert [turn.user for turn in each.transcript.turns] == ["Else"]
 
 
 @pytest.mark.parametrize(

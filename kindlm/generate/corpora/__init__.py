@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.generate.recorded_suite import Target
-from kindlm.generate.suite_text import BRACES, Comment, literal, suite_text
+from kindlm.generate.suite_text import BRACES, Comment, literal, suite_text, suite_texts
 from kindlm.suggestions import suggest
 from kindlm.wording import shown
 
@@ -122,19 +122,7 @@ def attack_suites(
     source: str, attacks: Sequence[Attack], target: Target, file: Path
 ) -> Result[list[str]]:
     """Return suites of attacks as text, as many as it takes; `file` is where they will stand."""
-    made = suite_text(_document(source, attacks, target), file)
-    if isinstance(made, Ok):
-        return Ok([made.value])
-    if len(attacks) == 1:
-        return made
-    half = len(attacks) // 2
-    texts = list[str]()
-    for part in (attacks[:half], attacks[half:]):
-        split = attack_suites(source, part, target, file)
-        if isinstance(split, Err):
-            return split
-        texts += split.value
-    return Ok(texts)
+    return suite_texts(attacks, lambda some: suite_text(_document(source, some, target), file))
 
 
 def _document(source: str, attacks: Sequence[Attack], target: Target) -> dict[str | Comment, Any]:
