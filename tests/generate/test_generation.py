@@ -510,11 +510,11 @@ def test_an_invalid_entry_is_left_out_and_the_rest_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("ending", "refusal", "said", "tries"),
+    ("ending", "refusal", "said"),
     [
-        ("length", None, "it was cut off at the limit of its tokens", 1),
-        ("content_filter", None, "it was refused, or withheld by a filter", 2),
-        ("stop", "I cannot help with that.", "it was refused, or withheld by a filter", 2),
+        ("length", None, "it was cut off at the limit of its tokens"),
+        ("content_filter", None, "it was refused, or withheld by a filter"),
+        ("stop", "I cannot help with that.", "it was refused, or withheld by a filter"),
     ],
 )
 def test_an_answer_that_was_ended_early_is_reported_as_such(
@@ -523,10 +523,9 @@ def test_an_answer_that_was_ended_early_is_reported_as_such(
     ending: str,
     refusal: str | None,
     said: str,
-    tries: int,
 ) -> None:
     text = None if refusal else '{"purpose": "Helps cus'
     project.agent.judge = lambda _: Ended(text, ending, refusal)
     assert generate() == 1
     assert said in " ".join(capsys.readouterr().err.split())
-    assert len(project.agent.questions) == tries
+    assert len(project.agent.questions) == 2
