@@ -59,12 +59,12 @@ def in_a_thread(text):
 TESTS = """
 import pytest
 from kindlm import *
-import agents
+import order_agents
 
 NUMBERS = pytest.mark.parametrize("number", range({number}))
 
 @NUMBERS
-@scenario("orders", agent=agents.{agent}, gateway=True)
+@scenario("orders", agent=order_agents.{agent}, gateway=True)
 async def test_orders(t: Trial, number):
     reply = await t.agent.send(f"Where is order A-{{number}}?")
     t.check(reply).tool_called("lookup_order", {{"order_id": f"A-{{number}}"}})
@@ -86,7 +86,7 @@ def outcome(project: Project, provider: LoopbackServer, capsys: pytest.CaptureFi
 
     def outcome(agent: str, number: int = 1) -> tuple[set[str], str]:
         (project.root / "kindlm.toml").unlink()
-        project.write("tests/agents.py", AGENTS)
+        project.write("tests/order_agents.py", AGENTS)
         project.write("tests/test_it.py", TESTS.format(agent=agent, number=number))
         project.test()
         shown = capsys.readouterr()
@@ -103,7 +103,7 @@ def test_calls_of_an_agent_here_are_seen_and_assigned(outcome, provider, name, m
     # The agent's module makes a client when it is imported.
     monkeypatch.delenv("OPENAI_API_KEY")
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    sys.modules.pop("agents", None)
+    sys.modules.pop("order_agents", None)
     assert run(["replay", "tests"]) == 0
     assert len(provider.requests) == 16
 

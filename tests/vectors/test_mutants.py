@@ -59,8 +59,8 @@ def test_a_matcher_to_which_all_texts_are_alike(
 ) -> None:
     walk = matching._walk
 
-    def without_texts(expected: Any, actual: Any) -> Iterator[Mismatch]:
-        for found in walk(expected, actual):
+    def without_texts(expected: Any, actual: Any, **options: Any) -> Iterator[Mismatch]:
+        for found in walk(expected, actual, **options):
             if not (found.reason is Reason.VALUE and isinstance(found.expected, str)):
                 yield found
 
