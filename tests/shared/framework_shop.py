@@ -56,7 +56,7 @@ class Talk:
         self._target = AgentTarget("shop", "python", "", instance=agent)
         self._before = [] if system is None else [Message(Role.SYSTEM, system)]
 
-    _timeout_s = 20.0
+    _timeout_s = 60.0
 
     def say(self, *texts: str) -> list[AgentReply]:
         """Send messages one after the other, and return the answers."""
@@ -65,7 +65,7 @@ class Talk:
         assert not errors, [(error.message, error.trace) for error in errors]
         return [result.value for result in results if isinstance(result, Ok)]
 
-    def fail(self, text: str, timeout_s: float = 20.0) -> KindlmError:
+    def fail(self, text: str, timeout_s: float = 60.0) -> KindlmError:
         """Send a message that is not answered, and return why."""
         self._timeout_s = timeout_s
         (result,) = self._say([text])
