@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recorded_history import History
 
-from kindlm.cli.export_file import read_export
 from kindlm.events import (
     ContentsPurged,
     RunInterrupted,
@@ -30,6 +29,7 @@ from kindlm.events import (
 )
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.event_files import LineError
+from kindlm.recording.export_file import read_export
 from kindlm_store import EventLog, StreamLock
 
 TABLES = [table for projection in PROJECTIONS for table in projection.tables]

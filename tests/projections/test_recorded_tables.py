@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.cli.export_file import read_export, require_known_form
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
+from kindlm.recording.export_file import read_export, require_known_form
 from kindlm_store import EventLog
 
 DATA = Path(__file__).with_name("data")

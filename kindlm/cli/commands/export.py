@@ -6,7 +6,6 @@ The file for a history holds the run, the runs that it was derived from, the rep
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import sys
@@ -20,44 +19,18 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, warn
-from kindlm.cli.export_file import write_export
 from kindlm.cli.history import existing_history, fail_to_open, named_run, open_tables
 from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
 from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.recording.export_file import write_export
+from kindlm.recording.run_streams import streams_of
 from kindlm.wording import count
 from kindlm_store import OpenError
 from kindlm_store.database import snapshot, translated
 
 if TYPE_CHECKING:
     from kindlm.telemetry.span_writing import OutSpan
-
-_SOURCE = "SELECT source_run FROM runs WHERE id = ?"
-
-_ADDED = """
-SELECT id FROM runs WHERE mode = 'settled' AND source_run IN (SELECT value FROM json_each(?))
- ORDER BY started_at, id
-"""
-
-_KNOWN = "SELECT 1 FROM streams WHERE name = 'run/' || ?"
-
-# What is noted of a run, and what took back its being a baseline.
-_JOURNALS = """
-SELECT DISTINCT j.stream FROM event_log j
- WHERE j.stream GLOB 'journal/*'
-   AND (json_extract(j.data, '$.run') = :run
-        OR j.type = 'baseline.removed' AND EXISTS (
-          SELECT 1 FROM event_log s
-           WHERE s.type = 'baseline.set' AND json_extract(s.data, '$.run') = :run
-             AND json_extract(s.data, '$.project') = json_extract(j.data, '$.project')
-             AND json_extract(s.data, '$.suite') = json_extract(j.data, '$.suite')
-             AND json_extract(s.data, '$.label') IS json_extract(j.data, '$.label')))
-"""
-
-# A journal is exported whole, so that what it notes of other runs has to hold as well.
-_SEALED = """
-SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'run.sealed'
-"""
 
 
 class ExportFormat(StrEnum):
@@ -110,9 +83,7 @@ def export_command(
             runs, unit = [named], "event"
             write: Callable[[BinaryIO], int]
             if form is ExportFormat.KINDLM:
-                runs, missing = _sources(reader, named)
-                runs[-1:-1] = _added(reader, runs)
-                streams = _streams(reader, runs)
+                runs, streams, missing = streams_of(reader, named)
                 write = partial(write_export, run=named, streams=streams, log=reader)
             else:
                 spans, unit = _spans(reader, named, contents=contents), "span"
@@ -198,35 +169,6 @@ def _send(run: str, spans: Iterable[list[OutSpan]], to: str, *, contents: bool) 
         warn(f"The receiver says: {sent.why}")
     if not contents:
         note(_BARE)
-
-
-def _sources(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str]]:
-    """Return the run with all that it was derived from, first the oldest; and what is not here."""
-    runs = [run]
-    while (row := db.execute(_SOURCE, (runs[0],)).fetchone()) and row[0] and row[0] not in runs:
-        if db.execute(_KNOWN, (row[0],)).fetchone() is None:
-            return runs, [row[0]]
-        runs.insert(0, row[0])
-    return runs, []
-
-
-def _added(db: sqlite3.Connection, runs: list[str]) -> list[str]:
-    """Return the other runs that hold repeats which `kindlm settle` added to some of these."""
-    found = (row[0] for row in db.execute(_ADDED, (json.dumps(runs),)))
-    return [run for run in found if run not in runs]
-
-
-def _streams(db: sqlite3.Connection, runs: list[str]) -> list[str]:
-    wanted = list(runs)
-    journals: dict[str, None] = {}
-    for run in wanted:
-        for (journal,) in db.execute(_JOURNALS, {"run": run}).fetchall():
-            if journal in journals:
-                continue
-            journals[journal] = None
-            sealed = (row[0] for row in db.execute(_SEALED, (journal,)).fetchall())
-            wanted += [other for other in sealed if other not in wanted]
-    return [*(f"run/{run}" for run in wanted), *journals]
 
 
 def _unwritable(output: Path, reason: str) -> KindlmError:

@@ -21,17 +21,16 @@ from typing import Annotated, BinaryIO, TypeAlias
 
 import typer
 
-from kindlm.cli import export_file
 from kindlm.cli.commands.merge import withheld
 from kindlm.cli.console import make_console, note, or_fail, warn
-from kindlm.cli.export_file import require_known_form
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
-from kindlm.recording import event_files
+from kindlm.recording import event_files, export_file
 from kindlm.recording.event_files import LineError, Unwritten, read_unwritten
+from kindlm.recording.export_file import require_known_form
 from kindlm.recording.history_file import open_log
 from kindlm.recording.project import Project
 from kindlm.recording.secrets import secret_values

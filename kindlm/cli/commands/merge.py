@@ -14,11 +14,11 @@ from typing import Annotated, NamedTuple
 import typer
 
 from kindlm.cli.console import fail, make_console, note, refuse, show, warn
-from kindlm.cli.export_file import require_known_form
 from kindlm.cli.history import RESTORE, db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
+from kindlm.recording.export_file import require_known_form
 from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import secret_values
 from kindlm.wording import count

@@ -1,0 +1,1 @@
+"""One run on many processes or machines: a coordinator, its workers, and what they agree on."""

@@ -1,0 +1,73 @@
+"""Which streams belong to a run: those of an export, and those that are pushed and pulled with it.
+
+They are the run, the runs that it was derived from, the repeats that `kindlm settle` added to any
+of them, and the journals that note something of them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+_SOURCE = "SELECT source_run FROM runs WHERE id = ?"
+
+_ADDED = """
+SELECT id FROM runs WHERE mode = 'settled' AND source_run IN (SELECT value FROM json_each(?))
+ ORDER BY started_at, id
+"""
+
+_KNOWN = "SELECT 1 FROM streams WHERE name = 'run/' || ?"
+
+# What is noted of a run, and what took back its being a baseline.
+_JOURNALS = """
+SELECT DISTINCT j.stream FROM event_log j
+ WHERE j.stream GLOB 'journal/*'
+   AND (json_extract(j.data, '$.run') = :run
+        OR j.type = 'baseline.removed' AND EXISTS (
+          SELECT 1 FROM event_log s
+           WHERE s.type = 'baseline.set' AND json_extract(s.data, '$.run') = :run
+             AND json_extract(s.data, '$.project') = json_extract(j.data, '$.project')
+             AND json_extract(s.data, '$.suite') = json_extract(j.data, '$.suite')
+             AND json_extract(s.data, '$.label') IS json_extract(j.data, '$.label')))
+"""
+
+# A journal is exported whole, so that what it notes of other runs has to hold as well.
+_SEALED = """
+SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'run.sealed'
+"""
+
+
+def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the streams of a run, as three lists.
+
+    First the runs, by id: the oldest source before, the run itself at the end; then the names of
+    all streams; then the sources that are not in this history.
+    """
+    runs, missing = _sources(db, run)
+    runs[-1:-1] = _added(db, runs)
+    wanted = list(runs)
+    journals: dict[str, None] = {}
+    for each in wanted:
+        for (journal,) in db.execute(_JOURNALS, {"run": each}).fetchall():
+            if journal in journals:
+                continue
+            journals[journal] = None
+            sealed = (row[0] for row in db.execute(_SEALED, (journal,)).fetchall())
+            wanted += [other for other in sealed if other not in wanted]
+    return runs, [*(f"run/{each}" for each in wanted), *journals], missing
+
+
+def _sources(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str]]:
+    """Return the run with all that it was derived from, first the oldest; and what is not here."""
+    runs = [run]
+    while (row := db.execute(_SOURCE, (runs[0],)).fetchone()) and row[0] and row[0] not in runs:
+        if db.execute(_KNOWN, (row[0],)).fetchone() is None:
+            return runs, [row[0]]
+        runs.insert(0, row[0])
+    return runs, []
+
+
+def _added(db: sqlite3.Connection, runs: list[str]) -> list[str]:
+    """Return the other runs that hold repeats which `kindlm settle` added to some of these."""
+    found = (row[0] for row in db.execute(_ADDED, (json.dumps(runs),)))
+    return [run for run in found if run not in runs]
