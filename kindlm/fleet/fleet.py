@@ -1,0 +1,100 @@
+"""Where the shards of a run are carried out: the seam between a coordinator and its workers.
+
+A job and its end cross this seam as JSON texts, so that nothing of kindlm is ever pickled. Whoever
+carries out a job calls `kindlm.fleet.shard_job.run_shard` with it, in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Protocol, Self
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJob:
+    """One shard of a run, to be carried out somewhere.
+
+    Attributes:
+        url: Address of the coordinator's history.
+        token: What opens it, for this run alone.
+        shard: Number of the shard, from 1.
+        arguments: What `kindlm test` is given if the shard starts anew.
+        again: What it is given, besides the run, if an unfinished run of the shard goes on.
+        folder: Where `kindlm test` is started.
+    """
+
+    url: str
+    token: str
+    shard: int
+    arguments: tuple[str, ...]
+    again: tuple[str, ...]
+    folder: str
+
+    def dump(self) -> str:
+        """Return the job as a text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> Self:
+        """Return the job that a text holds."""
+        job = json.loads(text)
+        return cls(**job | {name: tuple(job[name]) for name in ("arguments", "again")})
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEnd:
+    """How the process of a shard ended. What it did is in the history of the coordinator.
+
+    `code` is its exit code, negative for a signal; None if none was started. `said` is what it
+    wrote last to standard error, or why none was started.
+    """
+
+    code: int | None
+    said: str = ""
+
+    def dump(self) -> str:
+        """Return the end as a text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> Self:
+        """Return the end that a text holds."""
+        return cls(**json.loads(text))
+
+
+class Pending(Protocol):
+    """A job that was submitted; the futures of Python and of Dask have these methods."""
+
+    def done(self) -> bool:
+        """Return whether the job has ended, however it did."""
+        ...
+
+    def result(self) -> str:
+        """Return how the shard ended; raise what kept the job from being carried out."""
+        ...
+
+    def cancel(self) -> object:
+        """Let the job not start any more."""
+        ...
+
+
+class Fleet(Protocol):
+    """Workers that carry out jobs, each one at a time."""
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs can go on at once now."""
+        ...
+
+    def submit(self, job: str) -> Pending:
+        """Let some worker carry out a job, after those that were submitted before."""
+        ...
+
+    def interrupt(self, *, at_once: bool) -> None:
+        """Ask what goes on to stop, where that is possible: it hears of it by its pushes anyway."""
+        ...
+
+    def close(self) -> None:
+        """End everything that was started."""
+        ...
