@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,6 +18,7 @@ from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT
 from kindlm.errors import Err, Ok, Result, misuse
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+_JOB = re.compile(r"\d{1,5}", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -145,9 +147,49 @@ RepeatOption = Annotated[
     ),
 ]
 
+_SHARD_VARIABLES = (
+    ("JOB_COMPLETION_INDEX", 0, ("JOB_COMPLETIONS", "CI_NODE_TOTAL")),
+    ("CI_NODE_INDEX", 1, ("CI_NODE_TOTAL",)),
+    ("CIRCLE_NODE_INDEX", 0, ("CIRCLE_NODE_TOTAL",)),
+    ("BUILDKITE_PARALLEL_JOB", 0, ("BUILDKITE_PARALLEL_JOB_COUNT",)),
+)
+"""Which of several parallel jobs this is, from which number they are counted, and what says how
+many there are: an Indexed Job of Kubernetes, GitLab, CircleCI, Buildkite."""
+
+
+def _shard(text: str | None) -> str | None:
+    """Return the shard that `--shard` names, for `env` that of this job of several."""
+    if text != "env":
+        return text
+    for variable, first, totals in _SHARD_VARIABLES:
+        if not (index := os.environ.get(variable)):
+            continue
+        total = next((name for name in totals if os.environ.get(name)), None)
+        if total is None:
+            raise typer.BadParameter(
+                f"{variable} is {index}, but nothing says of how many. Set {totals[0]} to the"
+                " number of parallel jobs."
+            )
+        count = os.environ[total]
+        if not (_JOB.fullmatch(index) and _JOB.fullmatch(count)) or not (
+            0 <= int(index) - first < int(count)
+        ):
+            raise typer.BadParameter(
+                f"{variable} is {index} and {total} is {count}; the first job is {first}."
+            )
+        return f"{int(index) - first + 1}/{int(count)}"
+    names = ", ".join(variable for variable, _, _ in _SHARD_VARIABLES)
+    raise typer.BadParameter(f"env needs one of these variables: {names}. Or write --shard 2/4.")
+
+
 ShardOption = Annotated[
     str | None,
-    typer.Option("--shard", metavar="I/N", help="Run only every Nth test, starting at the Ith."),
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        callback=_shard,
+        help="Run only every Nth test, starting at the Ith. env: that of this parallel CI job.",
+    ),
 ]
 
 GateOption = Annotated[

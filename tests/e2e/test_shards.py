@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import typer
 from checked_server import LoopbackServer
 from orders import order, serve_orders, write_orders
 from workspace import Workspace
+
+from kindlm.cli.options import _SHARD_VARIABLES, _shard
 
 
 @pytest.fixture
@@ -95,3 +98,59 @@ def test_what_is_no_shard_is_refused(
     done = workspace.run("test", f"--shard={text}")
     assert done.returncode == 1
     assert "is not a shard" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "shard"),
+    [
+        ({"JOB_COMPLETION_INDEX": "0", "JOB_COMPLETIONS": "3"}, "1/3"),
+        ({"JOB_COMPLETION_INDEX": "2", "CI_NODE_TOTAL": "3"}, "3/3"),
+        ({"CI_NODE_INDEX": "3", "CI_NODE_TOTAL": "3"}, "3/3"),
+        ({"CIRCLE_NODE_INDEX": "0", "CIRCLE_NODE_TOTAL": "2"}, "1/2"),
+        ({"BUILDKITE_PARALLEL_JOB": "1", "BUILDKITE_PARALLEL_JOB_COUNT": "2"}, "2/2"),
+    ],
+)
+def test_a_parallel_job_knows_its_shard(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], shard: str
+) -> None:
+    set_variables(monkeypatch, variables)
+    assert _shard("env") == shard
+    assert _shard("2/4") == "2/4"
+
+
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        ({}, "env needs one of these variables: JOB_COMPLETION_INDEX, CI_NODE_INDEX"),
+        ({"JOB_COMPLETION_INDEX": "0"}, "nothing says of how many. Set JOB_COMPLETIONS"),
+        ({"CI_NODE_INDEX": "0", "CI_NODE_TOTAL": "3"}, "CI_NODE_INDEX is 0 and CI_NODE_TOTAL is 3"),
+        ({"CIRCLE_NODE_INDEX": "2", "CIRCLE_NODE_TOTAL": "2"}, "the first job is 0"),
+        ({"CI_NODE_INDEX": "x", "CI_NODE_TOTAL": "3"}, "CI_NODE_INDEX is x"),
+    ],
+)
+def test_a_job_that_does_not_know_its_shard_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], problem: str
+) -> None:
+    set_variables(monkeypatch, variables)
+    with pytest.raises(typer.BadParameter) as refused:
+        _shard("env")
+    assert problem in refused.value.message
+
+
+def set_variables(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for index, _, totals in _SHARD_VARIABLES:
+        for name in (index, *totals):
+            monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_the_shard_of_a_job_is_recorded(workspace: Workspace, server: LoopbackServer) -> None:
+    write(workspace, server)
+    workspace.env |= {"CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "2", "CI_PIPELINE_ID": "4711"}
+    report = workspace.report("--shard", "env")
+    assert (report["run"]["shard"]["index"], report["run"]["shard"]["group"]) == (2, "4711")
+    workspace.env["CI_NODE_TOTAL"] = "1"
+    done = workspace.run("test", "--shard=env")
+    assert done.returncode == 1
+    assert "CI_NODE_TOTAL is 1" in done.stderr
