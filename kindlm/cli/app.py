@@ -60,6 +60,9 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "review": "Record a human verdict, or report judge–human agreement.",
         "history": "Back up, move, check or erase the history.",
     },
+    "Team": {
+        "login": "Save the token of a history server.",
+    },
     "Advanced": {
         "explain": "Explain an error code, or list all codes.",
         "gen": "Generate tests of an agent with a model, from recordings, or from attacks.",

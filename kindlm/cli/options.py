@@ -68,6 +68,11 @@ VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show codes, details and tracebacks of errors.")
 ]
 
+InsecureOption = Annotated[
+    bool,
+    typer.Option("--insecure", help="Send the token over plain HTTP, to a server you trust."),
+]
+
 RUN_NAMES = (
     "An id or its first characters, a label, latest, previous, latest~N, baseline or git:REV."
 )

@@ -1,0 +1,295 @@
+"""Talks to a history server: bounded, patient, and without trust in what it answers.
+
+All requests may be repeated: pushing twice changes nothing. Redirects are never followed, and no
+proxy is asked for a server on this machine, so that the token goes to the server alone.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, BinaryIO, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from kindlm import __version__
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.recording.event_files import HashText, StreamEnd
+from kindlm.strict_json import parse_json
+from kindlm.team.address import ServerAddress
+from kindlm.team.protocol import LEASE, MOST_HEADS, Control, PushAnswer
+from kindlm.unreachable import retry_after, unreachable_reason
+from kindlm.wording import sentence
+from kindlm_store import REDACTED
+
+_T = TypeVar("_T")
+
+_UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
+
+_CONNECT_S = 5.0
+_SILENT_S = 30.0
+"""How long a server may send nothing, or take nothing, in the middle of an exchange."""
+
+_ANSWER_S = 120.0
+"""How long an answer may take to come, but for a whole run."""
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 60.0
+_MOST_OF_AN_ANSWER = 8_000_000
+_MOST_OF_A_RUN = 4_000_000_000
+
+_CODES = {
+    401: ErrorCode.CLOUD_AUTH_ERROR,
+    403: ErrorCode.CLOUD_PLAN_LIMIT,
+    429: ErrorCode.CLOUD_RATE_LIMIT,
+}
+
+_HINTS = {
+    403: "Ask the owner of the server to raise the quota of the token.",
+    404: "Check the name of the run, and whether the token is for its project.",
+    409: "The run went on in two histories: keep both, and push the other one to another server.",
+    413: "An event of the run is larger than the server takes.",
+    422: "Check the history: kindlm history verify. Or update kindlm, here or on the server.",
+    429: "Wait a while, then run it again. What has arrived is not sent again.",
+}
+
+_AGAIN = "Check the server, then run it again. What has arrived is not sent again."
+_ADDRESS = "Check the address: it must be that of kindlm serve-history."
+
+
+class _Answer(BaseModel):
+    """A part of an answer; a newer server may say more."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class _End(_Answer):
+    version: Annotated[int, Field(ge=1, le=2**62)]
+    head: HashText
+
+
+class _Control(_Answer):
+    stop: str | None = None
+    at_once: bool = False
+    max_rpm: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
+class _Pushed(_Answer):
+    added: Annotated[int, Field(ge=0)]
+    known: Annotated[int, Field(ge=0)]
+    filled: Annotated[int, Field(ge=0)]
+    control: _Control = _Control()
+
+
+class _Problem(_Answer):
+    message: str
+
+
+_HEADS = TypeAdapter(dict[str, _End])
+_PUSHED = TypeAdapter(_Pushed)
+_ROWS = TypeAdapter(list[dict[str, Any]])
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HistoryClient:
+    """A client of one server, for one thread at a time.
+
+    Args:
+        url: Address of the server; it may end in `/v1`.
+        token: Sent with each request, and in no error.
+        lease: As which worker of which shard this process pushes, `SHARD.NUMBER`.
+        patience_s: How long requests are repeated while the server is away, or asks to wait.
+        wait: Waits between tries.
+
+    Raises:
+        ValueError: It is not the address of a server.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        lease: str | None = None,
+        patience_s: float = 60.0,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        address = ServerAddress.parse(url)
+        if address is None:
+            message = "not the address of a history server"
+            raise ValueError(message)
+        self.base = address.base
+        self.origin = address.origin
+        self._token = token
+        self._patience_s = patience_s
+        self._wait = wait
+        self._http = httpx.Client(
+            headers={
+                "authorization": f"Bearer {token}",
+                "user-agent": f"kindlm/{__version__}",
+                **({} if lease is None else {LEASE: lease}),
+            },
+            verify=_tls_context() if address.is_encrypted else False,
+            trust_env=not address.is_loopback,
+            follow_redirects=False,
+            timeout=httpx.Timeout(_SILENT_S, connect=_CONNECT_S),
+        )
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def heads(self, streams: Sequence[str]) -> Result[dict[str, StreamEnd]]:
+        """Return where streams end on the server: those that it has."""
+        found: dict[str, StreamEnd] = {}
+        for start in range(0, len(streams), MOST_HEADS):
+            some = streams[start : start + MOST_HEADS]
+            answered = self._ask(_HEADS, "heads", params=[("stream", name) for name in some])
+            if isinstance(answered, Err):
+                return answered
+            for name in some:
+                if (end := answered.value.get(name)) is not None:
+                    found[name] = StreamEnd(version=end.version, hash=end.head)
+        return Ok(found)
+
+    def send(self, body: bytes) -> Result[PushAnswer]:
+        """Push a gzipped file of events; an empty body only says that this worker is alive."""
+        headers = {"content-type": "application/x-ndjson"}
+        if body:
+            headers["content-encoding"] = "gzip"
+        answered = self._ask(_PUSHED, "events", "POST", content=body, headers=headers)
+        if isinstance(answered, Err):
+            return answered
+        pushed, control = answered.value, answered.value.control
+        stop = None if control.stop is None else self._safe(control.stop)
+        said = Control(stop, control.at_once, control.max_rpm)
+        return Ok(PushAnswer(pushed.added, pushed.known, pushed.filled, said))
+
+    def runs(
+        self, project: str | None = None, branch: str | None = None, limit: int = 1
+    ) -> Result[list[dict[str, Any]]]:
+        """Return the newest runs. What is in them is as the server says."""
+        query = {"project": project, "branch": branch, "limit": limit}
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._ask(_ROWS, "runs", params=given)
+
+    def claim(self, shard: int) -> Result[dict[str, Any]]:
+        """Become the worker of a shard. What is in the answer is as the server says."""
+        return self._ask(_OBJECT, f"shards/{shard}/claim", "POST")
+
+    def fetch(self, run: str, out: BinaryIO) -> Result[None]:
+        """Write the export of a run into a file that can be rewound."""
+        answered = self._request(f"runs/{quote(run, safe='')}", out=out)
+        return answered if isinstance(answered, Err) else Ok(None)
+
+    def _ask(
+        self, form: TypeAdapter[_T], path: str, method: str = "GET", **given: Any
+    ) -> Result[_T]:
+        """Make a request; return its answer, which has to be of a form."""
+        answered = self._request(path, method, **given)
+        if isinstance(answered, Err):
+            return answered
+        try:
+            return Ok(form.validate_python(parse_json(answered.value.body.decode())))
+        except ValueError:
+            return Err(self._failed("it is no history server, or of another version", _ADDRESS))
+
+    def _request(
+        self, path: str, method: str = "GET", *, out: BinaryIO | None = None, **given: Any
+    ) -> Result[_Reply]:
+        """Make a request, and again while that may help and the patience lasts."""
+        pause, left = _FIRST_PAUSE_S, self._patience_s
+        while True:
+            asked = None
+            try:
+                reply = self._exchange(method, f"{self.base}/v1/{path}", out, given)
+            except _UNREACHABLE as error:
+                failed = self._failed(self._safe(unreachable_reason(error)), _AGAIN)
+            else:
+                if reply.status == 200:
+                    return Ok(reply)
+                failed = self._refused(reply)
+                if reply.status != 429 and reply.status < 500:
+                    return Err(failed)
+                asked = retry_after(reply.headers, datetime.now(UTC))
+            waited = pause if asked is None else max(asked, _FIRST_PAUSE_S)
+            if waited > min(left, _LONGEST_PAUSE_S):
+                return Err(failed)
+            self._wait(waited)
+            left -= waited
+            pause *= 2
+
+    def _exchange(
+        self, method: str, url: str, out: BinaryIO | None, given: Mapping[str, Any]
+    ) -> _Reply:
+        with self._http.stream(method, url, **given) as response:
+            body = bytearray()
+            if out is not None and response.status_code == 200:
+                out.seek(0)
+                out.truncate()
+                for piece in _pieces(response, _MOST_OF_A_RUN):
+                    out.write(piece)
+            else:
+                deadline = time.monotonic() + _ANSWER_S
+                for piece in _pieces(response, _MOST_OF_AN_ANSWER):
+                    body += piece
+                    if time.monotonic() > deadline:
+                        message = "its answer takes too long"
+                        raise httpx.ReadTimeout(message)
+            return _Reply(response.status_code, response.headers, bytes(body))
+
+    def _refused(self, reply: _Reply) -> KindlmError:
+        """Return the error of an answer that is no success."""
+        status = reply.status
+        if 300 <= status < 400:
+            return self._failed(f"it redirects ({status})", "Name the address that it leads to.")
+        try:
+            told = _Problem.model_validate(parse_json(reply.body.decode())).message
+        except ValueError:
+            told = ""
+        why = f"it answered {status}{f': {self._safe(told)}' if told else ''}"
+        hint = _HINTS.get(status, _AGAIN if status >= 500 else _ADDRESS)
+        if status == 401:
+            hint = f"Log in: kindlm login --url {self.base}. Or check KINDLM_TOKEN."
+        return self._failed(why, hint, _CODES.get(status), status)
+
+    def _failed(
+        self, why: str, hint: str, code: ErrorCode | None = None, status: int | None = None
+    ) -> KindlmError:
+        message = f"The history server {self.base} did not do it: {why.rstrip('.')}."
+        details = {} if status is None else {"status": status}
+        return KindlmError(code or ErrorCode.CLOUD_UPLOAD_ERROR, message, hint, details=details)
+
+    def _safe(self, text: str) -> str:
+        """Return what comes from elsewhere as one bounded line without the token."""
+        return sentence(re.sub(re.escape(self._token), REDACTED, text))
+
+
+def _pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
+    total = 0
+    for piece in response.iter_bytes(65_536):
+        total += len(piece)
+        if total > most:
+            message = "its answer is too long"
+            raise httpx.DecodingError(message)
+        yield piece
+
+
+def _tls_context() -> ssl.SSLContext:
+    """Return the certificates of the system beside those of httpx."""
+    context = httpx.create_ssl_context()
+    context.load_default_certs()
+    return context

@@ -1,0 +1,163 @@
+"""The token of a history server: kept in a file that only its user can read, one for each origin.
+
+`KINDLM_TOKEN` goes before it. Neither goes to another server than the one that it is for, nor over
+a network without TLS unless the user said so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import BaseModel, ValidationError
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.recording.secrets import remember_secrets
+from kindlm.team.address import ServerAddress
+from kindlm.team.protocol import TOKEN_PREFIX
+
+_MOST_OF_A_TOKEN = 200
+
+
+class _Saved(BaseModel, strict=True, extra="ignore"):
+    token: str
+    insecure: bool = False
+
+
+class _File(BaseModel, strict=True, extra="ignore"):
+    servers: dict[str, _Saved] = {}
+
+
+class Login(NamedTuple):
+    """Where a history server is, and what it is shown."""
+
+    address: ServerAddress
+    token: str
+
+
+def credentials_file(environ: Mapping[str, str]) -> Path:
+    """Return where tokens are kept, whether there are any or not."""
+    folder = environ.get("XDG_CONFIG_HOME", "")
+    # The base directory specification has relative ones ignored.
+    base = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"  # noqa: PTH117
+    return base / "kindlm" / "credentials.json"
+
+
+def saved_origins(environ: Mapping[str, str]) -> Result[list[str]]:
+    """Return the origins that a token is saved for."""
+    found = _read(credentials_file(environ))
+    return found if isinstance(found, Err) else Ok([*found.value.servers])
+
+
+def parse_address(url: str, what: str = "--url") -> Result[ServerAddress]:
+    """Return the address that a user wrote, or what is wrong with it."""
+    address = ServerAddress.parse(url)
+    if address is None:
+        hint = "Write it as https://HOST or http://127.0.0.1:PORT, without a user or query."
+        return Err(misuse(f"{what} is not the address of a history server.", hint))
+    return Ok(address)
+
+
+def find_login(
+    address: ServerAddress, environ: Mapping[str, str], *, insecure: bool = False
+) -> Result[Login]:
+    """Return the token for a server: `KINDLM_TOKEN`, else the one that was saved for its origin.
+
+    With `KINDLM_URL`, `KINDLM_TOKEN` is for that server alone.
+    """
+    insecure = insecure or environ.get("KINDLM_INSECURE", "") not in ("", "0")
+    token = environ.get("KINDLM_TOKEN", "").strip()
+    bound = environ.get("KINDLM_URL", "").strip()
+    if token and bound:
+        of = parse_address(bound, "KINDLM_URL")
+        if isinstance(of, Err):
+            return of
+        if of.value.origin != address.origin:
+            token = ""
+    if not token:
+        found = _read(credentials_file(environ))
+        if isinstance(found, Err):
+            return found
+        saved = found.value.servers.get(address.origin)
+        if saved is None:
+            return Err(
+                KindlmError(
+                    ErrorCode.CLOUD_AUTH_ERROR,
+                    f"There is no token for the history server {address.origin}.",
+                    f"Log in: kindlm login --url {address.base}. In CI, set KINDLM_TOKEN.",
+                )
+            )
+        token, insecure = saved.token.strip(), insecure or saved.insecure
+    return checked_login(address, token, insecure=insecure)
+
+
+def checked_login(address: ServerAddress, token: str, *, insecure: bool) -> Result[Login]:
+    """Return a login whose token may be sent; from then on, no message shows that token."""
+    remember_secrets({token})
+    fits = token.isascii() and token.isprintable() and " " not in token
+    if not (token.startswith(TOKEN_PREFIX) and fits and len(token) <= _MOST_OF_A_TOKEN):
+        return Err(
+            KindlmError(
+                ErrorCode.CLOUD_AUTH_ERROR,
+                f"That is not a token of a history server: they begin with {TOKEN_PREFIX}",
+                "Make one on the server: kindlm token create",
+            )
+        )
+    if not (address.is_safe or insecure):
+        return Err(
+            misuse(
+                f"{address.origin} is not encrypted: anybody on the way could read the token.",
+                "Use https://. In a network that you trust: --insecure, or KINDLM_INSECURE=1",
+            )
+        )
+    return Ok(Login(address, token))
+
+
+def save_token(login: Login, environ: Mapping[str, str], *, insecure: bool) -> Result[Path]:
+    """Save a token for the origin of its server, in place of the one before."""
+    path = credentials_file(environ)
+    found = _read(path)
+    if isinstance(found, Err):
+        return found
+    saved = _Saved(token=login.token, insecure=insecure)
+    servers = {**found.value.servers, login.address.origin: saved}
+    text = json.dumps(_File(servers=servers).model_dump(), indent=2)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.parent.chmod(0o700)
+        # A file of mkstemp is for its user alone.
+        number, written = tempfile.mkstemp(dir=path.parent, prefix=".credentials-")
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+            Path(written).replace(path)
+        except BaseException:
+            Path(written).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        why = f"{path} cannot be written: {error.strerror or error}."
+        return Err(misuse(why, "Set XDG_CONFIG_HOME to a folder that you can write to."))
+    return Ok(path)
+
+
+def _read(path: Path) -> Result[_File]:
+    try:
+        return Ok(_File.model_validate_json(path.read_bytes()))
+    except FileNotFoundError:
+        return Ok(_File())
+    except ValidationError:
+        why = "it is not as kindlm login writes it"
+    except OSError as error:
+        why = str(error.strerror or error)
+    return Err(
+        KindlmError(
+            ErrorCode.CLOUD_AUTH_ERROR,
+            f"{path} cannot be read: {why}.",
+            "Remove the file and log in again: kindlm login --url URL",
+            where=SourceLocation(str(path)),
+        )
+    )
