@@ -25,7 +25,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-    from kindlm.browse.routes import RecordReview
+    from kindlm.browse.routes import Reviewer
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -132,12 +132,12 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
 def make_datasette(
     database: Path,
     regression_threshold: float | None = None,
-    review: RecordReview | None = None,
+    review: Reviewer | None = None,
 ) -> Datasette:
     """Return a Datasette on the file, which sees what is appended while it runs.
 
-    `regression_threshold` is that of the project, None for the default. `review` records reviews
-    from pages; without it, they are read-only.
+    `regression_threshold` is that of the project, None for the default. `review` says
+    who may review on pages; without it, they are read-only.
     """
     from datasette.app import Datasette
     from datasette.database import Database  # type: ignore[import-untyped]
@@ -153,7 +153,11 @@ def make_datasette(
     # texts of the history would be in the terminal. And it fails where no page has the address.
     # Asked for as a plugin: imported before the others, it would be registered half loaded.
     pm.get_plugin("datasette.handle_exception").rich = None
-    settings = {"sql_time_limit_ms": _SQL_LIMIT_MS, "suggest_facets": False}
+    settings = {
+        "sql_time_limit_ms": _SQL_LIMIT_MS,
+        "suggest_facets": False,
+        "allow_download": False,
+    }
     datasette = Datasette(settings=settings, **configured(regression_threshold))
     found = Database(datasette, path=_Path(database), is_mutable=_can_be_followed(database))
     datasette.add_database(found, name=DATABASE)

@@ -33,7 +33,7 @@ from markupsafe import Markup, escape
 from kindlm.browse import routes
 from kindlm.browse.access import histories, is_about_history, is_history, may_read
 from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, describe, metadata_of
-from kindlm.browse.routes import PREFIX, Addresses
+from kindlm.browse.routes import ACCOUNT, PREFIX, Addresses
 from kindlm.reports.untrusted import Escapes, visible
 
 if TYPE_CHECKING:
@@ -280,11 +280,11 @@ def skip_csrf(datasette: Datasette, scope: Message) -> bool:
 
 @hookimpl  # type: ignore[untyped-decorator]
 def menu_links(datasette: Datasette, actor: dict[str, Any] | None) -> Any:
-    """Return what leads from the menu of every page to the runs of each history."""
+    """Return what leads from the menu of every page to the runs of each history, and out."""
 
     async def links() -> list[dict[str, str]]:
         found = histories(datasette)
-        return [
+        runs = [
             {
                 "href": Addresses(datasette, name).runs(),
                 "label": "Runs" if len(found) == 1 else f"Runs of {name}",
@@ -292,6 +292,10 @@ def menu_links(datasette: Datasette, actor: dict[str, Any] | None) -> Any:
             for name in found
             if await may_read(datasette, actor, name)
         ]
+        if actor is None or ACCOUNT not in actor:
+            return runs
+        person, account = actor[ACCOUNT]
+        return [*runs, {"href": account, "label": f"{person} (account)"}]
 
     return links
 

@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 from weakref import WeakKeyDictionary
 
 from datasette.utils import tilde_decode, tilde_encode  # type: ignore[import-untyped]
@@ -46,11 +46,20 @@ if TYPE_CHECKING:
 
 PREFIX = "/-/kindlm"
 
+Actor = Mapping[str, Any]
+"""Who asks, as Datasette has it. Of those that a history server lets in, it holds `ACCOUNT`."""
+
+ACCOUNT = "kindlm_account"
+"""Key of a name, and of the address where its person logs out."""
+
 RecordReview = Callable[[str, bool, str | None], Result[None]]
 """Records whether an execution passes, by its id, with a note."""
 
-reviewers: WeakKeyDictionary[Datasette, RecordReview] = WeakKeyDictionary()
-"""What records reviews: only where `kindlm browse` serves the history to this machine alone."""
+Reviewer = Callable[[Actor | None], RecordReview | None]
+"""Returns what records the reviews of who asks, None for somebody who only reads."""
+
+reviewers: WeakKeyDictionary[Datasette, Reviewer] = WeakKeyDictionary()
+"""Of the Datasettes that take reviews."""
 
 _LONGEST_REVIEW = 100_000
 """Bytes of a form."""
@@ -59,9 +68,10 @@ _LONGEST_REVIEW = 100_000
 class Addresses(Links):
     """Where the pages of a history are served."""
 
-    def __init__(self, datasette: Datasette, database: str) -> None:
+    def __init__(self, datasette: Datasette, database: str, actor: Actor | None = None) -> None:
         self._datasette = datasette
         self._database = database
+        self._actor = actor
 
     def runs(self) -> str:
         """Return where all runs are listed."""
@@ -76,8 +86,10 @@ class Addresses(Links):
         return self._page("execution", execution)
 
     def review(self, execution: str) -> str | None:
-        """Return where a review of an execution is posted to, None where none is recorded."""
-        return self._page("review", execution) if self._datasette in reviewers else None
+        """Return where a review of an execution is posted to, None if who asks only reads."""
+        if reviewer_of(self._datasette, self._actor) is None:
+            return None
+        return self._page("review", execution)
 
     def outputs(self, run: str) -> str:
         """Return where the outputs of a run are shown side by side, by its id."""
@@ -100,10 +112,42 @@ class Addresses(Links):
         address: str = self._datasette.urls.database(self._database)
         return str(address)
 
+    def account(self) -> tuple[str, str] | None:
+        """Return who looks, and where they log out."""
+        return None if self._actor is None else self._actor.get(ACCOUNT)
+
     def _page(self, *parts: str, **query: str) -> str:
         path = "/".join(tilde_encode(part) for part in (self._database, *parts))
         asked = f"?{urlencode(query)}" if query else ""
         return str(self._datasette.urls.path(f"{PREFIX}/{path}{asked}"))
+
+
+def reviewer_of(datasette: Datasette, actor: Actor | None) -> RecordReview | None:
+    """Return what records the reviews of who asks, None for somebody who only reads."""
+    found = reviewers.get(datasette)
+    return None if found is None else found(actor)
+
+
+def sent_by_own_page(headers: Mapping[str, str]) -> bool:
+    """Tell whether a form was sent by a page of this server, as browsers say: no other site can."""
+    if (site := headers.get("sec-fetch-site")) is not None:
+        return site == "same-origin"
+    # Browsers leave that out where pages come over plain HTTP from another machine.
+    origin = headers.get("origin", "").partition("://")[2]
+    return bool(origin) and origin in (headers.get("host"), headers.get("x-forwarded-host"))
+
+
+async def posted(request: Request, most: int) -> dict[str, str] | None:
+    """Return the fields of a form, None if it is longer than `most` bytes or not complete."""
+    body = b""
+    more = True
+    while more:
+        message = await request.receive()
+        body += message.get("body", b"")
+        if message["type"] != "http.request" or len(body) > most:
+            return None
+        more = message.get("more_body", False)
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 
 _WAIT_S = 0.3
@@ -255,22 +299,22 @@ def _view(page: Page) -> Any:
         found = request.url_vars
         database = tilde_decode(found["database"])
         if not is_history(datasette, database):
-            return _response(_absent(f"{database} is not a kindlm history."), Links())
+            return response(_absent(f"{database} is not a kindlm history."), Links())
         if not await may_read(datasette, request.actor, database):
             refusal = notice_page(
                 "Access denied", f"You do not have permission to read {database}."
             )
-            return _response(Answer(refusal, 403), Links())
+            return response(Answer(refusal, 403), Links())
         query = {name: request.args.get(name) for name in request.args}
         path = Path(datasette.databases[database].path)
         threshold = regression_threshold(datasette, database)
         asked = Asked(tilde_decode(found.get("name") or ""), query, path, threshold)
-        links = Addresses(datasette, database)
+        links = Addresses(datasette, database, request.actor)
         part = query.get("part") is not None
 
         def made(db: sqlite3.Connection) -> Response:
             # The page is written while the history is read: it may hold iterators of its rows.
-            return _response(_answer(page, db, asked, links), links, part=part)
+            return response(_answer(page, db, asked, links), links, part=part)
 
         return await datasette.databases[database].execute_fn(made)
 
@@ -292,33 +336,30 @@ def _absent(message: str) -> Answer:
     return Answer(notice_page("Not found", message, hint), 404)
 
 
-def _response(answer: Answer, links: Links, *, part: bool = False) -> Response:
+def response(answer: Answer, links: Links, *, part: bool = False) -> Response:
+    """Return a page as it is sent, with its policy."""
     document = answer.document
     body = render_part(document, links) if part else "".join(render(document, links))
     return Response.html(body, status=answer.status, headers=_headers(policy(document)))
 
 
 async def _review(request: Request, datasette: Datasette) -> Response:
-    """Record a review and lead to the next unreviewed execution of the run.
-
-    Browsers say themselves where a form was sent from: no other site can record anything.
-    """
+    """Record a review and lead to the next unreviewed execution of the run."""
     from kindlm.reports.pages.execution_page import next_unreviewed
 
     database, execution = (tilde_decode(request.url_vars[key]) for key in ("database", "name"))
-    record = reviewers.get(datasette)
-    refusal = "Only forms of kindlm browse itself record reviews."
-    allowed = request.method == "POST" and request.headers.get("sec-fetch-site") == "same-origin"
-    if record is None or not allowed or not await may_read(datasette, request.actor, database):
-        return _unrecorded(403, refusal)
-    length = request.headers.get("content-length", "")
-    if not length.isdigit() or int(length) > _LONGEST_REVIEW:
+    record = reviewer_of(datasette, request.actor)
+    if record is None or not await may_read(datasette, request.actor, database):
+        return _unrecorded(403, "You do not have permission to review executions here.")
+    if request.method != "POST" or not sent_by_own_page(request.headers):
+        return _unrecorded(403, "Only the forms of these pages record reviews.")
+    form = await posted(request, _LONGEST_REVIEW)
+    if form is None:
         return _unrecorded(413, "The note is too long.")
-    posted = await request.post_vars()
-    if posted.get("verdict") not in ("pass", "fail"):
+    if form.get("verdict") not in ("pass", "fail"):
         return _unrecorded(400, "A review says pass or fail.")
-    note = posted.get("note", "").strip() or None
-    found = await asyncio.to_thread(record, execution, posted["verdict"] == "pass", note)
+    note = form.get("note", "").strip() or None
+    found = await asyncio.to_thread(record, execution, form["verdict"] == "pass", note)
     if isinstance(found, Err):
         return _unrecorded(400, found.error.message)
     links = Addresses(datasette, database)
@@ -331,11 +372,11 @@ async def _review(request: Request, datasette: Datasette) -> Response:
 
 def _unrecorded(status: int, message: str) -> Response:
     hint = "In a terminal: kindlm review RUN EXECUTION pass|fail"
-    return _response(Answer(notice_page("Review not recorded", message, hint), status), Links())
+    return response(Answer(notice_page("Review not recorded", message, hint), status), Links())
 
 
 async def _nowhere() -> Response:
-    return _response(_absent("There is no page at this address."), Links())
+    return response(_absent("There is no page at this address."), Links())
 
 
 async def _start(request: Request, datasette: Datasette) -> Response:
@@ -343,14 +384,14 @@ async def _start(request: Request, datasette: Datasette) -> Response:
     for name in histories(datasette):
         if await may_read(datasette, request.actor, name):
             return Response.redirect(Addresses(datasette, name).runs())
-    return _response(_absent("No database here is a kindlm history."), Links())
+    return response(_absent("No database here is a kindlm history."), Links())
 
 
 def _headers(rules: str) -> dict[str, str]:
     return {
         "content-security-policy": f"{rules}; frame-ancestors 'none'",
         "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
+        "referrer-policy": "same-origin",
         "cache-control": "no-store",
     }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from kindlm.cli.commands.purge import has_news, streams_to_purge
 from kindlm.events import ContentsPurged, ReviewRecorded, new_event
+from kindlm.recording.purging import streams_to_purge, with_news
 
 
 def record(history: Any, make: Any, *runs: str) -> None:
@@ -54,7 +54,7 @@ def test_news_is_a_run_that_was_not_purged(history: Any, make: Any) -> None:
     record(history, make, "a", "b")
     purge(history, "a")
     db = history.reader()
-    assert (has_news(db, ["a"]), has_news(db, ["a", "b"])) == (False, True)
+    assert (with_news(db, ["a"]), with_news(db, ["a", "b"])) == ([], ["b"])
     review(history, "later", "a")
     assert "journal/later" not in streams_to_purge(db, ["b"]).forgotten
 

@@ -13,12 +13,12 @@ import typer
 
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
-from kindlm.cli.journal import open_journal
+from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, VerboseOption
 from kindlm.errors import Err, Ok, Result
 
 if TYPE_CHECKING:
-    from kindlm.browse.routes import RecordReview
+    from kindlm.browse.routes import Reviewer
 
 
 def browse_command(
@@ -89,18 +89,18 @@ def browse_command(
         serve(made, listening, tell, names)
 
 
-def reviews_of(database: Path | None) -> RecordReview:
-    """Return what records the user's reviews from pages of a history."""
+def reviews_of(database: Path | None) -> Reviewer:
+    """Return what records the user's reviews from pages of a history, whoever asks."""
     from kindlm.cli.commands.review import reviewed
     from kindlm.history.run_view import RunView
 
     def record(execution: str, passed: bool, text: str | None) -> Result[None]:
         with open_journal(database) as (log, reader):
             view = RunView(reader, execution.rpartition("-")[0])
-            found = reviewed(log, view, execution, passed, text)
+            found = reviewed(log, view, execution, passed, text, author())
         return found if isinstance(found, Err) else Ok(None)
 
-    return record
+    return lambda _: record
 
 
 def print_metadata(database: Path | None) -> None:

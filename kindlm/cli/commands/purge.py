@@ -11,10 +11,9 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -24,46 +23,21 @@ from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, VerboseOption, parse_since
 from kindlm.errors import Err, ErrorCode, KindlmError, misuse
-from kindlm.events import ContentsPurged, new_event
 from kindlm.patterns import PatternError, searches
-from kindlm.recording.history_file import new_journal
+from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count, listed
 from kindlm_store import (
-    Append,
     CorruptDatabaseError,
     EventLog,
     LockHeldError,
     OpenError,
-    StreamLock,
     is_held,
 )
 from kindlm_store.erasing import Erasable, Erased
 
 _NAMED = 3
 
-_PART = 5_000
-"""So many texts does one event name."""
-
-_OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
-
 _BASELINES = "SELECT run, suite FROM baselines WHERE run IS NOT NULL ORDER BY run, suite"
-
-# One that erased only what matched a pattern left the rest of the run.
-_PURGES = """
-SELECT run.value AS run, max(log.at) AS at
-  FROM event_log log, json_each(log.data, '$.runs') run
- WHERE log.type = 'contents.purged' AND json_extract(log.data, '$.matching') IS NOT 1
- GROUP BY run.value
-"""
-
-_REVIEWS = """
-SELECT stream, json_extract(data, '$.run') AS run, max(at) AS at
-  FROM event_log
- WHERE type = 'review.recorded'
- GROUP BY stream, run
-"""
-
-_ENDS = "SELECT stream, max(at) AS at FROM event_log WHERE stream GLOB 'run/*' GROUP BY stream"
 
 _PATTERN_S = 2.0
 """Seconds that a pattern may take in one text."""
@@ -130,7 +104,7 @@ def purge_command(
                 _warn_of_names(names_that_match(reader, runs, matches))
             size = log.path.stat().st_size
             # That texts go later, with the other runs that refer to them, is recorded.
-            is_later = found.shared and runs and matches is None and has_news(reader, runs)
+            is_later = found.shared and runs and matches is None and with_news(reader, runs)
             if not found.refs and not is_later:
                 note(f"There is nothing to erase{_shared(found)}.")
                 return
@@ -142,7 +116,7 @@ def purge_command(
             if not yes and not _ask(f"{what}{_shared(found)}."):
                 note("Nothing was erased.")
                 return
-            erased = _erase(log, found, runs, matching=matches is not None)
+            erased = erase(log, found, runs or (), by=author(), matching=matches is not None)
             forget_erased(log.path)
             remove_abandoned(log.path.parent)
         except PatternError as error:
@@ -188,26 +162,6 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     return matches
 
 
-def _erase(log: EventLog, found: Erasable, runs: list[str] | None, *, matching: bool) -> Erased:
-    def record(refs: list[str]) -> Append:
-        parts = [refs[start : start + _PART] for start in range(0, len(refs) or 1, _PART)]
-        payloads = (
-            ContentsPurged(
-                texts=len(part), refs=part, runs=runs or [], matching=matching, by=author()
-            )
-            for part in parts
-        )
-        return Append(new_journal(), [new_event(payload) for payload in payloads])
-
-    with ExitStack() as locks:
-        for stream in sorted(found.streams or ()):
-            head = log.head(stream)
-            # Nothing can be appended to those that are sealed; a run is not to go on meanwhile.
-            if stream.startswith("run/") and head is not None and not head.sealed:
-                locks.enter_context(StreamLock(log.path, stream))
-        return log.erase(found, record)
-
-
 def _runs(
     log: EventLog, db: sqlite3.Connection, named: Sequence[str], older_than: str | None
 ) -> list[str] | None:
@@ -225,11 +179,10 @@ def _runs(
             f"--older-than {older_than!r} is no age.",
             "Write an age or a date: --older-than 90d, --older-than 2026-01-31",
         )
-    runs = [row[0] for row in db.execute(_OLDER, (before.value,))]
-    going_on = [run for run in runs if is_held(log.path, f"run/{run}")]
-    for run in going_on:
+    older = runs_before(log, db, before.value)
+    for run in older.going_on:
         warn(f"Run {run} is being recorded: it is left alone.")
-    return [run for run in runs if run not in going_on]
+    return older.ended
 
 
 def _tell(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
@@ -305,56 +258,6 @@ def _going_on(reason: str) -> KindlmError:
         f"Nothing was erased: {reason}.",
         "Wait until it has ended, then purge again.",
     )
-
-
-class PurgedStreams(NamedTuple):
-    """Streams in the terms of `EventLog.erasable`.
-
-    Attributes:
-        chosen: Those of some runs, and the journals with what people noted of them.
-        forgotten: Those that were purged before → until when, UTC, ISO 8601.
-    """
-
-    chosen: list[str]
-    forgotten: dict[str, str]
-
-
-def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStreams:
-    """Return the streams of runs, and those that keep no text for their own sake any more.
-
-    A journal that also notes something of a run that is not purged is left alone.
-    """
-    chosen = {*runs}
-    purged = _purged(db)
-    streams = [f"run/{run}" for run in runs]
-    forgotten = {f"run/{run}": at for run, at in purged.items() if run not in chosen}
-    for journal, noted in _reviews(db).items():
-        open_ = {run for run, at in noted.items() if at > purged.get(run, "")}
-        if chosen & noted.keys() and open_ <= chosen:
-            streams.append(journal)
-        elif not open_:
-            forgotten[journal] = max(noted.values())
-    return PurgedStreams(streams, forgotten)
-
-
-def has_news(db: sqlite3.Connection, runs: Collection[str]) -> bool:
-    """Whether one of some runs was never purged, or went on since."""
-    purged = _purged(db)
-    ends = {row["stream"]: row["at"] for row in db.execute(_ENDS)}
-    return any(ends.get(f"run/{run}", "") > purged.get(run, "") for run in runs)
-
-
-def _purged(db: sqlite3.Connection) -> dict[str, str]:
-    """Return when the runs were purged last that were purged as a whole."""
-    return {row["run"]: row["at"] for row in db.execute(_PURGES)}
-
-
-def _reviews(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
-    """Return of each journal the runs whose executions it reviews, with the time of the last."""
-    journals: dict[str, dict[str, str]] = {}
-    for row in db.execute(_REVIEWS):
-        journals.setdefault(row["stream"], {})[row["run"]] = row["at"]
-    return journals
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:

@@ -90,7 +90,7 @@ def record_review(
     """Record what the user says of an execution; tell what kindlm and the user had said."""
     with open_journal(database) as (log, db):
         view = RunView(db, named_run(db, wanted))
-        execution, before = or_fail(reviewed(log, view, number, passed, text))
+        execution, before = or_fail(reviewed(log, view, number, passed, text, author()))
     _tell(execution, author(), passed)
     if before is not None and before.passed is not passed:
         note(f"You said that it {_word(before.passed)} before: that stays in the log.")
@@ -99,15 +99,14 @@ def record_review(
 
 
 def reviewed(
-    log: EventLog, view: RunView, number: str, passed: bool, text: str | None
+    log: EventLog, view: RunView, number: str, passed: bool, text: str | None, by: str
 ) -> Result[tuple[ExecutionView, ReviewView | None]]:
-    """Record whether an execution passes; return it with what the user had said before."""
+    """Record whether an execution passes; return it with what the same person had said before."""
     execution = view.execution(number)
     if execution is None:
         return Err(no_execution(number, view))
     if execution.status in (None, Status.SKIPPED):
         return Err(_nothing_to_review(execution))
-    by = author()
     before = next((said for said in view.reviews(execution) if said.by == by), None)
     # A review is of the conversation, in the run that held it.
     held_in, _, place = execution.source.rpartition("-")

@@ -66,6 +66,10 @@ class Links:
         """Return where the tables themselves are shown."""
         return None
 
+    def account(self) -> tuple[str, str] | None:
+        """Return who looks, and where they log out; None where nobody logs in."""
+        return None
+
 
 _TEXT = 6_000
 """So many characters of a text are shown where nothing else is said."""

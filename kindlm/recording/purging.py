@@ -1,0 +1,135 @@
+"""Erasing the content of runs: which streams it is of, and the record of it.
+
+`kindlm history purge` and the retention of a history server erase alike.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from kindlm.events import ContentsPurged, new_event
+from kindlm.recording.history_file import new_journal
+from kindlm_store import Append, EventLog, StreamLock, is_held
+from kindlm_store.erasing import Erasable, Erased
+
+_PART = 5_000
+"""So many texts does one event name."""
+
+_OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
+
+# One that erased only what matched a pattern left the rest of the run.
+_PURGES = """
+SELECT run.value AS run, max(log.at) AS at
+  FROM event_log log, json_each(log.data, '$.runs') run
+ WHERE log.type = 'contents.purged' AND json_extract(log.data, '$.matching') IS NOT 1
+ GROUP BY run.value
+"""
+
+_REVIEWS = """
+SELECT stream, json_extract(data, '$.run') AS run, max(at) AS at
+  FROM event_log
+ WHERE type = 'review.recorded'
+ GROUP BY stream, run
+"""
+
+_ENDS = "SELECT stream, max(at) AS at FROM event_log WHERE stream GLOB 'run/*' GROUP BY stream"
+
+
+class OlderRuns(NamedTuple):
+    """Runs that began before a moment, by their ids, the oldest first.
+
+    Attributes:
+        ended: Those that nothing is appended to.
+        going_on: Those that are being recorded on this machine.
+    """
+
+    ended: list[str]
+    going_on: list[str]
+
+
+def runs_before(log: EventLog, db: sqlite3.Connection, before: str) -> OlderRuns:
+    """Return the runs that began before a moment, UTC, ISO 8601."""
+    runs = OlderRuns([], [])
+    for (run,) in db.execute(_OLDER, (before,)):
+        (runs.going_on if is_held(log.path, f"run/{run}") else runs.ended).append(run)
+    return runs
+
+
+class PurgedStreams(NamedTuple):
+    """Streams in the terms of `EventLog.erasable`.
+
+    Attributes:
+        chosen: Those of some runs, and the journals with what people noted of them.
+        forgotten: Those that were purged before → until when, UTC, ISO 8601.
+    """
+
+    chosen: list[str]
+    forgotten: dict[str, str]
+
+
+def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStreams:
+    """Return the streams of runs, and those that keep no text for their own sake any more.
+
+    A journal that also notes something of a run that is not purged is left alone.
+    """
+    chosen = {*runs}
+    purged = _purged(db)
+    streams = [f"run/{run}" for run in runs]
+    forgotten = {f"run/{run}": at for run, at in purged.items() if run not in chosen}
+    for journal, noted in _reviews(db).items():
+        open_ = {run for run, at in noted.items() if at > purged.get(run, "")}
+        if chosen & noted.keys() and open_ <= chosen:
+            streams.append(journal)
+        elif not open_:
+            forgotten[journal] = max(noted.values())
+    return PurgedStreams(streams, forgotten)
+
+
+def with_news(db: sqlite3.Connection, runs: Iterable[str]) -> list[str]:
+    """Return those of some runs that were never purged, or went on since."""
+    purged = _purged(db)
+    ends = {row["stream"]: row["at"] for row in db.execute(_ENDS)}
+    return [run for run in runs if ends.get(f"run/{run}", "") > purged.get(run, "")]
+
+
+def _purged(db: sqlite3.Connection) -> dict[str, str]:
+    """Return when the runs were purged last that were purged as a whole."""
+    return {row["run"]: row["at"] for row in db.execute(_PURGES)}
+
+
+def _reviews(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    """Return of each journal the runs whose executions it reviews, with the time of the last."""
+    journals: dict[str, dict[str, str]] = {}
+    for row in db.execute(_REVIEWS):
+        journals.setdefault(row["stream"], {})[row["run"]] = row["at"]
+    return journals
+
+
+def erase(
+    log: EventLog, found: Erasable, runs: Collection[str], *, by: str, matching: bool = False
+) -> Erased:
+    """Erase what was found for good, and record who erased it, and of which runs.
+
+    Raises:
+        LockHeldError: One of the runs is being recorded.
+        OpenError: The file cannot be written.
+    """
+
+    def record(refs: list[str]) -> Append:
+        parts = [refs[start : start + _PART] for start in range(0, len(refs) or 1, _PART)]
+        payloads = (
+            ContentsPurged(texts=len(part), refs=part, runs=[*runs], matching=matching, by=by)
+            for part in parts
+        )
+        return Append(new_journal(), [new_event(payload) for payload in payloads])
+
+    with ExitStack() as locks:
+        for stream in sorted(found.streams or ()):
+            head = log.head(stream)
+            # Nothing can be appended to those that are sealed; a run is not to go on meanwhile.
+            if stream.startswith("run/") and head is not None and not head.sealed:
+                locks.enter_context(StreamLock(log.path, stream))
+        return log.erase(found, record)
