@@ -184,6 +184,42 @@ def find_sides(
     return _Words(db, revision, joins=True).both(before, after)
 
 
+def find_changed(
+    db: sqlite3.Connection, wanted: str | None, branch: str, here: str | None, revision: Revision
+) -> Result[Side]:
+    """Return what is compared with a branch: what is named, else the newest that is not of it.
+
+    Where the branch itself is checked out, as `here` says, that is the newest run. Elsewhere a run
+    of the branch may well be newer, since it came from a colleague or from CI.
+    """
+    words = _Words(db, revision, joins=True)
+    if wanted is None and here != branch:
+        for counted in words.counted():
+            if counted[0].git_branch != branch:
+                return words.as_side(counted)
+    return words.one(wanted or "latest")
+
+
+def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result[Side] | None:
+    """Return the newest run or group of a branch that has a suite of `after`; None without one.
+
+    A run of uncommitted changes is not what the branch holds, and counts if there is no other.
+    """
+    words = _Words(db, no_revision, joins=True)
+    own = _read(db, str(_run_of(after)))
+    part = words.part_of(after)
+    there = [
+        (run, group)
+        for run, group in words.counted(own.id, part)
+        if run.git_branch == branch
+        # A part says nothing of the rest, which a whole run and a group have.
+        and (part is not None or run.shard is None or group is not None)
+        and run.id != own.id
+        and (own.group_id is None or run.group_id != own.group_id)
+    ]
+    return words.as_side(min(there, key=_is_dirty)) if there else None
+
+
 def compared_by_default(db: sqlite3.Connection, run: str) -> str | None:
     """Return the run that `kindlm diff` compares a run with; None if there is none.
 
@@ -265,12 +301,12 @@ class _Words:
         """Return the newest run, or the one so many before it of the same suites."""
         of = _run_of(other)
         if of is None and skip:
-            newest = next(self._counted(None), None)
+            newest = next(self.counted(None), None)
             of = newest[0].id if newest else None
-        counted = list(islice(self._counted(of, self._part_of(other)), skip + 1))
+        counted = list(islice(self.counted(of, self.part_of(other)), skip + 1))
         number = len(counted)
         if number > skip:
-            return self._as_side(counted[skip])
+            return self.as_side(counted[skip])
         suites = self._suites_of(of)
         message = f"There is no run {name!r}: only {number} runs{suites} have finished."
         if number == 0:
@@ -282,17 +318,17 @@ class _Words:
     def _earlier(self, other: Side) -> Result[Side]:
         """Return the newest before a side; beside a shard, the same part of another group."""
         own = other.runs if isinstance(other, Group) else (other,)
-        if isinstance(other, str) and (not self.joins or self._part_of(other)):
+        if isinstance(other, str) and (not self.joins or self.part_of(other)):
             if found := run_before(self.db, other):
                 return Ok(found)
         else:
             newest = next(runs(self.db, RunFilter(ids=own, limit=1)))
-            for run, group in self._counted(own[0]):
+            for run, group in self.counted(own[0]):
                 is_itself = isinstance(other, Group) and run.id in own
                 # A part says nothing of the rest, which a whole run and a group have.
                 is_part = run.shard is not None and group is None
                 if _is_before(run, newest) and not is_itself and not is_part:
-                    return self._as_side((run, group))
+                    return self.as_side((run, group))
         suites = self._suites_of(own[0])
         return _error(
             f"No run{suites} finished before {_named(other)}, so there is nothing to compare it"
@@ -339,16 +375,16 @@ class _Words:
             hint = "No run was recorded in a git repository. All runs: kindlm runs"
         if commit is None:
             return _error(f"{name!r} is not a git revision that is known here.", hint)
-        counted = self._counted(of, self._part_of(other))
+        counted = self.counted(of, self.part_of(other))
         there = [each for each in counted if each[0].git_commit == commit]
         if not there:
             what = f"{name!r}, commit {commit[:_SHORT]}"
             return _error(f"No run was recorded at {what}, and finished.", hint)
         # A run with uncommitted changes is not what the commit holds, but better than nothing.
-        return self._as_side(min(there, key=lambda each: bool(each[0].git_dirty)))
+        return self.as_side(min(there, key=_is_dirty))
 
-    def _counted(
-        self, of: str | None, part: str | None = None
+    def counted(
+        self, of: str | None = None, part: str | None = None
     ) -> Iterator[tuple[Run, GroupName | None]]:
         """Yield what the words count, the newest first: runs, and the newest run of each group.
 
@@ -368,16 +404,20 @@ class _Words:
                 seen.add(group)
                 yield run, group
 
-    def _as_side(self, counted: tuple[Run, GroupName | None]) -> Result[Side]:
+    def as_side(self, counted: tuple[Run, GroupName | None]) -> Result[Side]:
         run, group = counted
         return Ok(run.id) if group is None else _group_named(self.db, group)
 
-    def _part_of(self, side: Side | None) -> str | None:
+    def part_of(self, side: Side | None) -> str | None:
         """Return which part a side is, if that is to be compared with the same part of others."""
         return _read(self.db, side).shard if self.joins and isinstance(side, str) else None
 
     def _suites_of(self, run: str | None) -> str:
         return "" if run is None else _listed(_read(self.db, run).suites)
+
+
+def _is_dirty(counted: tuple[Run, GroupName | None]) -> bool:
+    return bool(counted[0].git_dirty)
 
 
 def _is_before(run: Run, other: Run) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -33,9 +34,19 @@ def git_state(folder: Path) -> GitState | None:
         return None
     return GitState(
         commit=commit,
-        branch=_git(folder, "symbolic-ref", "--short", "-q", "HEAD") or None,
+        branch=branch_of(folder, os.environ),
         dirty=bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
     )
+
+
+def branch_of(folder: Path, environ: Mapping[str, str]) -> str | None:
+    """Return the branch that a folder is on; None outside of git and on no branch.
+
+    GitLab checks out a commit, and says in a variable which branch it tests. It sets none for merge
+    requests, whose branch may have any name in a fork.
+    """
+    checked_out = _git(folder, "symbolic-ref", "--short", "-q", "HEAD")
+    return checked_out or (environ.get("CI_COMMIT_BRANCH") if environ.get("GITLAB_CI") else None)
 
 
 def ci_service(environ: Mapping[str, str]) -> str | None:

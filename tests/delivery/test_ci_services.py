@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import yaml
+from github_stand_in import serve_github
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
@@ -28,52 +26,10 @@ tests: [{ name: status, prompt: ask, repeat: 10, expect: { output: { contains: [
 """
 
 
-class GitHub(BaseHTTPRequestHandler):
-    """The comments of one pull request; the token is the one of a workflow, which has no user."""
-
-    comments: list[dict]
-
-    def do_GET(self):
-        if self.path == "/user":
-            self.answer(403, {})
-        else:
-            assert self.path.startswith("/repos/acme/shop/issues/7/comments?")
-            self.answer(200, self.comments if self.path.endswith("&page=1") else [])
-
-    def do_POST(self):
-        assert self.path == "/repos/acme/shop/issues/7/comments"
-        self.comments.append({"id": 100, "user": {"login": "github-actions[bot]"}, **self.body()})
-        self.answer(201, {})
-
-    def do_PATCH(self):
-        number = int(self.path.removeprefix("/repos/acme/shop/issues/comments/"))
-        (comment,) = [each for each in self.comments if each["id"] == number]
-        comment.update(self.body())
-        self.answer(200, {})
-
-    def body(self):
-        assert self.headers["authorization"] == "Bearer a-token"
-        return json.loads(self.rfile.read(int(self.headers["content-length"])))
-
-    def answer(self, status, content):
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(json.dumps(content).encode())
-
-    def log_message(self, *_args):
-        pass
-
-
 @pytest.fixture
-def github(tmp_path):
-    class Fresh(GitHub):
-        comments: list[dict] = []  # noqa: RUF012 - one of this test alone
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Fresh)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", Fresh.comments
-    server.shutdown()
-    server.server_close()
+def github():
+    with serve_github() as (url, served):
+        yield url, served.comments
 
 
 class Job:

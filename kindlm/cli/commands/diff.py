@@ -51,6 +51,20 @@ def diff_command(
             metavar="AFTER", help="Named in the same way. Default: latest.", show_default=False
         ),
     ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            metavar="BRANCH",
+            help="Compare with the newest finished run of BRANCH; the only argument is then AFTER.",
+        ),
+    ] = None,
+    comment: Annotated[
+        bool,
+        typer.Option(
+            "--comment", help="In GitHub Actions: keep one comment on the pull request up to date."
+        ),
+    ] = False,
     form: Annotated[
         DiffFormat, typer.Option("--format", help="Format of the comparison.")
     ] = DiffFormat.TERMINAL,
@@ -84,13 +98,19 @@ def diff_command(
 
     Exits with 1 if a regression is confirmed or a test was removed.
     """
+    from kindlm.cli.base_branch import comment_on, sides_with_branch
+
     with ending_at_once():
         from kindlm.history.diff.evidence_values import FailOn
         from kindlm.history.diff.run_diff import DiffOptions, compare_runs
         from kindlm.history.run_names import find_sides
 
     sides = (before if old is None else old, after if new is None else new)
-    require_names(*sides)
+    if base is not None:
+        if None not in sides:
+            refuse("--base names the earlier run, and so does BEFORE.", "Leave one of them out.")
+        sides = (None, sides[1] or sides[0])
+    require_names(base, *sides)
     history = existing_history(db)
     output = None if output == STDOUT else output
     if output is not None and is_history(output, history.database):
@@ -99,9 +119,12 @@ def diff_command(
     options = DiffOptions(FailOn(fail_on.value), test, regression_threshold=threshold)
     shown = report_options(db, verbose=verbose)
     with open_history(db) as reader:
-        found = or_fail(find_sides(reader, *sides, commit_named))
-        if sides[0] is None:
-            _tell_baseline(reader, *found)
+        if base is not None:
+            found = sides_with_branch(reader, base, sides[1], comment=comment)
+        else:
+            found = or_fail(find_sides(reader, *sides, commit_named))
+            if sides[0] is None:
+                _tell_baseline(reader, *found)
         diff = compare_runs(reader, *found, options)
         if test is not None and not diff.tests:
             refuse(
@@ -110,6 +133,8 @@ def diff_command(
             )
         _write_to(diff, form, output, shown)
         _say_what_it_can_show(diff)
+        if comment:
+            comment_on(diff, shown)
         raise typer.Exit(1 if diff.fails else 0)
 
 
