@@ -7,7 +7,8 @@ carries out a job calls `kindlm.fleet.shard_job.run_shard` with it, in a thread 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Protocol, Self
 
 
@@ -21,7 +22,8 @@ class ShardJob:
         shard: Number of the shard, from 1.
         arguments: What `kindlm test` is given if the shard starts anew.
         again: What it is given, besides the run, if an unfinished run of the shard goes on.
-        folder: Where `kindlm test` is started.
+        folder: Where `kindlm test` is started; paths among the arguments are relative to it.
+        environ: What its environment has besides that of the worker.
     """
 
     url: str
@@ -30,6 +32,7 @@ class ShardJob:
     arguments: tuple[str, ...]
     again: tuple[str, ...]
     folder: str
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def dump(self) -> str:
         """Return the job as a text."""

@@ -1,0 +1,258 @@
+"""Carries out the shards of one run on a fleet, and watches over them.
+
+All that is known of a shard is what its worker pushed into the history of the coordinator. If a
+worker ends, or is silent, before the run of its shard has ended there, the shard goes to the next
+worker, which fetches that run and goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kindlm.engine.stop import Stop
+from kindlm.fleet.fleet import Fleet, Pending, ShardEnd, ShardJob
+from kindlm.fleet.leases import MOST_LOST, SILENT_S, Leases, shard_of
+from kindlm.history.queries import among
+from kindlm.money import exceeds
+from kindlm.team.protocol import Control
+from kindlm_store import EventLog
+
+_TICK_S = 0.25
+
+_AT_ONCE_S = 10.0
+"""How long workers may take to end at once, before they are left to themselves."""
+
+_SIGNALS = frozenset({"Ctrl-C", "SIGTERM", "SIGHUP"})
+"""Why a run was interrupted if somebody ended its worker, rather than the whole run."""
+
+_SAID_LINES = 5
+
+_BY_SIGNAL = 128
+"""An exit code from here on means that a signal ended the process, as in a shell."""
+
+LEAST_RPM = 0.1
+"""What `--max-rpm` takes at least."""
+
+_RUN = "SELECT ended, reason FROM runs WHERE id = ?"
+
+_SPENT = """
+SELECT total(c.cost_usd)
+  FROM executions e
+  JOIN counted_calls c ON c.execution = e.id
+ WHERE e.run IN $ids
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What all workers together may take; None is no limit. `rpm` is calls a minute."""
+
+    cost_usd: float | None = None
+    time_s: float | None = None
+    rpm: float | None = None
+
+
+class Coordinator:
+    """The shards of a run, and who works on them; implements `FleetHooks` for their pushes.
+
+    `undone` are the shards that are not finished in the end, with the reason of each. `refusal` is
+    what the command of a worker said if it did not even begin, as for wrong usage.
+
+    Args:
+        log: The history.
+        shards: What there is to do: the shards, each with the run that it goes on with, or None.
+        bring: Runs that workers need of the history, such as baselines.
+        limits: What the workers may take.
+        stop: Ends the run early.
+        news: Called in the event loop with runs that something was pushed of.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        shards: Mapping[int, str | None],
+        bring: Sequence[str],
+        limits: Limits,
+        stop: Stop,
+        news: Callable[[set[str]], None],
+    ) -> None:
+        self.undone: dict[int, str] = {}
+        self.refusal: str | None = None
+        self._log = log
+        self._bring = bring
+        self._limits = limits
+        self._stop = stop
+        self._news = news
+        self._began = time.monotonic()
+        # The threads of the server use these, too.
+        self._lock = threading.Lock()
+        self._leases = Leases(shards)
+        self._runs = {shard: run for shard, run in shards.items() if run is not None}
+        self._has_pushed: set[int] = set()
+        self._new: set[str] = set()
+        self._told = Control()
+        self._capacity = 1
+
+    # What the server asks.
+
+    def is_current(self, lease: str) -> bool:
+        """Return whether nobody else has claimed the shard of a lease since."""
+        with self._lock:
+            return self._leases.hear(lease, time.monotonic())
+
+    def control(self, lease: str) -> Control:
+        """Return what the worker of a lease is told."""
+        del lease
+        with self._lock:
+            return replace(self._told, max_rpm=self._rpm())
+
+    def pushed(self, lease: str, runs: Sequence[str]) -> None:
+        """Note which run a worker makes of its shard."""
+        with self._lock:
+            shard = shard_of(lease)
+            for run in runs:
+                self._runs.setdefault(shard, run)
+                self._has_pushed.add(shard)
+            self._new.update(runs)
+
+    def claim(self, shard: int) -> dict[str, Any]:
+        """Give a shard to a worker, with the run that it goes on with."""
+        with self._lock:
+            lease = None
+            if self._told.stop is None:
+                lease = self._leases.claim(shard, time.monotonic())
+            if lease is None:
+                message = f"Shard {shard} is not to be run any more."
+                return {"error": "conflict", "message": message}
+            self._has_pushed.discard(shard)
+            run, rest = self._runs.get(shard), self._limits.time_s
+            return {
+                "lease": lease,
+                "run": run,
+                "bring": [*self._bring, *([] if run is None else [run])],
+                "max_rpm": self._rpm(),
+                "max_time_s": rest and max(0.1, rest - (time.monotonic() - self._began)),
+            }
+
+    def _rpm(self) -> float | None:
+        """Return the share of each worker in `--max-rpm`.
+
+        Unless workers are added, fewer and fewer shards are left: no sum of shares is too much.
+        """
+        if self._limits.rpm is None:
+            return None
+        workers = max(1, min(self._capacity, len(self._leases.left)))
+        return max(LEAST_RPM, self._limits.rpm / workers)
+
+    # What the run does.
+
+    async def carry_out(self, fleet: Fleet, jobs: Mapping[int, ShardJob]) -> None:
+        """Run shards, in the order of their jobs, until each is done or given up."""
+        left_to_end_s = _AT_ONCE_S
+        self._capacity = fleet.capacity
+        submitted: dict[int, Pending] = {
+            shard: fleet.submit(job.dump()) for shard, job in jobs.items()
+        }
+        with closing(self._log.reader()) as db:
+            while submitted and left_to_end_s > 0:
+                await asyncio.sleep(_TICK_S)
+                self._capacity = fleet.capacity
+                if self._tell_news():
+                    self._look_at_costs(db)
+                self._look_at_time()
+                self._pass_stop_on(fleet)
+                for shard, pending in list(submitted.items()):
+                    if (end := self._end_of(shard, pending)) is None:
+                        continue
+                    del submitted[shard]
+                    pending.cancel()
+                    if self._goes_on(shard, end, db):
+                        submitted[shard] = fleet.submit(jobs[shard].dump())
+                left_to_end_s -= _TICK_S if self._told.at_once else 0.0
+        self._tell_news()
+
+    def _tell_news(self) -> bool:
+        with self._lock:
+            new, self._new = self._new, set()
+        if new:
+            self._news(new)
+        return bool(new)
+
+    def _look_at_costs(self, db: sqlite3.Connection) -> None:
+        most = self._limits.cost_usd
+        if most is None:
+            return
+        (spent,) = db.execute(*among(_SPENT, list(self._runs.values()))).fetchone()
+        if exceeds(spent, most):
+            self._stop.abort(f"${spent:.4f} spent, more than --max-cost {most:g} allows")
+
+    def _look_at_time(self) -> None:
+        most = self._limits.time_s
+        if most is not None and time.monotonic() - self._began > most:
+            reason = f"the run took longer than {most:g} s (--max-time)"
+            self._stop.abort(reason, cut_off=True)
+
+    def _pass_stop_on(self, fleet: Fleet) -> None:
+        """Tell all workers, once for each step, that the run stops."""
+        if not self._stop.winding_down.is_set():
+            return
+        told = Control(self._stop.reason, self._stop.at_once.is_set())
+        if told == self._told:
+            return
+        with self._lock:
+            self._told = told
+        if self._stop.requested.is_set():
+            fleet.interrupt(at_once=told.at_once)
+
+    def _end_of(self, shard: int, pending: Pending) -> ShardEnd | None:
+        """Return how a job ended; None for one that goes on."""
+        if pending.done():
+            try:
+                return ShardEnd.load(pending.result())
+            except Exception as error:  # noqa: BLE001 - whatever ends a job, it can be done again
+                return ShardEnd(None, f"{type(error).__name__}: {error}")
+        with self._lock:
+            if shard in self._leases.silent(time.monotonic()):
+                return ShardEnd(None, f"its worker was not heard of for {SILENT_S:.0f} s")
+        return None
+
+    def _goes_on(self, shard: int, end: ShardEnd, db: sqlite3.Connection) -> bool:
+        """Return whether a shard whose job has ended goes to another worker."""
+        with self._lock:
+            run, has_pushed = self._runs.get(shard), shard in self._has_pushed
+            how, reason = db.execute(_RUN, (run,)).fetchone() or (None, None)
+            if how == "finished":
+                self._leases.end(shard)
+                return False
+            if has_pushed and how is not None and reason not in _SIGNALS:
+                self.undone[shard] = reason or how
+            elif self._told.stop is not None:
+                self.undone[shard] = self._told.stop
+            elif not has_pushed and end.code is not None and 0 <= end.code < _BY_SIGNAL:
+                self.undone[shard] = "its worker did not begin"
+                self.refusal = self.refusal or end.said
+                self._stop.abort("a worker did not begin")
+            else:
+                why = _last_words(end)
+                self._leases.lose(shard, why)
+                if not self._leases.is_over(shard):
+                    return True
+                self.undone[shard] = f"{MOST_LOST} workers were lost with it, the last one: {why}"
+            self._leases.end(shard)
+            return False
+
+
+def _last_words(end: ShardEnd) -> str:
+    """Return how the process of a worker ended, and what it said last."""
+    how = "" if end.code is None else f"exit code {end.code}"
+    if end.code is not None and not 0 <= end.code < _BY_SIGNAL:
+        how = f"signal {abs(end.code) % _BY_SIGNAL}"
+    said = " ".join(end.said.splitlines()[-_SAID_LINES:])
+    return ": ".join(part for part in (how, said) if part)
