@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -33,6 +33,16 @@ _PARTS = re.compile(
 """A character or a class, the beginning or the end of a group, or a repeat of what is before it."""
 
 _TOO_LONG = "it took too long"
+
+_PATTERN_S = 2.0
+"""Seconds that a pattern may take in one text."""
+
+_LEVELS = 3
+"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 class PatternError(Exception):
@@ -137,3 +147,36 @@ def matches_in(
 
 def _remaining(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what tells whether a text matches, as it is or as the JSON in it says it.
+
+    It raises `PatternError` if the pattern cannot be used.
+    """
+
+    def matches(text: str) -> bool:
+        return any(
+            searches(pattern, reading, time.monotonic() + _PATTERN_S) for reading in _readings(text)
+        )
+
+    return matches
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield a text, and what it says once the escapes of JSON are undone."""
+    yield text
+    for _ in range(_LEVELS):
+        unescaped = _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+        if unescaped == text:
+            return
+        # Halves of characters that JSON wrote apart come together again.
+        text = unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        yield text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match[1]
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return _CONTROLS.get(escape, escape)

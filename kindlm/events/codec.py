@@ -297,3 +297,15 @@ def _members(decode: _Decode, value: Any, text_of: TextOf) -> dict[str, Any]:
         except EventError as error:
             raise error.at(name) from None
     return found
+
+
+def strings_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the strings in the data of an event with their keys: `tests[].test`; texts are not."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings_in(item, f"{key}[]")
+    elif isinstance(value, dict) and value.keys() != {"$ref"}:
+        for name, item in value.items():
+            yield from strings_in(item, f"{key}.{name}" if key else name)

@@ -3,6 +3,9 @@
 `docs/how-to/keeping-history.md` describes it. Every hash is in it, so that a reader can check that
 nothing was changed since it was recorded. Nothing else in it is trusted: `require_known_form`
 checks events from elsewhere before they enter the log for good.
+
+A file may hold the later events of a stream only. Its header then names the event that they follow,
+and only a log that has exactly that event takes them.
 """
 
 from __future__ import annotations
@@ -10,12 +13,12 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Self
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kindlm import __version__
 from kindlm.events import EVENTS, EventError, load_event
@@ -35,7 +38,8 @@ from kindlm_store import RecordedEvent
 from kindlm_store.append import WITHHELD
 from kindlm_store.canonical import SHA256_TAG, canonical_json, hash_text
 from kindlm_store.erasing import refs_in
-from kindlm_store.reading import StoredEvent, events_after, stored_texts
+from kindlm_store.merging import Begin
+from kindlm_store.reading import StoredEvent, events_after, hash_at, stored_texts
 from kindlm_store.salvage import scratch_log
 
 FORMAT = "kindlm-events"
@@ -56,6 +60,18 @@ class _StreamLine(LineModel):
     events: Annotated[int, Field(ge=1, le=2**62)]
     head: HashText
     sealed: bool
+    after: Annotated[int | None, Field(ge=1)] = None
+    base: HashText | None = None
+
+    @model_validator(mode="after")
+    def _is_whole_or_continues(self) -> Self:
+        if (self.after is None) is not (self.base is None):
+            message = "after and base are there together, or neither"
+            raise ValueError(message)
+        if self.after is not None and self.after > self.events:
+            message = "after is behind the last event"
+            raise ValueError(message)
+        return self
 
 
 class _Header(LineModel):
@@ -89,34 +105,116 @@ class _Line(LineModel):
     event: _Event | None = None
 
 
-def write_export(out: BinaryIO, run: str, streams: Sequence[str], log: sqlite3.Connection) -> int:
-    """Write streams of a log with all that they refer to; return the number of events."""
-    query = "SELECT name, version, head, sealed FROM streams"
-    records = {name: record for name, *record in log.execute(query)}
+class Part(NamedTuple):
+    """The events of a stream that a file holds: those behind version `after`, up to `until`."""
+
+    stream: str
+    after: int
+    until: int
+
+
+class Export(NamedTuple):
+    """What a file holds: a log as `EventLog.take` reads it, and where its partial streams begin.
+
+    The positions of its events and the row ids of its texts are the numbers of their lines.
+    """
+
+    log: sqlite3.Connection
+    begins: Mapping[str, Begin]
+
+
+Withhold = Callable[[str], bool]
+"""Whether a text is left out of a file, so that it is withheld where the file is taken."""
+
+
+def write_export(
+    out: BinaryIO,
+    run: str,
+    streams: Sequence[str],
+    log: sqlite3.Connection,
+    *,
+    after: Mapping[str, int] | None = None,
+    withhold: Withhold | None = None,
+) -> int:
+    """Write streams of a log with all that they refer to; return the number of events.
+
+    Of a stream in `after`, only the events behind that version are written.
+    """
+    ends = dict(log.execute("SELECT name, version FROM streams").fetchall())
+    parts = [Part(name, (after or {}).get(name, 0), ends[name]) for name in streams]
+    out.write(header_line(run, parts, log))
+    written: set[str] = set()
+    for name, begin, _ in parts:
+        version = begin
+        while piece := events_after(log, name, version, _PIECE):
+            refs = [ref for ref in refs_in(event.data for event in piece) if ref not in written]
+            written.update(refs)
+            for start in range(0, len(refs), _PIECE):
+                out.writelines(text_lines(log, refs[start : start + _PIECE], withhold))
+            out.writelines(map(event_line, piece))
+            version = piece[-1].version
+    return sum(part.until - part.after for part in parts)
+
+
+def header_line(run: str, parts: Iterable[Part], log: sqlite3.Connection) -> bytes:
+    """Return the first line of a file that holds parts of streams of a log."""
+    streams = {}
+    for name, after, until in parts:
+        version, sealed = log.execute(
+            "SELECT version, sealed FROM streams WHERE name = ?", (name,)
+        ).fetchone()
+        streams[name] = {
+            "events": until,
+            "head": _shown_hash(log, name, until),
+            "sealed": bool(sealed) and until == version,
+        }
+        if after:
+            streams[name] |= {"after": after, "base": _shown_hash(log, name, after)}
     header = {
         "format": FORMAT,
         "version": VERSION,
         "kindlm": __version__,
         "run": run,
-        "streams": {
-            name: {"events": version, "head": hash_text(head), "sealed": bool(sealed)}
-            for name in streams
-            for version, head, sealed in (records[name],)
-        },
+        "streams": streams,
     }
-    out.write(json_line(header))
-    written: set[str] = set()
-    for name in streams:
-        after = 0
-        while piece := events_after(log, name, after, _PIECE):
-            _write_piece(out, piece, log, written)
-            after = piece[-1].version
-    return sum(records[name][0] for name in streams)
+    return json_line(header)
+
+
+def text_lines(
+    log: sqlite3.Connection, refs: Iterable[str], withhold: Withhold | None = None
+) -> Iterator[bytes]:
+    """Yield the lines of texts, by reference."""
+    for ref, salt, _, body in stored_texts(log, refs).fetchall():
+        is_there = salt is not None and body is not None and not (withhold and withhold(body))
+        shown = {"salt": salt.hex(), "body": body} if is_there else {}
+        yield json_line({"text": {"ref": ref, **shown}})
+
+
+def event_line(event: StoredEvent) -> bytes:
+    """Return the line of an event."""
+    line = {
+        "stream": event.stream,
+        "version": event.version,
+        "type": event.type,
+        "schema": event.schema,
+        "id": str(UUID(bytes=event.id)),
+        "at": event.at,
+        "subject": event.subject,
+        "data": json.loads(event.data),
+        "hash": hash_text(event.hash),
+    }
+    return json_line({"event": line})
+
+
+def _shown_hash(log: sqlite3.Connection, stream: str, version: int) -> str:
+    found = hash_at(log, stream, version)
+    assert found is not None
+    return hash_text(found)
 
 
 @contextmanager
-def read_export(file: BinaryIO) -> Iterator[sqlite3.Connection]:
-    """Read an export into a log that is gone afterwards; hashes are checked when it is taken.
+def read_export(file: BinaryIO) -> Iterator[Export]:
+    """Read a file into a log that is gone afterwards; hashes are checked when it is taken.
 
     Raises:
         LineError: It is something else, ends early, or a line is not what it must be.
@@ -125,6 +223,11 @@ def read_export(file: BinaryIO) -> Iterator[sqlite3.Connection]:
     number, first = next(lines, (1, None))
     require_format(first, FORMAT, VERSION, "events of an export")
     streams = checked(_Header, first, number).streams
+    begins = {
+        name: Begin(stream.after, _stored_hash(stream.base))
+        for name, stream in streams.items()
+        if stream.after is not None and stream.base is not None
+    }
     with closing(scratch_log()) as log:
         log.execute("BEGIN")
         for name, stream in streams.items():
@@ -132,7 +235,7 @@ def read_export(file: BinaryIO) -> Iterator[sqlite3.Connection]:
                 "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)",
                 (name, stream.events, _stored_hash(stream.head), stream.sealed),
             )
-        left = {name: stream.events for name, stream in streams.items()}
+        left = {name: stream.events - (stream.after or 0) for name, stream in streams.items()}
         for number, value in lines:
             line = checked(_Line, value, number)
             if line.event is not None and line.text is None:
@@ -153,7 +256,7 @@ def read_export(file: BinaryIO) -> Iterator[sqlite3.Connection]:
             are = "is" if missing == 1 else "are"
             raise LineError(number, f"is the last one, and {count(missing, 'event')} {are} missing")
         log.execute("COMMIT")
-        yield log
+        yield Export(log, begins)
 
 
 def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
@@ -165,12 +268,13 @@ def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
     log.execute("INSERT OR IGNORE INTO event_types (name) VALUES (?)", (event.type,))
     try:
         log.execute(
-            "INSERT INTO events (stream, version, id, type, schema, at, subject, data, hash) VALUES"
-            " ((SELECT id FROM streams WHERE name = ?), ?, ?,"
+            "INSERT INTO events"
+            " (seq, stream, version, id, type, schema, at, subject, data, hash) VALUES"
+            " (?, (SELECT id FROM streams WHERE name = ?), ?, ?,"
             " (SELECT id FROM event_types WHERE name = ?), ?, ?, ?, ?, ?)",
             (
-                event.stream, event.version, UUID(event.id).bytes, event.type, event.schema_,
-                event.at, event.subject, data, _stored_hash(event.hash),
+                number, event.stream, event.version, UUID(event.id).bytes, event.type,
+                event.schema_, event.at, event.subject, data, _stored_hash(event.hash),
             ),
         )  # fmt: skip
     except sqlite3.IntegrityError:
@@ -183,35 +287,9 @@ def _add_text(log: sqlite3.Connection, text: _Text, number: int) -> None:
         raise LineError(number, "text: salt and body are there together, or neither")
     salt = WITHHELD if text.salt is None else bytes.fromhex(text.salt)
     log.execute(
-        "INSERT OR REPLACE INTO contents (ref, salt, body) VALUES (?, ?, ?)",
-        (text.ref, salt, text.body),
+        "INSERT OR REPLACE INTO contents (rowid, ref, salt, body) VALUES (?, ?, ?, ?)",
+        (number, text.ref, salt, text.body),
     )
-
-
-def _write_piece(
-    out: BinaryIO, piece: Sequence[StoredEvent], log: sqlite3.Connection, written: set[str]
-) -> None:
-    """Write events, each text before the first event of the piece that refers to it."""
-    parsed = [json.loads(event.data) for event in piece]
-    refs = [ref for ref in refs_in(map(canonical_json, parsed)) if ref not in written]
-    written.update(refs)
-    for start in range(0, len(refs), _PIECE):
-        for ref, salt, _, body in stored_texts(log, refs[start : start + _PIECE]).fetchall():
-            shown = {} if salt is None or body is None else {"salt": salt.hex(), "body": body}
-            out.write(json_line({"text": {"ref": ref, **shown}}))
-    for event, data in zip(piece, parsed, strict=True):
-        line = {
-            "stream": event.stream,
-            "version": event.version,
-            "type": event.type,
-            "schema": event.schema,
-            "id": str(UUID(bytes=event.id)),
-            "at": event.at,
-            "subject": event.subject,
-            "data": data,
-            "hash": hash_text(event.hash),
-        }
-        out.write(json_line({"event": line}))
 
 
 def _stored_hash(shown: str) -> bytes:

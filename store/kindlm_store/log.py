@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kindlm_store.database import Synchronous
     from kindlm_store.erasing import Erasable, Erased, Erasures
     from kindlm_store.events import Head, RecordedEvent
-    from kindlm_store.merging import Accept, Taken
+    from kindlm_store.merging import Accept, Begin, Taken
     from kindlm_store.new_event import NewEvent
     from kindlm_store.projecting import Progress, Projection
     from kindlm_store.verification import Claims, Verification
@@ -222,6 +222,7 @@ class EventLog:
         accept: Accept,
         claims: Claims | None = None,
         erasures: Erasures | None = None,
+        begins: Mapping[str, Begin] | None = None,
         together: bool = False,
     ) -> Taken:
         """Append what another log has and this one has not, byte by byte, and fold it.
@@ -233,6 +234,7 @@ class EventLog:
             claims: As for `verify`: heads that are noted must be here.
             erasures: Event type → function that says what an event of this type erased: that is
                 erased here, too, and nothing else is.
+            begins: Stream → behind which event it begins in the source, if not with its first.
             together: All streams or none, instead of each by itself.
 
         Raises:
@@ -247,6 +249,7 @@ class EventLog:
                 merge = Merge(
                     connection, self.path, self._projector, source, path,
                     accept=accept, claims=claims or {}, erasures=erasures or {},
+                    begins=begins or {},
                 )  # fmt: skip
                 taken = merge.together() if together else merge.one_by_one()
                 if taken.erased:

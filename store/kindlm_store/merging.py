@@ -40,7 +40,7 @@ from kindlm_store.reading import (
 from kindlm_store.store_errors import LockHeldError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kindlm_store.erasing import Erasures
@@ -54,7 +54,7 @@ _PIECE = 500
 _UUID_BYTES = 16
 _TEXT_REF = re.compile(r"[A-Za-z0-9_-]{32}")
 
-RefusalKind = Literal["going on", "apart", "unsound"]
+RefusalKind = Literal["going on", "apart", "behind", "unsound"]
 
 
 class Refusal(NamedTuple):
@@ -62,13 +62,33 @@ class Refusal(NamedTuple):
 
     Attributes:
         stream: Name of the stream.
-        kind: A process is writing it; it went on apart in both logs; or something is wrong with it.
+        kind: A process is writing it; it went on apart in both logs; events before those of the
+            source are not here; or something is wrong with it.
         reason: In words.
+        version: The event that is wrong, if it is one.
+        ref: The text that is wrong, if it is one.
     """
 
     stream: str
     kind: RefusalKind
     reason: str
+    version: int | None = None
+    ref: str | None = None
+
+
+class Begin(NamedTuple):
+    """Behind which event a stream begins in a source that does not have all of it.
+
+    Attributes:
+        version: Version of that event, from 1.
+        hash: Its tagged hash. The log must have exactly this event.
+    """
+
+    version: int
+    hash: bytes
+
+
+_WHOLE = Begin(0, GENESIS)
 
 
 class RefusedError(StoreError):
@@ -78,9 +98,24 @@ class RefusedError(StoreError):
         refusal: Why.
     """
 
-    def __init__(self, stream: str, kind: RefusalKind, reason: str) -> None:
+    def __init__(
+        self,
+        stream: str,
+        kind: RefusalKind,
+        reason: str,
+        version: int | None = None,
+        ref: str | None = None,
+    ) -> None:
         super().__init__(f"{stream}: {reason}")
-        self.refusal = Refusal(stream, kind, reason)
+        self.refusal = Refusal(stream, kind, reason, version, ref)
+
+
+class _TextError(ValueError):
+    """What is wrong with a text."""
+
+    def __init__(self, ref: str, what: str) -> None:
+        super().__init__(f"the text {ref} {what}")
+        self.ref = ref
 
 
 @dataclass(slots=True)
@@ -130,6 +165,7 @@ class Merge:
         accept: Looks at each event.
         claims: Event type → heads, by stream, that an event of it notes: they must be here.
         erasures: Event type → texts that an event of it erased: they are erased here, too.
+        begins: Stream → behind which event it begins in the source; absent: with its first.
     """
 
     def __init__(
@@ -143,6 +179,7 @@ class Merge:
         accept: Accept,
         claims: Claims,
         erasures: Erasures,
+        begins: Mapping[str, Begin],
     ) -> None:
         self._connection = connection
         self._path = path
@@ -152,8 +189,10 @@ class Merge:
         self._accept = accept
         self._claims = claims
         self._erasures = erasures
+        self._begins = begins
         self._claimed: list[tuple[str, str, str]] = []
         self._accepted: set[str] = set()
+        self._at: int | None = None
         self._lost_here: set[str] | None = None
         self._last_text = self._value("SELECT max(rowid) FROM contents") or 0
 
@@ -218,7 +257,7 @@ class Merge:
     def _note(self, taken: Taken, stream: _Stream, part: Taken) -> None:
         """Note what was taken of one stream."""
         self._accepted.add(stream.name)
-        taken.known += part.known
+        taken.known += part.known - self._begin(stream.name).version
         taken.erased += part.erased
         taken.filled += part.filled
         if part.known < stream.version:
@@ -257,8 +296,15 @@ class Merge:
         number, version, sealed = self._connection.execute(
             "SELECT id, version, sealed FROM streams WHERE name = ?", (stream.name,)
         ).fetchone() or (None, 0, 0)
-        part = Taken(known=min(version, stream.version))
-        self._require_same_beginning(stream.name, part.known)
+        part, self._at = Taken(known=min(version, stream.version)), None
+        begin = self._begin(stream.name)
+        if not 0 <= begin.version <= stream.version:
+            reason = "it begins behind its end"
+            raise RefusedError(stream.name, "unsound", reason)
+        if version < begin.version:
+            reason = f"this history does not have the first {begin.version:,} events of it"
+            raise RefusedError(stream.name, "behind", reason)
+        self._require_same_beginning(stream.name, begin, part.known)
         if part.known == stream.version:
             if stream.head != hash_at(self._connection, stream.name, part.known):
                 reason = "it does not end where its record states"
@@ -274,33 +320,46 @@ class Merge:
             except LockHeldError as error:
                 raise RefusedError(stream.name, "going on", str(error)) from None
         try:
-            self._compare(stream.name, part)
+            self._compare(stream.name, begin.version, part)
             if part.known < stream.version:
                 self._append(stream, number, part)
+        except _TextError as error:
+            raise RefusedError(stream.name, "unsound", str(error), ref=error.ref) from None
         except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
-            raise RefusedError(stream.name, "unsound", str(error)) from None
+            raise RefusedError(stream.name, "unsound", str(error), self._at) from None
         return part
 
-    def _require_same_beginning(self, stream: str, known: int) -> None:
+    def _begin(self, stream: str) -> Begin:
+        return self._begins.get(stream, _WHOLE)
+
+    def _require_same_beginning(self, stream: str, begin: Begin, known: int) -> None:
         """Refuse a stream of which another event is here, by the hashes of its events."""
 
         def is_same(version: int) -> bool:
-            with translated(self._source_path):
-                theirs = hash_at(self._source, stream, version)
+            theirs: bytes | None = begin.hash
+            if version != begin.version:
+                with translated(self._source_path):
+                    theirs = hash_at(self._source, stream, version)
             return theirs == hash_at(self._connection, stream, version)
 
-        if known and not is_same(known):
-            first = 1 + bisect_left(range(1, known), True, key=lambda at: not is_same(at))
+        after = begin.version
+        if after and not is_same(after):
+            reason = f"it diverged: event {after:,} is another one here"
+            raise RefusedError(stream, "apart", reason)
+        if known > after and not is_same(known):
+            versions = range(after + 1, known)
+            first = after + 1 + bisect_left(versions, True, key=lambda at: not is_same(at))
             reason = f"it diverged: from event {first:,} on, the events differ"
             raise RefusedError(stream, "apart", reason)
 
-    def _compare(self, stream: str, part: Taken) -> None:
+    def _compare(self, stream: str, begin: int, part: Taken) -> None:
         """Hold events to those that are here: their last hash is, but that is only what it says."""
-        for after in range(0, part.known, _PIECE):
+        for after in range(begin, part.known, _PIECE):
             count = min(_PIECE, part.known - after)
             theirs = self._events(stream, after, count)
             ours = events_after(self._connection, stream, after, count)
             for version, (one, other) in enumerate(zip_longest(ours, theirs), after + 1):
+                self._at = version
                 if one is None or other is None or one[1:] != other[1:]:
                     message = f"event {version:,} is not the one that is here under the same hash"
                     raise ValueError(message)
@@ -325,6 +384,7 @@ class Merge:
             rows = []
             for event in piece:
                 version, position = version + 1, position + 1
+                self._at = version
                 refs.update(dict.fromkeys(_refs_of_sound(event, version)))
                 head = event.hash_after(head, seal=stream.sealed and version == stream.version)
                 if head != event.hash:
@@ -376,8 +436,7 @@ class Merge:
                 theirs = stored_texts(self._source, some).fetchall()
             rows = [_checked(ref, salt, body) for ref, salt, _, body in theirs]
             if missing := set(some).difference(row[0] for row in rows):
-                message = f"the text {min(missing)} is missing"
-                raise ValueError(message)
+                raise _TextError(min(missing), "is missing")
             if new := [row for row in rows if row[0] not in here]:
                 insert = "INSERT INTO contents (ref, salt, digest, body)"
                 insert_rows(self._connection, insert, new)
@@ -458,11 +517,9 @@ def _checked(ref: str, salt: bytes | None, body: str | None) -> tuple[Any, ...]:
         return ref, WITHHELD, None, None
     raw = body.encode()
     if not salt or scrub(body) != body:
-        message = f"the text {ref} is not in the stored form"
-        raise ValueError(message)
+        raise _TextError(ref, "is not in the stored form")
     if ref_of(salt, raw) != ref:
-        message = f"the text {ref} does not match its reference"
-        raise ValueError(message)
+        raise _TextError(ref, "does not match its reference")
     return ref, salt, sha256(raw).digest(), body
 
 

@@ -46,6 +46,15 @@ def export_command(
         ExportFormat,
         typer.Option("--format", help="otlp is an OpenTelemetry trace."),
     ] = ExportFormat.KINDLM,
+    after: Annotated[
+        int,
+        typer.Option(
+            "--after",
+            metavar="VERSION",
+            min=0,
+            help="Only the events of the run behind this version.",
+        ),
+    ] = 0,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is stdout."),
@@ -72,7 +81,7 @@ def export_command(
     baselines.
     """
     del verbose
-    _require_possible(form, output, to, contents=contents)
+    _require_possible(form, output, to, contents=contents, after=after)
     if output == STDOUT:
         output = None
     path = existing_history(db).database
@@ -84,7 +93,9 @@ def export_command(
             write: Callable[[BinaryIO], int]
             if form is ExportFormat.KINDLM:
                 runs, streams, missing = streams_of(reader, named)
-                write = partial(write_export, run=named, streams=streams, log=reader)
+                _require_events(reader, named, after)
+                begin = {f"run/{named}": after}
+                write = partial(write_export, run=named, streams=streams, log=reader, after=begin)
             else:
                 spans, unit = _spans(reader, named, contents=contents), "span"
                 if to is not None:
@@ -120,14 +131,25 @@ def export_command(
 
 
 def _require_possible(
-    form: ExportFormat, output: Path | None, to: str | None, *, contents: bool
+    form: ExportFormat, output: Path | None, to: str | None, *, contents: bool, after: int
 ) -> None:
     """End the command if its options do not go together."""
+    if form is not ExportFormat.KINDLM and after:
+        fail([misuse("--after is for the default format.", "Leave out --format or --after.")])
     if form is ExportFormat.KINDLM and (to is not None or contents):
         option = "--contents" if to is None else "--to"
         fail([misuse(f"{option} needs --format otlp.", "Add --format otlp.")])
     if to is not None and output is not None:
         fail([misuse("Only one of --to and -o is possible.", "Leave one of them out.")])
+
+
+def _require_events(db: sqlite3.Connection, run: str, after: int) -> None:
+    """End the command if a run does not have so many events."""
+    query = "SELECT version FROM streams WHERE name = ?"
+    (version,) = db.execute(query, (f"run/{run}",)).fetchone()
+    if after > version:
+        there = f"Run {run} has {count(version, 'event')}, so that there is no version {after:,}."
+        fail([misuse(there, f"Name a version up to {version:,}, or leave out --after.")])
 
 
 _BARE = "It holds no prompts, answers or tool arguments; --contents adds them."

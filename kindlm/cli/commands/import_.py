@@ -213,8 +213,9 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
     ):
         try:
             taken = log.take(
-                export,
+                export.log,
                 file,
+                begins=export.begins,
                 accept=require_known_form,
                 claims=SEALED_HEADS,
                 erasures=PURGES,
@@ -222,7 +223,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
             )
         except RefusedError as error:
             return Err(_refused(file, error))
-        runs = [run for (run,) in export.execute(_RUNS)]
+        runs = [run for (run,) in export.log.execute(_RUNS)]
     if taken.erased or taken.filled:
         forget_erased(database)
     imported = Imported(
@@ -241,10 +242,11 @@ def _malformed(file: Path, error: LineError) -> KindlmError:
 
 
 def _refused(file: Path, error: RefusedError) -> KindlmError:
-    stream, kind, reason = error.refusal
+    stream, kind, reason = error.refusal[:3]
     hints = {
         "going on": "Wait until it has ended, then import again.",
         "apart": "It was copied, and resumed in both histories: import it into another one (--db).",
+        "behind": "The file only holds later ones: import those first, then this file again.",
         "unsound": "The file is not as it was written: export the run again.",
     }
     return KindlmError(

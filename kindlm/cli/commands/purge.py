@@ -6,11 +6,9 @@ Names of tests, labels and numbers are part of the events themselves, and stay.
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 import sys
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any
@@ -23,7 +21,8 @@ from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, VerboseOption, parse_since
 from kindlm.errors import Err, ErrorCode, KindlmError, misuse
-from kindlm.patterns import PatternError, searches
+from kindlm.events.codec import strings_in
+from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count, listed
 from kindlm_store import (
@@ -38,16 +37,6 @@ from kindlm_store.erasing import Erasable, Erased
 _NAMED = 3
 
 _BASELINES = "SELECT run, suite FROM baselines WHERE run IS NOT NULL ORDER BY run, suite"
-
-_PATTERN_S = 2.0
-"""Seconds that a pattern may take in one text."""
-
-_LEVELS = 3
-"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
-
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-
-_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 _REMEMBERED = 10_000
 """Names: the same ones are in each repeat of a test."""
@@ -260,20 +249,6 @@ def _going_on(reason: str) -> KindlmError:
     )
 
 
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a text matches, as it is or as the JSON in it says it.
-
-    It raises `PatternError` if the pattern cannot be used.
-    """
-
-    def matches(text: str) -> bool:
-        return any(
-            searches(pattern, reading, time.monotonic() + _PATTERN_S) for reading in _readings(text)
-        )
-
-    return matches
-
-
 def names_that_match(
     db: sqlite3.Connection, runs: Collection[str] | None, matches: Callable[[str], bool]
 ) -> dict[tuple[str, str], dict[str, int]]:
@@ -295,7 +270,7 @@ def names_that_match(
         data = json.loads(text)
         if chosen is not None and _run_of(stream, data) not in chosen:
             continue
-        for key in {key for key, name in _names(data) if matches(name)}:
+        for key in {key for key, name in strings_in(data) if matches(name)}:
             streams = found.setdefault((kind, key), {})
             streams[stream] = streams.get(stream, 0) + 1
     return found
@@ -303,34 +278,3 @@ def names_that_match(
 
 def _run_of(stream: str, data: dict[str, Any]) -> object:
     return stream.removeprefix("run/") if stream.startswith("run/") else data.get("run")
-
-
-def _names(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the strings in an event with their keys: `tests[].test`; texts are not in it."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _names(item, f"{key}[]")
-    elif isinstance(value, dict) and value.keys() != {"$ref"}:
-        for name, item in value.items():
-            yield from _names(item, f"{key}.{name}" if key else name)
-
-
-def _readings(text: str) -> Iterator[str]:
-    """Yield a text, and what it says once the escapes of JSON are undone."""
-    yield text
-    for _ in range(_LEVELS):
-        unescaped = _ESCAPE.sub(_unescaped, text) if "\\" in text else text
-        if unescaped == text:
-            return
-        # Halves of characters that JSON wrote apart come together again.
-        text = unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        yield text
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    escape = match[1]
-    if len(escape) > 1:
-        return chr(int(escape[1:], 16))
-    return _CONTROLS.get(escape, escape)

@@ -1,0 +1,175 @@
+"""The bodies of a push: what a history server does not have, in files of the form of an export.
+
+Each continues the one before, so that a push that was cut off goes on where it ended. The same
+history and the same heads give the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kindlm.recording.event_files import StreamEnd, json_line
+from kindlm.recording.export_file import Part, event_line, header_line, text_lines
+from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED
+from kindlm.team.withholding import Withholding
+from kindlm_store.canonical import hash_text
+from kindlm_store.erasing import refs_in
+from kindlm_store.reading import StoredEvent, events_after, hash_at
+
+_AIM = 4_000_000
+"""Bytes of a body before it is packed, unless a single event has more: below all limits."""
+
+_PIECE = 500
+
+
+class TooLarge(NamedTuple):
+    """Texts of an event were left out, so that it fits into a body. `texts` counts them."""
+
+    stream: str
+    version: int
+    texts: int
+
+
+class NotSentError(Exception):
+    """An event cannot be sent without what is to be withheld; the message says which and why."""
+
+
+def bodies(
+    db: sqlite3.Connection,
+    run: str,
+    streams: Sequence[str],
+    heads: Mapping[str, StreamEnd],
+    withhold: Withholding | None = None,
+    most: int = LONGEST_BODY,
+    *,
+    tell: Callable[[TooLarge], None] = lambda _: None,
+) -> Iterator[bytes]:
+    """Yield what the streams of a run have behind the ends that a server reports, packed.
+
+    A stream that has gone on apart is sent as far as the server finds that out.
+
+    Args:
+        db: The history. What is appended meanwhile is left to the next push.
+        run: The run that is pushed.
+        streams: Names of its streams, as `streams_of` gives them: journals behind their runs.
+        heads: Where the streams end on the server; those it does not have are absent.
+        withhold: What is left out.
+        most: Bytes that a packed body may have.
+        tell: Called for an event whose texts do not fit.
+
+    Raises:
+        NotSentError: An event itself holds what is to be withheld. What came before may be sent.
+    """
+    body = _Body(db, run, withhold, most, tell)
+    for part in _parts(db, streams, heads):
+        version = part.after
+        if version == part.until:
+            body.begin(part.stream, version)
+        while version < part.until:
+            piece = events_after(db, part.stream, version, min(_PIECE, part.until - version))
+            for event in piece:
+                if not body.add(event):
+                    yield body.packed()
+                    body = _Body(db, run, withhold, most, tell)
+                    body.add(event)
+            version = piece[-1].version
+    if body.parts:
+        yield body.packed()
+
+
+def _parts(
+    db: sqlite3.Connection, streams: Sequence[str], heads: Mapping[str, StreamEnd]
+) -> Iterator[Part]:
+    """Yield what is to be sent of each stream: of one that only has to be compared, no event."""
+    # One query: a journal that notes the end of a run was recorded together with that end.
+    ends = dict(db.execute("SELECT name, version FROM streams").fetchall())
+    for name in streams:
+        until, there = ends[name], heads.get(name, StreamEnd())
+        if there.version < until:
+            yield Part(name, there.version, until)
+        elif there.version == until:
+            ours = hash_at(db, name, until)
+            if ours is None or hash_text(ours) != there.hash:
+                yield Part(name, until, until)
+
+
+class _Body:
+    """A body as it grows: the lines of whole events."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        run: str,
+        withhold: Withholding | None,
+        most: int,
+        tell: Callable[[TooLarge], None],
+    ) -> None:
+        self.parts: dict[str, Part] = {}
+        self._db = db
+        self._run = run
+        self._withhold = withhold
+        self._most = most
+        self._tell = tell
+        self._aim = min(_AIM, most * 4 // 5)
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._refs: set[str] = set()
+
+    def begin(self, stream: str, version: int) -> None:
+        """Compare a stream from a version on."""
+        self.parts[stream] = Part(stream, version, version)
+
+    def add(self, event: StoredEvent) -> bool:
+        """Add an event with the texts that are not in the body yet; return whether it fits."""
+        if self._withhold is not None and (reason := self._withhold.objection(event)):
+            message = f"event {event.version:,} of {event.stream}: {reason}"
+            raise NotSentError(message)
+        refs = [ref for ref in refs_in([event.data]) if ref not in self._refs]
+        texts = list(text_lines(self._db, refs, self._withhold))
+        line = event_line(event)
+        size = len(line) + sum(map(len, texts))
+        if self._lines and self._size + size > self._aim:
+            return False
+        if size > self._aim:
+            texts = self._fitting(event, texts, line)
+        self._lines += [*texts, line]
+        self._size += size
+        self._refs.update(refs)
+        begun = self.parts.get(event.stream, Part(event.stream, event.version - 1, 0))
+        self.parts[event.stream] = begun._replace(until=event.version)
+        return True
+
+    def packed(self) -> bytes:
+        """Return the body as it is sent."""
+        header = header_line(self._run, self.parts.values(), self._db)
+        return _packed([header, *self._lines])
+
+    def _fitting(self, event: StoredEvent, texts: list[bytes], line: bytes) -> list[bytes]:
+        """Return the texts of an event that has a body for itself, the largest left out if need be.
+
+        Raises:
+            NotSentError: It does not fit without texts either.
+        """
+        largest = sorted(range(len(texts)), key=lambda index: len(texts[index]), reverse=True)
+        for left_out, index in enumerate([*largest, None]):
+            header = header_line(
+                self._run, [Part(event.stream, event.version - 1, event.version)], self._db
+            )
+            lines = [header, *texts, line]
+            if sum(map(len, lines)) <= LONGEST_UNPACKED and len(_packed(lines)) <= self._most:
+                if left_out:
+                    self._tell(TooLarge(event.stream, event.version, left_out))
+                return texts
+            if index is not None:
+                ref = json.loads(texts[index])["text"]["ref"]
+                texts[index] = json_line({"text": {"ref": ref}})
+        message = f"event {event.version:,} of {event.stream} is too large"
+        raise NotSentError(message)
+
+
+def _packed(lines: Sequence[bytes]) -> bytes:
+    return gzip.compress(b"".join(lines), 6, mtime=0)

@@ -1,0 +1,137 @@
+"""Taking a pushed or pulled file into a history: all of it, or nothing.
+
+Everything in it is held to its hashes, its form and what is here already. It adds events and fills
+texts that were withheld; it erases nothing, and what was erased here stays so.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from typing import BinaryIO
+
+from kindlm.events.run import PURGES, SEALED_HEADS, ContentsPurged
+from kindlm.history.search import remove_index
+from kindlm.recording.event_files import LineError
+from kindlm.recording.export_file import Export, read_export, require_known_form
+from kindlm.team.protocol import ApiError, PushAnswer
+from kindlm_store import EventLog, RecordedEvent
+from kindlm_store.merging import Refusal, RefusedError
+
+Allowed = Callable[[Mapping[str, frozenset[str | None]]], ApiError | None]
+"""Says whether streams may be written: their names, and of each the projects that it is about.
+
+None among them is a project that neither the file nor the history names.
+"""
+
+_CONFLICTS = ("apart", "behind", "going on")
+
+_PROJECTS = """
+SELECT s.name, e.version, json_extract(e.data, '$.project') AS project,
+       json_extract(e.data, '$.run') AS run
+  FROM streams s JOIN events e ON e.stream = s.id
+ WHERE s.name GLOB 'journal/*' OR e.version = 1 OR project IS NOT NULL
+"""
+
+_EVENT_LINE = """
+SELECT seq FROM events WHERE version = ? AND stream = (SELECT id FROM streams WHERE name = ?)
+"""
+
+_PROJECT = "SELECT project FROM runs WHERE id = ?"
+
+
+def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer | ApiError:
+    """Take a file, unpacked, into a history.
+
+    Returns:
+        What became of it; or 409 where a stream went on apart, lacks events here or is being
+        written, 422 with the line where the file is not as it was written, and what `allowed`
+        says.
+
+    Raises:
+        OpenError: The history cannot be written.
+    """
+    try:
+        with read_export(file) as export:
+            if refused := allowed(_projects(export, log)):
+                return refused
+            try:
+                taken = log.take(
+                    export.log,
+                    log.path,
+                    accept=_require_welcome,
+                    claims=SEALED_HEADS,
+                    erasures=PURGES,
+                    begins=export.begins,
+                    together=True,
+                )
+            except RefusedError as error:
+                return _explained(error.refusal, export.log)
+    except LineError as error:
+        return _invalid(f"Line {error.line} {error}.", line=error.line)
+    if taken.filled:
+        # It is made anew by the next search, with what has been filled in.
+        with suppress(OSError):
+            remove_index(log.path)
+    return PushAnswer(taken.added, taken.known, taken.filled)
+
+
+def _require_welcome(event: RecordedEvent) -> None:
+    """Raise `ValueError` for an event that is not taken from elsewhere."""
+    if event.type == ContentsPurged.type:
+        message = "nobody erases content for others: purge it in this history"
+        raise ValueError(message)
+    require_known_form(event)
+
+
+def _projects(export: Export, log: EventLog) -> dict[str, frozenset[str | None]]:
+    """Return of each stream of a file the projects that it is about.
+
+    Raises:
+        LineError: That cannot be read.
+    """
+    streams = [name for (name,) in export.log.execute("SELECT name FROM streams")]
+    found: dict[str, set[str | None]] = {name: set() for name in streams}
+    noted: list[tuple[str, str]] = []
+    try:
+        for name, version, project, run in export.log.execute(_PROJECTS):
+            if project is not None:
+                found[name].add(str(project))
+            elif name.startswith("run/") and version == 1:
+                found[name].add(None)
+            if name.startswith("journal/") and (run is not None or project is None):
+                noted.append((name, f"run/{run}"))
+    except sqlite3.OperationalError as error:
+        raise LineError(1, f"comes before data that SQLite cannot read ({error})") from None
+    with closing(log.reader()) as reader:
+
+        def recorded(run: str) -> set[str | None]:
+            row = reader.execute(_PROJECT, (run.removeprefix("run/"),)).fetchone()
+            return {row["project"] if row else None}
+
+        for name in streams:
+            if name.startswith("run/") and (name in export.begins or not found[name]):
+                found[name] |= recorded(name)
+        for name, run in noted:
+            found[name] |= found[run] if run in found else recorded(run)
+    return {name: frozenset(projects) for name, projects in found.items()}
+
+
+def _explained(refusal: Refusal, source: sqlite3.Connection) -> ApiError:
+    """Return the answer to a file of which a stream cannot be taken."""
+    stream, kind, reason, version, ref = refusal
+    message = f"{stream.replace('/', ' ', 1)}: {reason}."
+    if kind in _CONFLICTS:
+        return ApiError(409, "conflict", message, {"stream": stream, "reason": kind})
+    row = None
+    if version is not None:
+        row = source.execute(_EVENT_LINE, (version, stream)).fetchone()
+    elif ref is not None:
+        row = source.execute("SELECT rowid FROM contents WHERE ref = ?", (ref,)).fetchone()
+    # What is wrong with no single line is not what the header says.
+    return _invalid(message, line=row[0] if row else 1)
+
+
+def _invalid(message: str, *, line: int) -> ApiError:
+    return ApiError(422, "validation_error", message, {"line": line})

@@ -1,0 +1,67 @@
+"""What of a run stays at home when it is pushed: all texts, or those that a pattern matches.
+
+A text that is withheld is sent as its reference alone. That says nothing about it: the salt that it
+was made with stays at home, too. What stands in an event itself is part of the hash chain, and
+cannot be left out: an event that holds there what is to be withheld is not sent at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from kindlm.events.codec import strings_in
+from kindlm.patterns import PatternError, matcher
+from kindlm_store.reading import StoredEvent
+
+
+def withholder(include_artifacts: bool, patterns: Sequence[str]) -> Withholding | None:
+    """Return what is to be withheld by the settings of `upload`; None if nothing is.
+
+    Raises:
+        PatternError: A pattern cannot be used.
+    """
+    if include_artifacts and not patterns:
+        return None
+    return Withholding(every_text=not include_artifacts, patterns=patterns)
+
+
+class Withholding:
+    """Decides about texts, and about events that hold something besides.
+
+    Args:
+        every_text: Whether all texts are withheld.
+        patterns: Regular expressions: a text that one of them matches is withheld.
+    """
+
+    def __init__(self, *, every_text: bool, patterns: Sequence[str]) -> None:
+        self._every_text = every_text
+        self._matchers: list[Callable[[str], bool]] = []
+        for pattern in patterns:
+            matches = matcher(pattern)
+            if matches(""):
+                message = f"{pattern!r} matches the empty text, and with it every other"
+                raise PatternError(message)
+            self._matchers.append(matches)
+
+    def __call__(self, text: str) -> bool:
+        """Return whether a text is withheld."""
+        return self._every_text or self._pattern_of(text) is not None
+
+    def objection(self, event: StoredEvent) -> str | None:
+        """Return why an event cannot be sent, None if it can."""
+        if self._matchers:
+            for key, string in strings_in(json.loads(event.data)):
+                if (number := self._pattern_of(string)) is not None:
+                    return f"`{key}` matches pattern {number} of redactPatterns"
+        return None
+
+    def _pattern_of(self, text: str) -> int | None:
+        """Return the number of the pattern that matches, from 1; one that takes too long does."""
+        for number, matches in enumerate(self._matchers, 1):
+            try:
+                if matches(text):
+                    return number
+            except PatternError:
+                return number
+        return None
