@@ -1,10 +1,12 @@
 """Run `kindlm test` as a step of a workflow, and compare the run with the base branch.
 
-A push labels its run with its branch, as in `branch:main`. A pull request is compared with the
-newest run of that label for its base branch. The history with both comes from the cache.
+With a history server, runs are pushed to it, and a pull request is compared with the newest run of
+its base branch there. Without one, the history with both comes from the cache: a push labels its
+run with its branch, as in `branch:main`.
 
-Reads `KINDLM_PATHS`, `KINDLM_ARGS`, `KINDLM_REPORTS`, `KINDLM_FAIL_ON_REGRESSION` and the variables
-that GitHub sets. Writes the reports and the outputs `passed`, `run` and `reports` of the step.
+Reads `KINDLM_PATHS`, `KINDLM_ARGS`, `KINDLM_REPORTS`, `KINDLM_FAIL_ON_REGRESSION`, `KINDLM_URL`,
+`KINDLM_TOKEN` and the variables that GitHub sets. Writes the reports and the outputs `passed`,
+`run` and `reports` of the step.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ def main() -> int:
     is_push = given.get("GITHUB_REF_TYPE") == "branch" and given.get("GITHUB_EVENT_NAME") == "push"
     if is_push and "--label" not in command:
         command += ["--label", label_of(given["GITHUB_REF_NAME"])]
+    if has_server() and "--push" not in command:
+        command += ["--push"]
     command += ["--reporter", "terminal"]
     for kind, name in files.items():
         command += ["--reporter", f"{kind}={reports / name}"]
@@ -45,7 +49,7 @@ def main() -> int:
     write_output("run", run)
 
     base = given.get("GITHUB_BASE_REF", "")
-    regressed = base != "" and compare(label_of(base), run, reports / "comment.md")
+    regressed = base != "" and compare(base, run, reports / "comment.md")
     if regressed and given.get("KINDLM_FAIL_ON_REGRESSION") == "true":
         print(f"::error title=kindlm::The run got worse than the newest run of {base}.")
         return 1
@@ -57,20 +61,34 @@ def label_of(branch: str) -> str:
     return f"branch:{branch}"[:200]
 
 
-def compare(before: str, after: str, comment: Path) -> bool:
-    """Append the difference of two runs to the comment, and to the summary of the job.
+def has_server() -> bool:
+    """Return whether a history server is to be used; pull requests from forks have no token."""
+    return bool(os.environ.get("KINDLM_URL") and os.environ.get("KINDLM_TOKEN"))
 
-    Returns whether the run got worse, or could not be compared; False if the base branch has no
-    recorded run yet.
+
+def compare(base: str, run: str, comment: Path) -> bool:
+    """Append what a run changes to the comment, and to the summary of the job.
+
+    Returns whether the run got worse than the newest run of the base branch, or could not be
+    compared; False if the branch has no run yet.
     """
-    if subprocess.run(["kindlm", "show", before], check=False, capture_output=True).returncode:
-        sys.stderr.write(f"No run has the label {before} yet: nothing to compare with.\n")
+    sides = ["--base", base, run] if has_server() else [label_of(base), run]
+    if (
+        not has_server()
+        and subprocess.run(
+            ["kindlm", "show", sides[0]], check=False, capture_output=True
+        ).returncode
+    ):
+        sys.stderr.write(f"No run has the label {sides[0]} yet: nothing to compare with.\n")
         return False
-    command = ["kindlm", "diff", before, after, "--format"]
-    found = subprocess.run([*command, "json"], check=False, capture_output=True, text=True)
+    command = ["kindlm", "diff", *sides, "--format"]
+    codes = {**os.environ, "KINDLM_EXIT_CODES": "pytest"}  # 5: there is no run of the branch
+    found = subprocess.run(
+        [*command, "json"], check=False, capture_output=True, text=True, env=codes
+    )
     if not found.stdout.strip():
         sys.stderr.write(found.stderr)
-        return True
+        return found.returncode != 5
     report = comment.read_text("utf-8")
     # The report has the difference to the run before already; often that is the one of the base.
     if f"`{json.loads(found.stdout)['before']['id']}`" not in report:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kindlm.cli.console import note, or_fail, refuse, warn
+from kindlm.cli.console import note, or_fail, show, warn
+from kindlm.cli.ending import NOTHING_RUN
 from kindlm.cli.history import commit_named
 from kindlm.cli.pull_request import CommentError, NoPullRequestError, PullRequest
-from kindlm.errors import ErrorCode
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.reports.untrusted import plain
 
 if TYPE_CHECKING:
@@ -43,12 +44,10 @@ def sides_with_branch(
     suites = view.info.suites
     listed = ", ".join(map(repr, suites[:3])) + (", …" if len(suites) > 3 else "")
     message = f"No run of branch {branch!r} with a suite of {view.id} ({listed}) has finished yet."
+    hint = f"Run kindlm test on {branch}. The recorded runs: kindlm runs"
     if not comment:
-        refuse(
-            message,
-            f"Run kindlm test on {branch}. The recorded runs: kindlm runs",
-            code=ErrorCode.CONFIG_NOT_FOUND,
-        )
+        show([KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint)])
+        raise typer.Exit(NOTHING_RUN)
     note(message)
     _keep_comment(f"### ⚠️ kindlm: nothing to compare with\n\n{plain(message)}\n")
     raise typer.Exit
