@@ -66,10 +66,10 @@ def _host(scope: Message) -> str:
     return str(found[0].decode("latin-1")) if len(found) == 1 else ""
 
 
-def only_while_there(database: Path, app: App) -> App:
+def only_while_there(database: Path, app: App, command: str = "kindlm browse") -> App:
     """Return an ASGI application that answers as long as the file is the one that it is now."""
     opened = _identity(database)
-    said = f"{database} was moved, deleted or replaced. Start kindlm browse again.\n"
+    said = f"{database} was moved, deleted or replaced. Start {command} again.\n"
     refusal = said.encode("utf-8", "backslashreplace")
 
     async def answered(scope: Message, receive: Receive, send: Send) -> None:

@@ -62,6 +62,8 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Team": {
         "login": "Save the token of a history server.",
+        "serve-history": "Serve one history for a team: its pages, and pushes and pulls.",
+        "token": "Create, list or revoke tokens of a history server.",
     },
     "Advanced": {
         "explain": "Explain an error code, or list all codes.",
@@ -92,7 +94,13 @@ COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 
 _LOADABLE = frozenset(COMMANDS) - {"history"}
 
-_MODULES = {"watch": "test", "import": "import_", "list": "list_", "import-suite": "import_suite"}
+_MODULES = {
+    "watch": "test",
+    "import": "import_",
+    "list": "list_",
+    "import-suite": "import_suite",
+    "serve-history": "serve_history",
+}
 """Of commands whose module has another name."""
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
@@ -192,9 +200,9 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
         return
     base = _MODULES.get(name, name)
     module = import_module(f"kindlm.cli.commands.{base}")
-    if name == "baseline":
+    if (commands := getattr(module, f"{base}_app", None)) is not None:
         app.add_typer(
-            module.baseline_app,
+            commands,
             name=name,
             help=said,
             callback=need_command,

@@ -32,15 +32,23 @@ def new_journal() -> str:
     return f"journal/{secrets.token_hex(10)}"
 
 
-def open_log(database: Path, secret: set[str]) -> EventLog:
-    """Open the log with the redactor at its door; raise `OpenError` if that can't be done.
+def make_folder(database: Path) -> None:
+    """Make the folder of a history, if there is none.
 
-    A `.kindlm` folder that is made for it is kept out of version control: recorded conversations
-    are not to be committed by accident.
+    A `.kindlm` folder is kept out of version control: recorded conversations are not to be
+    committed by accident.
     """
-    if database.parent.name == ".kindlm" and not database.parent.exists():
-        # Opening the log reports what cannot be written here.
-        with suppress(OSError):
-            database.parent.mkdir(parents=True)
-            (database.parent / ".gitignore").write_text(_IGNORED, encoding="utf-8")
+    folder = database.parent
+    if folder.exists():
+        return
+    # Opening the history reports what cannot be written here.
+    with suppress(OSError):
+        folder.mkdir(parents=True)
+        if folder.name == ".kindlm":
+            (folder / ".gitignore").write_text(_IGNORED, encoding="utf-8")
+
+
+def open_log(database: Path, secret: set[str]) -> EventLog:
+    """Open the log with the redactor at its door; raise `OpenError` if that can't be done."""
+    make_folder(database)
     return EventLog.open(database, projections=PROJECTIONS, redact=Redactor(secret))

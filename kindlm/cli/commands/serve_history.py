@@ -1,0 +1,94 @@
+"""`kindlm serve-history`: one history for a team."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from contextlib import ExitStack, suppress
+from ipaddress import ip_address
+from typing import Annotated
+
+import typer
+
+from kindlm.cli.commands.token import open_tokens
+from kindlm.cli.console import note, or_fail, refuse, warn
+from kindlm.cli.history import db_option, fail_to_open, project_here
+from kindlm.cli.logs import log_as_asked
+from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.recording.history_file import open_log
+from kindlm.recording.secrets import secret_values
+from kindlm_store import OpenError
+
+
+def serve_history_command(
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="Address to bind.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option("--port", metavar="N", min=0, max=65535, help="Port to bind."),
+    ] = 8002,
+    db: DatabaseOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Serve one history for a team: its pages, and pushes and pulls. Ctrl-C ends it."""
+    del verbose
+    from kindlm.browse.descriptions import START_PAGE
+    from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette
+    from kindlm.recording.project import regression_threshold
+    from kindlm.team.history_api import HistoryApi
+    from kindlm.team.quotas import Quotas
+    from kindlm.team.team_server import make_app, serve
+
+    project = project_here(db)
+    threshold = or_fail(regression_threshold(project.root))
+    with ExitStack() as stack:
+        tokens = stack.enter_context(open_tokens(project.database, create=True))
+        has_token = any(token.state == "valid" for token in tokens.tokens())
+        create = f"kindlm token create --name ci --scopes push,pull{db_option(db)}"
+        if not (has_token or _is_loopback(host)):
+            refuse(
+                f"kindlm does not listen on {host} before there is a token: nobody could use it.",
+                f"Create one first: {create}",
+            )
+        listening = stack.enter_context(or_fail(listen(host, port)))
+        try:
+            log = stack.enter_context(open_log(project.database, secret_values(os.environ, ())))
+        except OpenError as error:
+            fail_to_open(error)
+        api = HistoryApi(log, tokens, quotas=Quotas(tokens))
+        # Before the log is closed: what is being taken is taken.
+        stack.callback(api.close)
+        shown = f"[{host}]" if ":" in host else host
+        address, bound = listening.getsockname()[:2]
+        is_local = ip_address(address.partition("%")[0]).is_loopback
+        names = LOOPBACK_NAMES | {shown.lower()} if is_local else None
+        url = f"http://{shown}:{bound}"
+
+        def tell() -> None:
+            sys.stdout.write(f"{url}{START_PAGE}\n")
+            sys.stdout.flush()
+            if not has_token:
+                note(f"Create a token: {create}")
+            note(f"On each machine: kindlm login --url {shlex.quote(url)}")
+            if not is_local:
+                warn(
+                    f"Requests to {address} are not encrypted.",
+                    "Put a reverse proxy with TLS in front of it: clients send tokens over https.",
+                )
+            note("Ctrl-C ends it.")
+
+        pages = make_datasette(project.database, threshold).app()
+        app = make_app(api, pages, project.database, names)
+        stack.enter_context(log_as_asked({"KINDLM_LOG": "error"} | os.environ))
+        # How a server ends: its service manager, too, stops it by a signal.
+        with suppress(KeyboardInterrupt):
+            serve(app, listening, tell)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -1,0 +1,399 @@
+"""The interface of a history server: an ASGI application for `/v1`, as `protocol.py` describes it.
+
+- Nothing is read of a body before its token is known. A body goes to a temporary file, as it comes,
+  and is unpacked in pieces: however it is packed, memory and disk are bounded.
+- Bodies are taken one after another in one thread; a body is taken whole or not at all.
+- A run that is pulled is written to a temporary file first: a slow reader holds no snapshot.
+- What fails unexpectedly is logged, and its answer shows nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+import sqlite3
+import traceback
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import asdict, replace
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
+from urllib.parse import parse_qsl
+
+from kindlm.recording.export_file import write_export
+from kindlm.recording.run_streams import streams_of
+from kindlm.team.access import Access, Grant
+from kindlm.team.protocol import (
+    LEASE,
+    MOST_HEADS,
+    ApiError,
+    Control,
+    PushAnswer,
+)
+from kindlm.team.quotas import Quotas
+from kindlm.team.request_bodies import (
+    IN_MEMORY,
+    GoneError,
+    Message,
+    Receive,
+    RefusedError,
+    invalid,
+    receive_body,
+    unpack,
+)
+from kindlm.team.taking import Allowed, take_body
+from kindlm_store import EventLog
+from kindlm_store.canonical import hash_text
+from kindlm_store.database import snapshot
+
+__all__ = ["Access", "FleetHooks", "Grant", "HistoryApi"]
+
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+PREFIX = "/v1/"
+
+_PIECE = 64 * 1024
+_READERS = 4
+_MOST_RUNS = 1_000
+
+_HEADS = """
+SELECT name, version, head FROM streams WHERE name IN (SELECT value FROM json_each(:names))
+"""
+
+# All runs that a stream is, or notes something of.
+_RUNS_OF_STREAM = """
+SELECT substr(:stream, 5) WHERE :stream GLOB 'run/*'
+UNION
+SELECT json_extract(data, '$.run') FROM event_log
+ WHERE stream = :stream AND stream GLOB 'journal/*' AND json_extract(data, '$.run') IS NOT NULL
+"""
+
+_RUNS = """
+SELECT id AS run, project, git_branch AS branch, git_commit AS "commit", started_at, ended, passed,
+       group_id AS "group", shard, mode, git_dirty AS dirty,
+       (SELECT json_group_array(name)
+          FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites
+  FROM runs r
+ WHERE (:project IS NULL OR project = :project) AND (:branch IS NULL OR git_branch = :branch)
+ ORDER BY started_at DESC, id LIMIT :limit
+"""
+
+_PROJECT = "SELECT project FROM runs WHERE id = ?"
+
+_log = logging.getLogger("kindlm.team.api")
+
+
+class FleetHooks(Protocol):
+    """What a coordinator has to say about the pushes of its workers."""
+
+    def is_current(self, lease: str) -> bool:
+        """Return whether nobody else has claimed the shard of a lease since."""
+
+    def control(self, lease: str) -> Control:
+        """Return what the worker of a lease is told."""
+
+    def pushed(self, lease: str, runs: Sequence[str]) -> None:
+        """Note that a worker is alive, and the runs that it pushed events of."""
+
+    def claim(self, shard: int) -> dict[str, Any]:
+        """Give a shard to who asks for it."""
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    query: Sequence[tuple[str, str]]
+    headers: Mapping[bytes, bytes]
+    receive: Receive
+    send: Send
+
+    def asked(self, name: str) -> str | None:
+        return next((value for key, value in self.query if key == name), None)
+
+
+class HistoryApi:
+    """Answers requests to `/v1/…`.
+
+    Args:
+        log: The history.
+        access: Knows the tokens.
+        quotas: What each token may push; None if all may push anything.
+        fleet: The coordinator whose workers push here; None for a server of a team.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        access: Access,
+        *,
+        quotas: Quotas | None = None,
+        fleet: FleetHooks | None = None,
+    ) -> None:
+        self._log = log
+        self._access = access
+        self._quotas = quotas
+        self._fleet = fleet
+        self._taking = ThreadPoolExecutor(1, "kindlm-take")
+        self._reading = ThreadPoolExecutor(_READERS, "kindlm-read")
+        self._exporting = ThreadPoolExecutor(_READERS, "kindlm-export")
+
+    def close(self) -> None:
+        """Return when what is being taken is taken; what waits for its turn is not."""
+        for executor in (self._taking, self._reading, self._exporting):
+            executor.shutdown(cancel_futures=True)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = _Request(
+            scope["method"],
+            scope["path"],
+            parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True),
+            dict(scope["headers"]),
+            receive,
+            send,
+        )
+        try:
+            await self._answer(request)
+        except RefusedError as refusal:
+            error = refusal.error
+            shown = {"error": error.error, "message": error.message, "details": error.details}
+            await _send_json(send, error.status, shown, refusal.headers)
+        except GoneError:
+            return
+        except Exception as error:  # noqa: BLE001 - the last boundary of a request: logged
+            _log_crash(error)
+            shown = {"error": "unknown_error", "message": "The server failed.", "details": {}}
+            await _send_json(send, 500, shown)
+
+    async def _answer(self, request: _Request) -> None:
+        match request.path.removeprefix(PREFIX).split("/"):
+            case ["heads"]:
+                grant = self._granted(request, "GET", "push", "pull")
+                await self._heads(request, grant)
+            case ["events"]:
+                grant = self._granted(request, "POST", "push")
+                await self._events(request, grant)
+            case ["runs"]:
+                grant = self._granted(request, "GET", "pull")
+                await self._runs(request, grant)
+            case ["runs", run]:
+                grant = self._granted(request, "GET", "pull")
+                await self._run(request, grant, run)
+            case ["shards", shard, "claim"] if self._fleet is not None:
+                self._granted(request, "POST", "push")
+                await self._claim(request, shard, self._fleet)
+            case _:
+                raise RefusedError(ApiError(404, "not_found", "There is nothing at this address."))
+
+    def _granted(self, request: _Request, method: str, *scopes: str) -> Grant:
+        """Return the grant of a request that may be made, with any of these scopes."""
+        if request.method != method:
+            message = f"This address answers to {method} only."
+            error = ApiError(405, "validation_error", message)
+            raise RefusedError(error, {"allow": method})
+        scheme, _, token = (
+            request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        )
+        if scheme.lower() != "bearer" or not token.strip():
+            raise _unauthorized("The request has no token.")
+        grant = self._access.grant_of(token.strip())
+        if grant is None:
+            raise _unauthorized(self._access.problem_of(token.strip()))
+        if grant.scopes.isdisjoint(scopes):
+            raise _unauthorized(f"The token {grant.name} lacks the scope {' or '.join(scopes)}.")
+        return grant
+
+    async def _heads(self, request: _Request, grant: Grant) -> None:
+        names = list(dict.fromkeys(value for key, value in request.query if key == "stream"))
+        if not 0 < len(names) <= MOST_HEADS:
+            raise invalid(f"One request asks for 1 to {MOST_HEADS} streams, not {len(names)}.")
+
+        def found(db: sqlite3.Connection) -> dict[str, Any]:
+            rows = db.execute(_HEADS, {"names": json.dumps(names)}).fetchall()
+            return {
+                name: {"version": version, "head": hash_text(head)}
+                for name, version, head in rows
+                if self._is_shown(db, name, grant)
+            }
+
+        await _send_json(request.send, 200, await self._read(found))
+
+    async def _runs(self, request: _Request, grant: Grant) -> None:
+        project = request.asked("project")
+        limit = request.asked("limit") or "1"
+        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST_RUNS):
+            raise invalid(f"limit is a number from 1 to {_MOST_RUNS:,}.")
+        wanted = {"project": project, "branch": request.asked("branch"), "limit": int(limit)}
+        if grant.project is not None:
+            if project not in (None, grant.project):
+                await _send_json(request.send, 200, [])
+                return
+            wanted["project"] = grant.project
+
+        def found(db: sqlite3.Connection) -> list[dict[str, Any]]:
+            return [_shown_run(dict(row)) for row in db.execute(_RUNS, wanted)]
+
+        await _send_json(request.send, 200, await self._read(found))
+
+    async def _read(self, query: Callable[[sqlite3.Connection], Any]) -> Any:
+        def run() -> Any:
+            with closing(self._log.reader()) as db:
+                return query(db)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reading, run)
+
+    async def _run(self, request: _Request, grant: Grant, run: str) -> None:
+        packed = b"gzip" in request.headers.get(b"accept-encoding", b"")
+        loop = asyncio.get_running_loop()
+        file = await loop.run_in_executor(self._exporting, self._exported, run, grant, packed)
+        with file:
+            headers = {
+                "content-type": "application/x-ndjson",
+                "content-length": str(file.tell()),
+                "vary": "accept-encoding",
+            }
+            if packed:
+                headers["content-encoding"] = "gzip"
+            await _send_start(request.send, 200, headers)
+            file.seek(0)
+            while piece := file.read(_PIECE):
+                await request.send({"type": "http.response.body", "body": piece, "more_body": True})
+            await request.send({"type": "http.response.body", "body": b""})
+
+    def _exported(self, run: str, grant: Grant, packed: bool) -> BinaryIO:
+        """Return the export of a run in a temporary file, which is at its end."""
+        file: Any = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - returned
+        try:
+            with closing(self._log.reader()) as db, snapshot(db, self._log.path):
+                streams = self._shown_streams(db, run, grant)
+                with ExitStack() as stack:
+                    out: Any = file
+                    if packed:
+                        out = stack.enter_context(gzip.GzipFile("", "wb", 5, file, mtime=0))
+                    write_export(out, run, streams, db)
+        except BaseException:
+            file.close()
+            raise
+        opened: BinaryIO = file
+        return opened
+
+    def _shown_streams(self, db: sqlite3.Connection, run: str, grant: Grant) -> list[str]:
+        known = db.execute("SELECT 1 FROM streams WHERE name = 'run/' || ?", (run,)).fetchone()
+        streams = streams_of(db, run)[1] if known else []
+        if not streams or not all(self._is_shown(db, each, grant) for each in streams):
+            raise RefusedError(ApiError(404, "not_found", "There is no such run."))
+        return streams
+
+    def _is_shown(self, db: sqlite3.Connection, stream: str, grant: Grant) -> bool:
+        """Return whether a stream is about runs of the project of a grant alone."""
+        if grant.project is None:
+            return True
+        projects = {
+            project
+            for (run,) in db.execute(_RUNS_OF_STREAM, {"stream": stream}).fetchall()
+            for (project,) in db.execute(_PROJECT, (run,)).fetchall() or [(None,)]
+        }
+        return projects == {grant.project}
+
+    async def _events(self, request: _Request, grant: Grant) -> None:
+        lease = request.headers.get(LEASE.lower().encode(), b"").decode("latin-1")
+        self._require_lease(lease)
+        if self._quotas is not None and (error := self._quotas.push_begins(grant)) is not None:
+            raise RefusedError(error, {"retry-after": str(error.details["retry_after"])})
+        encoding = request.headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
+        if encoding not in ("gzip", "identity"):
+            raise invalid("The body is neither gzip nor as it is: no other encoding is read.")
+        loop = asyncio.get_running_loop()
+        with SpooledTemporaryFile(IN_MEMORY) as file:
+            await receive_body(request.receive, request.headers, file)
+            answer = await loop.run_in_executor(
+                self._taking, self._take, file, encoding, grant, lease
+            )
+        await _send_json(request.send, 200, asdict(answer))
+
+    def _require_lease(self, lease: str) -> None:
+        if self._fleet is not None and not self._fleet.is_current(lease):
+            message = "Another worker has this shard by now."
+            raise RefusedError(ApiError(409, "conflict", message, {"lease": lease}))
+
+    def _take(self, file: Any, encoding: str, grant: Grant, lease: str) -> PushAnswer:
+        """Take a body; in the thread that does so, so that no lease changes meanwhile."""
+        self._require_lease(lease)
+        runs: list[str] = []
+
+        def allowed(streams: Mapping[str, Collection[str | None]]) -> str | None:
+            runs.extend(name[4:] for name in streams if name.startswith("run/"))
+            others = (set(projects) - {grant.project} for projects in streams.values())
+            if grant.project is None or not any(others):
+                return None
+            return f"The token {grant.name} is for the project {grant.project} only."
+
+        with SpooledTemporaryFile(IN_MEMORY) as unpacked:
+            size = unpack(file, unpacked, encoding)
+            answer = PushAnswer(0, 0, 0)
+            # An empty body says that a worker is alive.
+            if size:
+                answer = self._taken(unpacked, size, grant, allowed)
+        if self._fleet is not None:
+            self._fleet.pushed(lease, runs)
+            answer = replace(answer, control=self._fleet.control(lease))
+        return answer
+
+    def _taken(self, unpacked: Any, size: int, grant: Grant, allowed: Allowed) -> PushAnswer:
+        if self._quotas is not None and (error := self._quotas.reserve(grant, size)) is not None:
+            raise RefusedError(error)
+        taken = False
+        try:
+            answer = take_body(self._log, unpacked, allowed=allowed)
+            if isinstance(answer, ApiError):
+                raise RefusedError(answer)
+            taken = True
+        finally:
+            if self._quotas is not None and not taken:
+                self._quotas.give_back(grant, size)
+        return answer
+
+    async def _claim(self, request: _Request, shard: str, fleet: FleetHooks) -> None:
+        if not (shard.isascii() and shard.isdigit() and len(shard) < 10):
+            raise invalid("A shard is a number.")
+        loop = asyncio.get_running_loop()
+        # After what is being taken: who claims a shard sees all that was pushed of it.
+        answer = await loop.run_in_executor(self._taking, fleet.claim, int(shard))
+        await _send_json(request.send, 200, answer)
+
+
+def _shown_run(row: dict[str, Any]) -> dict[str, Any]:
+    flags = {key: None if row[key] is None else bool(row[key]) for key in ("passed", "dirty")}
+    return row | flags | {"suites": json.loads(row["suites"])}
+
+
+def _unauthorized(message: str) -> RefusedError:
+    return RefusedError(ApiError(401, "auth_error", message), {"www-authenticate": "Bearer"})
+
+
+async def _send_json(
+    send: Send, status: int, value: Any, headers: Mapping[str, str] | None = None
+) -> None:
+    body = json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    described = {"content-type": "application/json", "content-length": str(len(body))}
+    await _send_start(send, status, described | dict(headers or {}))
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_start(send: Send, status: int, headers: Mapping[str, str]) -> None:
+    always = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+    encoded = [
+        (name.encode(), value.encode("latin-1")) for name, value in (always | dict(headers)).items()
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+
+
+def _log_crash(error: Exception) -> None:
+    """Log where something failed, and nothing of what it was about."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    fields = {"code": "UNKNOWN_ERROR"}
+    message = f"{type(error).__name__} in {frame.name}, line {frame.lineno} of {frame.filename}"
+    _log.error(message, extra={"fields": fields})

@@ -1,0 +1,299 @@
+"""The tokens of a history server: a small file beside the history, never in it.
+
+Of a token only its SHA-256 is kept, so that who reads the file cannot use it. The file is readable
+for its owner alone. Several processes use it at once: what `kindlm token` changes counts for a
+server from its next request on.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import secrets
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Self
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.recording.history_file import make_folder
+from kindlm.team.access import Grant
+from kindlm.team.protocol import TOKEN_PREFIX
+
+SCOPES = ("push", "pull", "review")
+
+_CHOICE = "Scopes are push, pull and review."
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+_TOKEN_BYTES = 32
+_WAIT_S = 10.0
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS tokens (
+  id TEXT PRIMARY KEY, sha256 BLOB NOT NULL, name TEXT NOT NULL, scopes TEXT NOT NULL,
+  project TEXT, created_at TEXT NOT NULL, expires_at TEXT, revoked_at TEXT, used_at TEXT,
+  pushes_per_minute INTEGER, bytes_per_day INTEGER, bytes_in_all INTEGER,
+  minute INTEGER NOT NULL DEFAULT 0, pushes INTEGER NOT NULL DEFAULT 0,
+  day TEXT NOT NULL DEFAULT '', bytes_today INTEGER NOT NULL DEFAULT 0,
+  bytes INTEGER NOT NULL DEFAULT 0)
+"""
+
+_VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
+
+_USED = """
+UPDATE tokens SET used_at = :now WHERE id = :id AND (used_at IS NULL OR used_at < :minute_ago)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a token may push; None is unlimited."""
+
+    pushes_per_minute: int | None = None
+    bytes_per_day: int | None = None
+    bytes_in_all: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token. Times are UTC, ISO 8601.
+
+    `state` is valid, expired or revoked. `bytes` is all that was ever pushed with it.
+    """
+
+    name: str
+    scopes: Sequence[str]
+    project: str | None
+    state: str
+    created_at: str
+    expires_at: str | None
+    used_at: str | None
+    bytes_today: int
+    bytes: int
+    limits: Limits
+
+
+class TokenStore:
+    """The tokens of one history."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        # Requests are answered in several threads.
+        self._lock = Lock()
+
+    @classmethod
+    def open(cls, database: Path) -> Self:
+        """Open the tokens of a history, and create their file if there is none.
+
+        Raises:
+            OSError: The file cannot be made or read.
+            sqlite3.Error: It holds something else.
+        """
+        path = token_file(database)
+        make_folder(database)
+        # SQLite gives the files beside it the same mode.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        path.chmod(0o600)
+        connection = sqlite3.connect(
+            path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+        )
+        connection.row_factory = sqlite3.Row
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            # A power cut may undo what was counted last; `_make_durable` is for all else.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(_TABLE)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(path, connection)
+
+    def create(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        project: str | None = None,
+        days: int | None = None,
+        limits: Limits = Limits(),
+    ) -> Result[str]:
+        """Return a new token, which nobody can find out later."""
+        if not _NAME.fullmatch(name):
+            return Err(
+                misuse(
+                    f"{name!r} cannot be the name of a token.",
+                    "Use up to 64 letters, digits, dots, dashes and underscores, such as ci-main.",
+                )
+            )
+        if unknown := [scope for scope in scopes if scope not in SCOPES]:
+            return Err(misuse(f"There is no scope {unknown[0]!r}.", _CHOICE))
+        if not scopes:
+            return Err(misuse("A token needs a scope.", _CHOICE))
+        token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+        digest = _digest(token)
+        now = datetime.now(UTC)
+        with self.transaction() as db:
+            taken = db.execute(
+                f"SELECT 1 FROM tokens WHERE name = :name AND {_VALID}",  # noqa: S608
+                {"name": name, "now": shown(now)},
+            ).fetchone()
+            if taken:
+                return Err(
+                    misuse(
+                        f"There is a token {name!r} already.",
+                        f"Choose another name, or revoke that one: kindlm token revoke {name}",
+                    )
+                )
+            db.execute(
+                "INSERT INTO tokens (id, sha256, name, scopes, project, created_at, expires_at,"
+                " pushes_per_minute, bytes_per_day, bytes_in_all)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    _id(digest), digest, name, " ".join(dict.fromkeys(scopes)), project,
+                    shown(now), days and shown(now + timedelta(days=days)),
+                    limits.pushes_per_minute, limits.bytes_per_day, limits.bytes_in_all,
+                ),
+            )  # fmt: skip
+        self._make_durable()
+        return Ok(token)
+
+    def revoke(self, name: str) -> Result[None]:
+        """Make the valid token of a name worthless."""
+        now = shown(datetime.now(UTC))
+        with self.transaction() as db:
+            revoked = db.execute(
+                f"UPDATE tokens SET revoked_at = :now WHERE name = :name AND {_VALID}",  # noqa: S608
+                {"name": name, "now": now},
+            ).rowcount
+        if revoked:
+            self._make_durable()
+            return Ok(None)
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_NOT_FOUND,
+                f"There is no valid token {name!r}.",
+                "All tokens: kindlm token list",
+            )
+        )
+
+    def tokens(self) -> list[Token]:
+        """Return what is known of all tokens, the newest first."""
+        now = datetime.now(UTC)
+        with self._lock:
+            rows = self._connection.execute("SELECT * FROM tokens ORDER BY created_at DESC")
+            return [_token(row, now) for row in rows]
+
+    def grant_of(self, token: str) -> Grant | None:
+        """Return what a token allows, None if it is not valid; note that it was used."""
+        row = self._row(token)
+        now = datetime.now(UTC)
+        if row is None or _state(row, shown(now)) != "valid":
+            return None
+        ago = shown(now - timedelta(minutes=1))
+        with self._lock:
+            known = {"id": row["id"], "now": shown(now), "minute_ago": ago}
+            self._connection.execute(_USED, known)
+        return _grant(row)
+
+    def by_id(self, token: str) -> tuple[Grant, bytes] | None:
+        """Return what the valid token of an id allows, and its SHA-256."""
+        row = self._by_id(token)
+        if row is None or _state(row, shown(datetime.now(UTC))) != "valid":
+            return None
+        return _grant(row), row["sha256"]
+
+    def problem_of(self, token: str) -> str:
+        """Return what is wrong with a token that is not valid: expired, revoked or unknown."""
+        row = self._row(token)
+        state = "unknown" if row is None else _state(row, shown(datetime.now(UTC)))
+        return f"The token is {state}."
+
+    def _row(self, token: str) -> sqlite3.Row | None:
+        digest = _digest(token)
+        row = self._by_id(_id(digest))
+        return row if row is not None and hmac.compare_digest(row["sha256"], digest) else None
+
+    def _by_id(self, token: str) -> sqlite3.Row | None:
+        with self._lock:
+            row: sqlite3.Row | None = self._connection.execute(
+                "SELECT * FROM tokens WHERE id = ?", (token,)
+            ).fetchone()
+        return row
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection in a transaction that no other process writes beside."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.rollback()
+                raise
+            self._connection.commit()
+
+    def _make_durable(self) -> None:
+        with self._lock:
+            self._connection.execute("PRAGMA wal_checkpoint").fetchall()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def token_file(database: Path) -> Path:
+    """Return the file of the tokens of a history."""
+    return database.with_name(f"{database.name}.tokens")
+
+
+def shown(moment: datetime) -> str:
+    """Return a moment as the file has it, to the second."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _id(digest: bytes) -> str:
+    """Return by which a token is looked up: too little of its hash to tell anything."""
+    return digest[:6].hex()
+
+
+def _state(row: sqlite3.Row, now: str) -> str:
+    if row["revoked_at"] is not None:
+        return "revoked"
+    return "valid" if row["expires_at"] is None or row["expires_at"] > now else "expired"
+
+
+def _grant(row: sqlite3.Row) -> Grant:
+    return Grant(row["name"], frozenset(row["scopes"].split()), row["project"], row["id"])
+
+
+def _token(row: sqlite3.Row, now: datetime) -> Token:
+    return Token(
+        row["name"],
+        row["scopes"].split(),
+        row["project"],
+        _state(row, shown(now)),
+        row["created_at"],
+        row["expires_at"],
+        row["used_at"],
+        row["bytes_today"] if row["day"] == shown(now)[:10] else 0,
+        row["bytes"],
+        Limits(row["pushes_per_minute"], row["bytes_per_day"], row["bytes_in_all"]),
+    )
