@@ -15,7 +15,7 @@ import json
 import logging
 import sqlite3
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
@@ -324,12 +324,12 @@ class HistoryApi:
         self._require_lease(lease)
         runs: list[str] = []
 
-        def allowed(streams: Mapping[str, Collection[str | None]]) -> str | None:
+        def allowed(streams: Mapping[str, frozenset[str | None]]) -> ApiError | None:
             runs.extend(name[4:] for name in streams if name.startswith("run/"))
-            others = (set(projects) - {grant.project} for projects in streams.values())
-            if grant.project is None or not any(others):
+            if grant.project is None or set().union(*streams.values()) <= {grant.project}:
                 return None
-            return f"The token {grant.name} is for the project {grant.project} only."
+            message = f"The token {grant.name} is for the project {grant.project} only."
+            return ApiError(404, "not_found", message)
 
         with SpooledTemporaryFile(IN_MEMORY) as unpacked:
             size = unpack(file, unpacked, encoding)
