@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,10 +18,17 @@ from kindlm.cli.commands.token import open_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
 from kindlm.cli.history import db_option, fail_to_open, project_here
 from kindlm.cli.logs import log_as_asked
-from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.cli.options import DatabaseOption, VerboseOption, parse_since
+from kindlm.cli.retention import retention
+from kindlm.errors import Err, Ok, Result
 from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import secret_values
-from kindlm_store import OpenError
+from kindlm_store import EventLog, OpenError
+
+if TYPE_CHECKING:
+    from kindlm.browse.routes import Actor, RecordReview, Reviewer
+
+_HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 
 
 def serve_history_command(
@@ -29,6 +39,24 @@ def serve_history_command(
         int,
         typer.Option("--port", metavar="N", min=0, max=65535, help="Port to bind."),
     ] = 8002,
+    trust_header: Annotated[
+        str | None,
+        typer.Option(
+            "--trust-header",
+            metavar="NAME",
+            help="Header in which a reverse proxy names the person who looks: X-Forwarded-User."
+            " The proxy must set it in every request.",
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep",
+            metavar="AGE",
+            help="Erase content of runs older than this, such as 180d, at the start and daily."
+            " Their events stay.",
+        ),
+    ] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -38,9 +66,13 @@ def serve_history_command(
     from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette
     from kindlm.recording.project import regression_threshold
     from kindlm.team.history_api import HistoryApi
+    from kindlm.team.pages import Pages
     from kindlm.team.quotas import Quotas
     from kindlm.team.team_server import make_app, serve
 
+    if trust_header is not None and not _HEADER.fullmatch(trust_header):
+        refuse(f"{trust_header!r} is no header.", "Name one: --trust-header X-Forwarded-User")
+    before = None if keep is None else _kept_since(keep)
     project = project_here(db)
     threshold = or_fail(regression_threshold(project.root))
     with ExitStack() as stack:
@@ -77,14 +109,56 @@ def serve_history_command(
                     f"Requests to {address} are not encrypted.",
                     "Put a reverse proxy with TLS in front of it: clients send tokens over https.",
                 )
+            if not is_local and trust_header is not None:
+                warn(
+                    f"Whoever reaches {address} without the proxy can claim any name.",
+                    f"Let only the proxy reach it, and let it set {trust_header} in each request.",
+                )
             note("Ctrl-C ends it.")
 
-        pages = make_datasette(project.database, threshold).app()
+        if before is not None:
+            stack.enter_context(retention(log, before))
+        datasette = make_datasette(project.database, threshold, reviews_in(log))
+        pages = Pages(datasette, tokens, trust_header)
         app = make_app(api, pages, project.database, names)
         stack.enter_context(log_as_asked({"KINDLM_LOG": "error"} | os.environ))
         # How a server ends: its service manager, too, stops it by a signal.
         with suppress(KeyboardInterrupt):
             serve(app, listening, tell)
+
+
+def reviews_in(log: EventLog) -> Reviewer:
+    """Return what records the reviews of people who look at a served history, by their names."""
+    from kindlm.cli.commands.review import reviewed
+    from kindlm.history.run_view import RunView
+    from kindlm.team.pages import reviewing
+
+    def reviewer(actor: Actor | None) -> RecordReview | None:
+        if (name := reviewing(actor)) is None:
+            return None
+
+        def record(execution: str, passed: bool, text: str | None) -> Result[None]:
+            with closing(log.reader()) as reader:
+                view = RunView(reader, execution.rpartition("-")[0])
+                found = reviewed(log, view, execution, passed, text, name)
+            return found if isinstance(found, Err) else Ok(None)
+
+        return record
+
+    return reviewer
+
+
+def _kept_since(keep: str) -> Callable[[], str]:
+    """Return what says when the content begins that `--keep` keeps."""
+
+    def since() -> str:
+        found = parse_since(keep, datetime.now(UTC))
+        if isinstance(found, Err):
+            refuse(f"--keep {keep!r} is no age.", "Write an age: --keep 180d")
+        return found.value
+
+    since()
+    return since
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,0 +1,290 @@
+"""Who sees the pages of a history server: people with a session, or whom a reverse proxy names.
+
+`Pages` stands before all of Datasette: without a person, every address but the login page is
+refused. Datasette learns who asks from here alone. It never gets a cookie or an `Authorization`
+header, so that none of its own ways to log in counts.
+
+A session is a cookie with the id of a token, its end, and a signature whose key is the hash of the
+token. It holds no token. The token is looked up for each request: once it is revoked or expired,
+so is the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlencode
+
+from datasette.utils.asgi import Request, Response  # type: ignore[import-untyped]
+
+from kindlm.browse.descriptions import DATABASE, START_PAGE
+from kindlm.browse.history_server import Message, Receive, Send
+from kindlm.browse.routes import (
+    ACCOUNT,
+    PREFIX,
+    Actor,
+    Addresses,
+    Answer,
+    posted,
+    response,
+    sent_by_own_page,
+)
+from kindlm.reports.pages.html_document import Document, Links, notice_page
+
+if TYPE_CHECKING:
+    from datasette.app import Datasette  # type: ignore[import-untyped]
+
+    from kindlm.team.access import Grant
+
+LOGIN = "/login"
+LOGOUT = "/logout"
+
+_SESSION_S = 30 * 24 * 3600
+_LONGEST_FORM = 5_000
+_LONGEST_NAME = 200
+_FAILURES = 10
+"""So many wrong tokens a minute may come from one address."""
+
+_SAFE = re.compile(r"/(?!/)[!-\[\]-~]{0,2000}")
+"""A path on this server. Browsers read `//` and a backslash as the beginning of a host."""
+
+_SESSION = re.compile(r"([0-9a-f]{1,64})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASCII)
+"""A cookie: the id of a token, when the session ends, a signature of both."""
+
+_READS = ("GET", "HEAD")
+
+
+class Sessions(Protocol):
+    """What pages ask of the tokens."""
+
+    def grant_of(self, token: str) -> Grant | None:
+        """Return what a token allows, None if it is not valid."""
+
+    def problem_of(self, token: str) -> str:
+        """Return what is wrong with a token that is not valid, as a sentence."""
+
+    def by_id(self, token_id: str) -> tuple[Grant, bytes] | None:
+        """Return what a valid token allows, with its hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who may see the pages.
+
+    Attributes:
+        name: Of the token or, as the proxy says, of the person: reviews are recorded by it.
+        may_review: Whether they may review executions.
+        by_header: Whether the reverse proxy named them.
+    """
+
+    name: str
+    may_review: bool
+    by_header: bool = False
+
+    def actor(self) -> dict[str, Any]:
+        """Return the person as Datasette has it. No id is one that Datasette gives rights to."""
+        return {
+            "id": f"kindlm:{self.name}",
+            "name": self.name,
+            "may_review": self.may_review,
+            ACCOUNT: (self.name, LOGIN),
+        }
+
+
+def reviewing(actor: Actor | None) -> str | None:
+    """Return the name by which who asks may review executions, None if they only read."""
+    return actor["name"] if actor is not None and actor["may_review"] else None
+
+
+class Pages:
+    """An ASGI application: the pages of a Datasette, for those who may see them.
+
+    `header` is the one that a reverse proxy names a person in, None where no proxy is trusted.
+    """
+
+    def __init__(self, datasette: Datasette, sessions: Sessions, header: str | None = None) -> None:
+        self._datasette = datasette
+        self._app = datasette.app()
+        self._sessions = sessions
+        self._header = None if header is None else header.lower().encode("ascii")
+        self._minute = 0
+        self._failures: Counter[str] = Counter()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close"})
+            return
+        request = Request(scope, receive)
+        person = await self._person(request)
+        answer = await self._answer(request, person)
+        if answer is not None:
+            await answer.asgi_send(send)
+            return
+        assert person is not None
+        headers = [kept for kept in scope["headers"] if kept[0] not in _CREDENTIALS]
+        await self._app({**scope, "headers": headers, "actor": person.actor()}, receive, send)
+
+    async def _answer(self, request: Request, person: Person | None) -> Response | None:
+        """Return what is answered here, None for what Datasette answers."""
+        if request.path == LOGIN:
+            if request.method in _READS:
+                return self._login_page(person, request.args.get("next") or "")
+            return await self._log_in(request)
+        if request.path == LOGOUT and request.method == "POST" and _is_ours(request):
+            return _logged_out(request)
+        if person is None:
+            wants_page = "text/html" in request.headers.get("accept", "")
+            if request.method in _READS and wants_page:
+                return _redirect(f"{LOGIN}?{urlencode({'next': request.full_path})}")
+            return _refused(401, "Log in to see this history.")
+        if request.method not in _READS and not request.path.startswith(f"{PREFIX}/"):
+            return _refused(403, "The pages of a history only read.")
+        return None
+
+    async def _person(self, request: Request) -> Person | None:
+        if self._header is not None:
+            named = [value for name, value in request.scope["headers"] if name == self._header]
+            if named:
+                return _named(named)
+        parts = _SESSION.fullmatch(_cookie(request))
+        if parts is None or int(parts[2]) < time.time():
+            return None
+        token_id, end, signature = parts.groups()
+        # Another process may be writing to the file of the tokens.
+        found = await asyncio.to_thread(self._sessions.by_id, token_id)
+        if found is None:
+            return None
+        grant, key = found
+        genuine = hmac.compare_digest(_signature(key, token_id, end), signature)
+        return _granted(grant) if genuine else None
+
+    def _login_page(
+        self, person: Person | None, after: str, problem: str | None = None
+    ) -> Response:
+        values = {
+            "person": person and person.name,
+            "may_review": person and person.may_review,
+            "by_header": person and person.by_header,
+            "next": after,
+            "problem": problem,
+        }
+        document = Document(
+            "login.html", "Account" if person else "Log in", values, ("runs", "login")
+        )
+        links = Addresses(self._datasette, DATABASE, person.actor()) if person else Links()
+        return response(Answer(document, 401 if problem else 200), links)
+
+    async def _log_in(self, request: Request) -> Response:
+        if not _is_ours(request):
+            return _refused(403, "Only the login page of this server logs in.")
+        form = await posted(request, _LONGEST_FORM)
+        if form is None:
+            return _refused(413, "A login has nothing but a token.")
+        minute = int(time.monotonic() // 60)
+        if minute != self._minute:
+            self._minute, self._failures = minute, Counter()
+        client = _client(request)
+        after = form.get("next", "")
+        if self._failures[client] >= _FAILURES:
+            return _refused(429, "Too many wrong tokens. Wait a minute.", {"retry-after": "60"})
+        token = form.get("token", "").strip()
+        grant = await asyncio.to_thread(self._sessions.grant_of, token)
+        if grant is None:
+            self._failures[client] += 1
+            return self._login_page(None, after, self._sessions.problem_of(token))
+        found = await asyncio.to_thread(self._sessions.by_id, grant.id)
+        if found is None or _granted(grant) is None:
+            needs = "Pages need a token with the scope pull that is for all projects."
+            return self._login_page(None, after, needs)
+        answer = _redirect(after if _SAFE.fullmatch(after) else START_PAGE)
+        end = str(int(time.time()) + _SESSION_S)
+        value = f"{grant.id}.{end}.{_signature(found[1], grant.id, end)}"
+        _set_cookie(answer, request, value, _SESSION_S)
+        return answer
+
+
+def _client(request: Request) -> str:
+    """Return from where a request came: what the last proxy says, if there is one."""
+    forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    return forwarded or (request.scope.get("client") or ("",))[0]
+
+
+_CREDENTIALS = (b"cookie", b"authorization")
+
+
+def _granted(grant: Grant) -> Person | None:
+    if grant.project is not None or "pull" not in grant.scopes:
+        return None
+    return Person(grant.name, "review" in grant.scopes)
+
+
+def _named(values: list[bytes]) -> Person | None:
+    """Return the person of a header. With two of them, one may be what a client sent."""
+    name = values[0].decode("utf-8", "replace").strip()
+    if len(values) != 1 or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+        return None
+    return Person(name, may_review=True, by_header=True)
+
+
+def _signature(key: bytes, token_id: str, end: str) -> str:
+    return hmac.new(key, f"session {token_id} {end}".encode(), "sha256").hexdigest()
+
+
+def _is_ours(request: Request) -> bool:
+    return request.method == "POST" and sent_by_own_page(request.headers)
+
+
+def _is_secure(request: Request) -> bool:
+    """Tell whether the browser came over HTTPS. Who claims it wrongly gets a cookie of no use."""
+    return "https" in (request.scheme, request.headers.get("x-forwarded-proto"))
+
+
+def _cookie_name(request: Request) -> str:
+    # Browsers let no other host set a cookie of such a name.
+    return "__Host-kindlm" if _is_secure(request) else "kindlm"
+
+
+def _cookie(request: Request) -> str:
+    for part in request.headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == _cookie_name(request):
+            return str(value)
+    return ""
+
+
+def _set_cookie(answer: Response, request: Request, value: str, max_age: int) -> None:
+    answer.set_cookie(
+        _cookie_name(request),
+        value,
+        max_age=max_age,
+        secure=_is_secure(request),
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def _logged_out(request: Request) -> Response:
+    answer = _redirect(LOGIN)
+    # What is shown already is not to come back with the browser's button.
+    answer.headers["clear-site-data"] = '"cache"'
+    _set_cookie(answer, request, "", 0)
+    return answer
+
+
+def _redirect(where: str) -> Response:
+    return Response.redirect(where, status=303, headers={"cache-control": "no-store"})
+
+
+def _refused(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    answer = response(Answer(notice_page("Access denied", message), status), Links())
+    answer.headers |= headers or {}
+    return answer
