@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 import uvicorn
 
-from kindlm.browse.history_server import App, Message, Receive, Send, only_for, only_while_there
+from kindlm.browse.history_server import App, Message, Receive, Send, only_while_there
 from kindlm.team.connections import (
     KEEP_ALIVE_S,
     LONGEST_HEAD,
@@ -26,22 +26,20 @@ _GRACE_S = 5
 _BACKLOG = 1024
 
 
-def make_app(api: HistoryApi, pages: App, database: Path, names: Collection[str] | None) -> App:
+def make_app(api: HistoryApi, pages: App, database: Path) -> App:
     """Return the application of a team's server.
 
     Args:
         api: Answers `/v1/…`.
         pages: Answers all else.
         database: The history: nothing is answered once its file is another one.
-        names: The hosts that are answered to, None for any.
     """
 
     async def routed(scope: Message, receive: Receive, send: Send) -> None:
         is_api = scope["type"] == "http" and f"{scope['path']}/".startswith(PREFIX)
         await (api if is_api else pages)(scope, receive, send)
 
-    app = only_while_there(database, routed, "kindlm serve-history")
-    return app if names is None else only_for(names, app)
+    return only_while_there(database, routed, "kindlm serve-history")
 
 
 def serve(

@@ -90,7 +90,7 @@ def browse_command(
 
 
 def reviews_of(database: Path | None) -> Reviewer:
-    """Return what records the user's reviews from pages of a history, whoever asks."""
+    """Return what records the user's reviews from pages of a history."""
     from kindlm.cli.commands.review import reviewed
     from kindlm.history.run_view import RunView
 

@@ -63,7 +63,7 @@ def serve_history_command(
     """Serve one history for a team: its pages, and pushes and pulls. Ctrl-C ends it."""
     del verbose
     from kindlm.browse.descriptions import START_PAGE
-    from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette
+    from kindlm.browse.history_server import listen, make_datasette
     from kindlm.recording.project import regression_threshold
     from kindlm.team.history_api import HistoryApi
     from kindlm.team.pages import Pages
@@ -81,7 +81,7 @@ def serve_history_command(
         create = f"kindlm token create --name ci --scopes push,pull{db_option(db)}"
         if not (has_token or _is_loopback(host)):
             refuse(
-                f"kindlm does not listen on {host} before there is a token: nobody could use it.",
+                f"kindlm does not listen on {host} before there is a token: it could not be used.",
                 f"Create one first: {create}",
             )
         listening = stack.enter_context(or_fail(listen(host, port)))
@@ -95,7 +95,6 @@ def serve_history_command(
         shown = f"[{host}]" if ":" in host else host
         address, bound = listening.getsockname()[:2]
         is_local = ip_address(address.partition("%")[0]).is_loopback
-        names = LOOPBACK_NAMES | {shown.lower()} if is_local else None
         url = f"http://{shown}:{bound}"
 
         def tell() -> None:
@@ -111,7 +110,7 @@ def serve_history_command(
                 )
             if not is_local and trust_header is not None:
                 warn(
-                    f"Whoever reaches {address} without the proxy can claim any name.",
+                    f"Anyone who reaches {address} without the proxy can claim any name.",
                     f"Let only the proxy reach it, and let it set {trust_header} in each request.",
                 )
             note("Ctrl-C ends it.")
@@ -120,7 +119,7 @@ def serve_history_command(
             stack.enter_context(retention(log, before))
         datasette = make_datasette(project.database, threshold, reviews_in(log))
         pages = Pages(datasette, tokens, trust_header)
-        app = make_app(api, pages, project.database, names)
+        app = make_app(api, pages, project.database)
         stack.enter_context(log_as_asked({"KINDLM_LOG": "error"} | os.environ))
         # How a server ends: its service manager, too, stops it by a signal.
         with suppress(KeyboardInterrupt):

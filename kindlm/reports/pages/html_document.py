@@ -67,7 +67,7 @@ class Links:
         return None
 
     def account(self) -> tuple[str, str] | None:
-        """Return who looks, and where they log out; None where nobody logs in."""
+        """Return who looks, and where they log out; None where there is no login."""
         return None
 
 
