@@ -32,6 +32,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from kindlm.keeper import adopt_orphans, end_descendants
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OUTPUT = (1, 2)
 _SLOT_BYTES = 1 << 20
@@ -165,12 +167,13 @@ class Guard:
 
     `may_run_user_code` is whether code of packages, or functions that check, were loaded: then
     every execution may run some. While `notes.going` holds any, code of a user may run in this
-    process.
+    process. `ends_all` is whether all that a child has left behind ends after it.
     """
 
     def __init__(self) -> None:
         self.lost = Lost()
         self.may_run_user_code = False
+        self.ends_all = False
         self._tell: Callable[[str], None] | None = None
         self._memory: _Memory | None = None
         self.notes = _Notes()
@@ -200,6 +203,8 @@ class Guard:
         if self._tell is None or self._memory is not None:
             return
         self._memory = _Memory()
+        if self.ends_all:
+            adopt_orphans()
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
@@ -502,7 +507,10 @@ class Guard:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._blocked_s = None
         try:
-            while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+            # Those that a child has left behind end, too.
+            while (ended := os.waitpid(-1 if self.ends_all else pid, os.WNOHANG))[0] != pid:
+                if ended[0]:
+                    continue
                 if select.select([wake], [], [], _POLL_S)[0]:
                     with suppress(BlockingIOError):
                         os.read(wake, 4096)
@@ -542,6 +550,8 @@ class Guard:
     def _conclude(self, status: int) -> None:
         """Note what a child was ended by, for the next one; or end with its exit code."""
         assert self._memory is not None
+        if self.ends_all:
+            end_descendants()
         notes, lost = self._memory.read(), self.lost
         code = os.waitstatus_to_exitcode(status)
         how = notes.how or _ended(code)

@@ -397,6 +397,13 @@ class TestOptions:
         bool,
         typer.Option("--watch", help="Run again whenever a relevant file changes."),
     ] = False
+    die_with_parent: Annotated[
+        bool,
+        typer.Option(
+            "--die-with-parent",
+            help="End at once, with all started programs, when the starting process ends.",
+        ),
+    ] = False
     reporters: ReporterOption = ()
     output: ReportFileOption = None
     label: Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name the run.")] = (

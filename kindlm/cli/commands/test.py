@@ -7,11 +7,17 @@ import typer
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import TestOptions, with_options
 from kindlm.garbage import put_off
+from kindlm.guard import guard
 
 
 @with_options
 def test_command(options: TestOptions, context: typer.Context) -> int:
     """Run tests and record every event."""
+    if options.die_with_parent:
+        from kindlm.keeper import keep
+
+        keep()
+        guard.ends_all = True
     if options.watch or context.info_name == "watch":
         with ending_at_once(), put_off():
             from kindlm.cli.commands.watch import watch_tests
