@@ -5,52 +5,103 @@ from __future__ import annotations
 import io
 import os
 import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from kindlm.cli.console import note, or_fail, show, warn
+from kindlm.cli.console import fail, note, or_fail, show, warn
 from kindlm.cli.ending import NOTHING_RUN
 from kindlm.cli.history import commit_named
 from kindlm.cli.pull_request import CommentError, NoPullRequestError, PullRequest
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.reports.untrusted import plain
 
 if TYPE_CHECKING:
     from kindlm.history.diff.run_diff import RunDiff
     from kindlm.history.run_names import Side
+    from kindlm.history.runs import Run
     from kindlm.reports.report_registry import ReportOptions
+
+_PATIENCE_S = 20.0
+"""How long a server that is away is waited for: the history here may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The branch to compare with, and how it was asked for.
+
+    `url` is the history server that was named, and `comment` whether the comment on the pull
+    request is written.
+    """
+
+    branch: str
+    url: str | None
+    comment: bool
 
 
 def sides_with_branch(
-    db: sqlite3.Connection, branch: str, wanted: str | None, *, comment: bool
+    db: sqlite3.Connection, path: Path, base: Base, wanted: str | None
 ) -> tuple[Side, Side]:
     """Return the newest run of a branch, and the run to compare with it, which has to be here.
 
-    Without a run of the branch the command ends: with an error, or with 0 if the comment on the
-    pull request says so. The first pull request of a project has nothing to compare with.
+    A history server is asked first, if there is one. Without a run of the branch the command ends:
+    with an error, or with 0 if the comment on the pull request says so. The first pull request of a
+    project has nothing to compare with.
     """
     from kindlm.history.run_names import find_changed, newest_of_branch
     from kindlm.history.run_view import RunView
     from kindlm.recording.git import branch_of
 
     here = branch_of(Path.cwd(), os.environ)
+    branch = base.branch
     after = or_fail(find_changed(db, wanted, branch, here, commit_named))
+    view = RunView(db, after)
+    problem = _pull(db, path, base, view.info)
     found = newest_of_branch(db, branch, after)
+    if problem is not None:
+        if found is None:
+            fail([problem])
+        warn(problem.message, "The newest run in the history here is compared.")
     if found is not None:
         return or_fail(found), after
-    view = RunView(db, after)
     suites = view.info.suites
     listed = ", ".join(map(repr, suites[:3])) + (", …" if len(suites) > 3 else "")
     message = f"No run of branch {branch!r} with a suite of {view.id} ({listed}) has finished yet."
     hint = f"Run kindlm test on {branch}. The recorded runs: kindlm runs"
-    if not comment:
+    if not base.comment:
         show([KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint)])
         raise typer.Exit(NOTHING_RUN)
     note(message)
     _keep_comment(f"### ⚠️ kindlm: nothing to compare with\n\n{plain(message)}\n")
     raise typer.Exit
+
+
+def _pull(db: sqlite3.Connection, path: Path, base: Base, after: Run) -> KindlmError | None:
+    """Pull the newest run of the branch from the history server, if there is one.
+
+    Returns why that is not possible.
+    """
+    url = base.url or os.environ.get("KINDLM_URL", "").strip()
+    if not url:
+        return None
+    from kindlm.team.client import HistoryClient
+    from kindlm.team.credentials import find_login, parse_address
+    from kindlm.team.newest_runs import pull_newest
+
+    address = or_fail(parse_address(url, "--url" if base.url else "KINDLM_URL"))
+    login = find_login(address, os.environ)
+    if isinstance(login, Err):
+        return login.error
+    with closing(HistoryClient(address.base, login.value.token, patience_s=_PATIENCE_S)) as client:
+        pulled = pull_newest(client, db, path, base.branch, after)
+    if isinstance(pulled, Err):
+        return pulled.error
+    if pulled.value:
+        note(f"Pulled from {address.base}: {', '.join(pulled.value)}")
+    return None
 
 
 def comment_on(diff: RunDiff, options: ReportOptions) -> None:

@@ -237,7 +237,9 @@ class RunWriter:
         stream = f"run/{self.id}"
         self._history.log.submit(
             Append(stream, (new_event(finished),), seal=True),
-            Append("journal/j", (new_event(RunSealed(run=self.id, head=HeadOf(stream))),)),
+            Append(
+                self._history.journal, (new_event(RunSealed(run=self.id, head=HeadOf(stream))),)
+            ),
         ).result()
         return self._history.view(self.id)
 
@@ -382,10 +384,11 @@ class RunWriter:
 
 
 class History:
-    """A database with recorded runs."""
+    """A database with recorded runs, whose notes are in `journal`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, journal: str = "journal/j") -> None:
         self.path = path
+        self.journal = journal
         self.log = EventLog.open(path, projections=PROJECTIONS, synchronous="OFF")
         self._readers: list[Any] = []
 
@@ -395,7 +398,7 @@ class History:
 
     def label(self, run: str, label: str) -> None:
         """Give a run a name, as the journal does."""
-        self.log.append("journal/j", [new_event(RunLabelled(run=run, label=label, by="me"))])
+        self.log.append(self.journal, [new_event(RunLabelled(run=run, label=label, by="me"))])
 
     def review(
         self, run: str, execution: int, *, passed: bool, note: str | None = None, by: str = "me"
@@ -408,7 +411,7 @@ class History:
             note=note,
             by=by,
         )
-        self.log.append("journal/j", [new_event(said)])
+        self.log.append(self.journal, [new_event(said)])
 
     def erase(self, stream: str) -> None:
         """Erase the texts of a stream, as purging does."""

@@ -59,6 +59,15 @@ def diff_command(
             help="Compare with the newest finished run of BRANCH; the only argument is then AFTER.",
         ),
     ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="With --base: the history server to ask first. Default: KINDLM_URL.",
+            show_default=False,
+        ),
+    ] = None,
     comment: Annotated[
         bool,
         typer.Option(
@@ -98,7 +107,7 @@ def diff_command(
 
     Exits with 1 if a regression is confirmed or a test was removed.
     """
-    from kindlm.cli.base_branch import comment_on, sides_with_branch
+    from kindlm.cli.base_branch import Base, comment_on, sides_with_branch
 
     with ending_at_once():
         from kindlm.history.diff.evidence_values import FailOn
@@ -106,6 +115,8 @@ def diff_command(
         from kindlm.history.run_names import find_sides
 
     sides = (before if old is None else old, after if new is None else new)
+    if base is None and url is not None:
+        refuse("--url names the server of --base, which is missing.", "Add --base BRANCH.")
     if base is not None:
         if None not in sides:
             refuse("--base names the earlier run, and so does BEFORE.", "Leave one of them out.")
@@ -120,7 +131,8 @@ def diff_command(
     shown = report_options(db, verbose=verbose)
     with open_history(db) as reader:
         if base is not None:
-            found = sides_with_branch(reader, base, sides[1], comment=comment)
+            asked = Base(base, url, comment)
+            found = sides_with_branch(reader, history.database, asked, sides[1])
         else:
             found = or_fail(find_sides(reader, *sides, commit_named))
             if sides[0] is None:
