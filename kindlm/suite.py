@@ -371,11 +371,26 @@ class Compliance:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """How runs are sent to a history server.
+
+    `url` is None unless the user named a server. Without `include_texts`, content stays here; what
+    one of `patterns` matches does so always.
+    """
+
+    enabled: bool = False
+    url: str | None = None
+    include_texts: bool = False
+    patterns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """A set of cases with everything that is needed to run them.
 
     `config_text` is the resolved configuration in canonical JSON, as it is recorded, and
-    `config_hash` its identity; neither holds values of environment variables or port numbers.
+    `config_hash` its identity, `upload` apart; neither holds values of environment variables or
+    port numbers.
     `retries` is how often a call that failed is made again, `reruns` how often an execution is run
     again that did not pass.
     `listed` are the tools of its MCP servers, once the run has begun.
@@ -408,6 +423,7 @@ class Suite:
     record_raw_bodies: bool = True
     redact_pii: bool = False
     compliance: Compliance | None = None
+    upload: Upload = Upload()
     unread: tuple[str, ...] = ()
     listed: tuple[ListedTools, ...] = ()
 

@@ -62,6 +62,8 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Team": {
         "login": "Save the token of a history server.",
+        "push": "Send recorded runs to a history server, with labels, reviews and baselines.",
+        "pull": "Fetch runs from a history server, with labels, reviews and baselines.",
         "serve-history": "Serve one history for a team: its pages, and pushes and pulls.",
         "token": "Create, list or revoke tokens of a history server.",
     },

@@ -73,6 +73,21 @@ InsecureOption = Annotated[
     typer.Option("--insecure", help="Send the token over plain HTTP, to a server you trust."),
 ]
 
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The history server. Default: upload.apiUrl, else KINDLM_URL, else your only login.",
+        show_default=False,
+    ),
+]
+
+TextsOption = Annotated[
+    bool,
+    typer.Option("--texts", help="Also send content, as upload.includeArtifacts does."),
+]
+
 RUN_NAMES = (
     "An id or its first characters, a label, latest, previous, latest~N, baseline or git:REV."
 )

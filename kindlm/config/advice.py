@@ -39,13 +39,6 @@ def warn(
     `raw` is the file that `config` was made of; some of it is easier to find there. `environ` may
     say where agents are.
     """
-    if config.upload.enabled:
-        reporter.warning(
-            ("upload", "enabled"),
-            "kindlm cannot upload yet",
-            "Remove `upload.enabled`, or set it to false",
-            reason="not_served",
-        )
     for path, agent in items(raw, "agents"):
         for key in ("headers", "env"):
             if written_in({"agents": [{key: agent.get(key)}]}):

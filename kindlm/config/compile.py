@@ -15,7 +15,14 @@ from kindlm.config.document import Path
 from kindlm.config.expect import compile_expectations
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import render
-from kindlm.config.schema import CallConfig, ComplianceConfig, KindlmConfig, TestConfig
+from kindlm.config.schema import (
+    NO_SERVER,
+    CallConfig,
+    ComplianceConfig,
+    KindlmConfig,
+    TestConfig,
+    UploadConfig,
+)
 from kindlm.config.simulated_tools import compile_server_tools, compile_tool
 from kindlm.config.targets import (
     compile_agent,
@@ -36,6 +43,7 @@ from kindlm.suite import (
     Price,
     Prompt,
     Suite,
+    Upload,
 )
 from kindlm.values import filled
 
@@ -55,7 +63,12 @@ def compile_suite(
         reporter: knows the places of everything.
     """
     template = None if config.compliance is None else _template(config.compliance, files)
-    text = config_text(config, files.digests, template)
+    text = tested = config_text(config, files.digests, template)
+    if config.upload != UploadConfig():
+        # Where a run is sent to changes nothing that it tests.
+        tested = config_text(
+            config.model_copy(update={"upload": UploadConfig()}), files.digests, template
+        )
     defaults = config.defaults
     cases = _Cases(config, folder, files, reporter.where)
     return Suite(
@@ -63,7 +76,7 @@ def compile_suite(
         project=config.project,
         front_end="kindlm",
         path=path,
-        config_hash=config_hash(text),
+        config_hash=config_hash(tested),
         config_text=text,
         providers={name: compile_provider(name, item) for name, item in config.providers.items()},
         models={model.id: compile_model(model) for model in config.models},
@@ -84,6 +97,12 @@ def compile_suite(
         record_raw_bodies=config.record.raw_bodies,
         redact_pii=config.record.redact_pii,
         compliance=_compliance(config.compliance, files),
+        upload=Upload(
+            config.upload.enabled,
+            None if config.upload.api_url == NO_SERVER else config.upload.api_url,
+            config.upload.include_artifacts,
+            tuple(config.upload.redact_patterns),
+        ),
     )
 
 

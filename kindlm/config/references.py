@@ -16,6 +16,7 @@ from kindlm.config.expect import sections_in
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.interpolation import names_in
 from kindlm.config.mcp_references import check_servers, server_ids
+from kindlm.config.schema import NO_SERVER
 from kindlm.config.simulated_tools import check_tools
 from kindlm.config.templates import check_rows, check_templates
 from kindlm.errors import ErrorCode, Ok
@@ -40,6 +41,19 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     check_conversations(raw, reporter, files)
     check_templates(raw, reporter, files)
     check_template(raw, reporter, files)
+    _check_upload(raw, reporter)
+
+
+def _check_upload(raw: Raw, reporter: Reporter) -> None:
+    """Report an upload that would go to no server of the user's own."""
+    upload = section(raw, "upload")
+    if upload.get("enabled") is True and upload.get("apiUrl", NO_SERVER) == NO_SERVER:
+        reporter.error(
+            ("upload", "enabled"),
+            "`upload.enabled` needs the address of your own history server",
+            "Add `apiUrl`, such as https://history.example.com, or set `enabled` to false",
+            reason="no_server",
+        )
 
 
 def _ids(raw: Raw, *keys: str) -> list[str]:

@@ -347,17 +347,21 @@ class ComplianceConfig(Section):
     """Details of the system for the report."""
 
 
+NO_SERVER = "https://api.kindlm.com/v1"
+"""The default of `apiUrl`, which nothing is ever sent to."""
+
+
 class UploadConfig(Section):
-    """Upload of results."""
+    """Sending runs to the history server of a team."""
 
     enabled: bool = Field(default=False, examples=[False])
-    """Upload after a run."""
+    """Send each run while it goes on, as `kindlm test --push` does. Needs `apiUrl`."""
     include_artifacts: bool = Field(default=False, examples=[False])
-    """Also upload prompts and outputs."""
+    """Also send content: prompts, answers, tool calls. By default, content stays here."""
     redact_patterns: list[Pattern] = Field(default=[], examples=[[r"\bC-\d{6}\b"]])
-    """Regular expressions for text to redact before the upload."""
-    api_url: Url = Field(default="https://api.kindlm.com/v1", examples=["https://example.com/v1"])
-    """URL to upload to."""
+    """Regular expressions. Content that one of them matches is never sent."""
+    api_url: Url = Field(default=NO_SERVER, examples=["https://history.example.com/v1"])
+    """Address of your history server. Nothing is sent to the default."""
 
 
 class DefaultsConfig(Section):
@@ -435,7 +439,7 @@ class KindlmConfig(Section):
     compliance: Maybe[ComplianceConfig] = None
     """The compliance report."""
     upload: UploadConfig = UploadConfig()
-    """Upload of results."""
+    """Sending runs to the history server of a team."""
     defaults: DefaultsConfig = DefaultsConfig()
     """Defaults of all tests."""
     serve: list[ServeConfig] = Field(default=[], json_schema_extra=EXTENSION)

@@ -33,9 +33,6 @@ _T = TypeVar("_T")
 _UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 
 _CONNECT_S = 5.0
-_SILENT_S = 30.0
-"""How long a server may send nothing, or take nothing, in the middle of an exchange."""
-
 _ANSWER_S = 120.0
 """How long an answer may take to come, but for a whole run."""
 
@@ -112,6 +109,7 @@ class HistoryClient:
         token: Sent with each request, and in no error.
         lease: As which worker of which shard this process pushes, `SHARD.NUMBER`.
         patience_s: How long requests are repeated while the server is away, or asks to wait.
+        silent_s: How long it may send nothing, or take nothing, in the middle of an exchange.
         wait: Waits between tries.
 
     Raises:
@@ -125,6 +123,7 @@ class HistoryClient:
         *,
         lease: str | None = None,
         patience_s: float = 60.0,
+        silent_s: float = 30.0,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
         address = ServerAddress.parse(url)
@@ -145,7 +144,7 @@ class HistoryClient:
             verify=_tls_context() if address.is_encrypted else False,
             trust_env=not address.is_loopback,
             follow_redirects=False,
-            timeout=httpx.Timeout(_SILENT_S, connect=_CONNECT_S),
+            timeout=httpx.Timeout(silent_s, connect=_CONNECT_S),
         )
 
     def close(self) -> None:
@@ -205,7 +204,7 @@ class HistoryClient:
         try:
             return Ok(form.validate_python(parse_json(answered.value.body.decode())))
         except ValueError:
-            return Err(self._failed("it is no history server, or of another version", _ADDRESS))
+            return Err(self._failed("gave an answer that no history server gives", _ADDRESS))
 
     def _request(
         self, path: str, method: str = "GET", *, out: BinaryIO | None = None, **given: Any
@@ -217,7 +216,8 @@ class HistoryClient:
             try:
                 reply = self._exchange(method, f"{self.base}/v1/{path}", out, given)
             except _UNREACHABLE as error:
-                failed = self._failed(self._safe(unreachable_reason(error)), _AGAIN)
+                why = f"cannot be reached: {self._safe(unreachable_reason(error))}"
+                failed = self._failed(why, _AGAIN)
             else:
                 if reply.status == 200:
                     return Ok(reply)
@@ -255,12 +255,12 @@ class HistoryClient:
         """Return the error of an answer that is no success."""
         status = reply.status
         if 300 <= status < 400:
-            return self._failed(f"it redirects ({status})", "Name the address that it leads to.")
+            return self._failed(f"redirects ({status})", "Name the address that it leads to.")
         try:
             told = _Problem.model_validate(parse_json(reply.body.decode())).message
         except ValueError:
             told = ""
-        why = f"it answered {status}{f': {self._safe(told)}' if told else ''}"
+        why = f"answered {status}{f': {self._safe(told)}' if told else ''}"
         hint = _HINTS.get(status, _AGAIN if status >= 500 else _ADDRESS)
         if status == 401:
             hint = f"Log in: kindlm login --url {self.base}. Or check KINDLM_TOKEN."
@@ -269,7 +269,7 @@ class HistoryClient:
     def _failed(
         self, why: str, hint: str, code: ErrorCode | None = None, status: int | None = None
     ) -> KindlmError:
-        message = f"The history server {self.base} did not do it: {why.rstrip('.')}."
+        message = f"The history server {self.base} {why.rstrip('.')}."
         details = {} if status is None else {"status": status}
         return KindlmError(code or ErrorCode.CLOUD_UPLOAD_ERROR, message, hint, details=details)
 

@@ -47,12 +47,6 @@ def credentials_file(environ: Mapping[str, str]) -> Path:
     return base / "kindlm" / "credentials.json"
 
 
-def saved_origins(environ: Mapping[str, str]) -> Result[list[str]]:
-    """Return the origins that a token is saved for."""
-    found = _read(credentials_file(environ))
-    return found if isinstance(found, Err) else Ok([*found.value.servers])
-
-
 def parse_address(url: str, what: str = "--url") -> Result[ServerAddress]:
     """Return the address that a user wrote, or what is wrong with it."""
     address = ServerAddress.parse(url)
@@ -60,6 +54,40 @@ def parse_address(url: str, what: str = "--url") -> Result[ServerAddress]:
         hint = "Write it as https://HOST or http://127.0.0.1:PORT, without a user or query."
         return Err(misuse(f"{what} is not the address of a history server.", hint))
     return Ok(address)
+
+
+def server_login(
+    url: str | None,
+    configured: str | None,
+    environ: Mapping[str, str],
+    *,
+    insecure: bool = False,
+) -> Result[Login | None]:
+    """Return the server that is meant, with its token; None if none is named anywhere.
+
+    It is the one named on the command line, else the one configured by `upload.apiUrl`, else
+    `KINDLM_URL`, else the one that the user has logged in to, if that is only one.
+    """
+    named = {"--url": url, "upload.apiUrl": configured, "KINDLM_URL": environ.get("KINDLM_URL")}
+    what, written = next(((what, each) for what, each in named.items() if each), (None, None))
+    if what is None or written is None:
+        found = _read(credentials_file(environ))
+        if isinstance(found, Err):
+            return found
+        if len(found.value.servers) != 1:
+            return Ok(None)
+        what, (written,) = "The saved server", found.value.servers
+    address = parse_address(written, what)
+    if isinstance(address, Err):
+        return address
+    return find_login(address.value, environ, insecure=insecure)
+
+
+NO_SERVER = KindlmError(
+    ErrorCode.CLOUD_AUTH_ERROR,
+    "No history server is named.",
+    "Name it with --url, `upload.apiUrl` or KINDLM_URL; or log in: kindlm login --url URL",
+)
 
 
 def find_login(

@@ -146,7 +146,8 @@ def test_help_shows_no_python_types(kindlm: Any) -> None:
 def test_warnings_refer_to_nothing(kindlm: Any, here: Path) -> None:
     kindlm("init")
     text = (here / "kindlm.yaml").read_text("utf-8")
-    (here / "kindlm.yaml").write_text(f"{text}\nupload: {{ enabled: true }}\n", "utf-8")
+    text = text.replace("\ngates:\n", "\ngates:\n  piiFailuresMax: 3\n")
+    (here / "kindlm.yaml").write_text(text, "utf-8")
     warned = kindlm("validate")
     assert warned.code == 0
     assert "! " in warned.err

@@ -214,7 +214,6 @@ def test_all_missing_variables_are_named_together(load: Any, minimal: str) -> No
 @pytest.mark.parametrize(
     ("change", "path", "reason"),
     [
-        (("tests:", "upload: {enabled: true}\ntests:"), "upload.enabled", "not_served"),
         (("{output: {contains: [hello]}}", "{}"), "tests[0].expect", "expects_nothing"),
         (("{contains:", "{schemaFile: no.json, contains:"), "tests[0].expect.output.schemaFile", "unused"),
         (("prompt: ask", "prompt: ask\n    vars: {a: '{{env.X}}'}"), "tests[0].vars.a", "not_expanded"),

@@ -137,10 +137,12 @@ def test_messages_of_a_conversation_are_bound(load: Any, minimal: str) -> None:
 
 
 def test_an_unknown_adapter_leaves_the_other_warnings_to_be_seen(load: Any, minimal: str) -> None:
-    added = "agents: [{id: a, adapter: htp, endpoint: 'http://h'}]\nupload: {enabled: true}\ntests:"
+    added = (
+        "agents: [{id: a, adapter: htp, endpoint: 'http://h'}]\ngates: {piiFailuresMax: 3}\ntests:"
+    )
     loaded = load(minimal.replace("tests:", added))
     assert errors(loaded) == [("agents[0].adapter", "PROVIDER_NOT_FOUND")]
-    assert "upload.enabled" in [each.path for each in loaded.diagnostics]
+    assert "gates.piiFailuresMax" in [each.path for each in loaded.diagnostics]
 
 
 ENDED = "GitHub Models ended on 30 July 2026: choose another provider"

@@ -1,0 +1,76 @@
+"""`kindlm pull`: fetch runs from the history server of a team."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kindlm.cli.console import fail, make_console, note, or_fail, show
+from kindlm.cli.history import db_option, fail_to_open, project_here
+from kindlm.cli.history_server import configured_upload, history_server
+from kindlm.cli.options import DatabaseOption, InsecureOption, ServerOption, VerboseOption
+from kindlm.errors import Err, ErrorCode, KindlmError, misuse
+from kindlm.team.pulling import pull_run
+from kindlm.wording import count, printable
+from kindlm_store import OpenError
+
+_SHOWN = 3
+
+
+def pull_command(
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN", help="Ids of runs on the server.")
+    ] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option("--branch", metavar="NAME", help="The newest runs of a git branch instead."),
+    ] = None,
+    limit: Annotated[
+        int,
+        typer.Option("--limit", metavar="N", min=1, max=1_000, help="How many runs of the branch."),
+    ] = 1,
+    of_project: Annotated[
+        str | None,
+        typer.Option("--project", metavar="NAME", help="Only runs of this project of --branch."),
+    ] = None,
+    url: ServerOption = None,
+    insecure: InsecureOption = False,
+    db: DatabaseOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Fetch runs from a history server, with labels, reviews and baselines. Safe to repeat."""
+    del verbose
+    if bool(runs) == (branch is not None):
+        fail([misuse("Name runs or a branch.", "kindlm pull RUN, or kindlm pull --branch main")])
+    project = project_here(db)
+    now = configured_upload(project.root)
+    console = make_console()
+    failed: list[KindlmError] = []
+    pulled: list[str] = []
+    with history_server(url, now.url if now else None, project.root, insecure=insecure) as client:
+        wanted = runs or [
+            run
+            for row in or_fail(client.runs(of_project, branch, limit))
+            if isinstance(run := row.get("run"), str)
+        ]
+        if not wanted:
+            what = f"The server has no run of the branch {branch!r}."
+            fail([KindlmError(ErrorCode.CONFIG_NOT_FOUND, what, "Push one: kindlm push")])
+        for run in wanted:
+            try:
+                answer = pull_run(client, project.database, run)
+            except OpenError as error:
+                fail_to_open(error)
+            if isinstance(answer, Err):
+                failed.append(answer.error)
+                continue
+            known = f"; {answer.value.known:,} were there already" if answer.value.known else ""
+            added = count(answer.value.added, "event")
+            note(f"{printable(run)}: {added} pulled{known}.", console)
+            pulled.append(run)
+    for run in pulled[:_SHOWN]:
+        note(f"See it with: kindlm show {run}{db_option(db)}", console)
+    if failed:
+        show(failed, console)
+        raise typer.Exit(1)

@@ -1,0 +1,96 @@
+"""`kindlm push`: send recorded runs to the history server of a team."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from kindlm.cli.console import make_console, note, or_fail, show, warn
+from kindlm.cli.history import db_option, existing_history, named_run, open_history
+from kindlm.cli.history_server import configured_upload, history_server
+from kindlm.cli.options import (
+    RUN_NAMES,
+    DatabaseOption,
+    InsecureOption,
+    ServerOption,
+    TextsOption,
+    VerboseOption,
+)
+from kindlm.team.pushing import push_runs
+from kindlm.team.upload_rules import recorded_uploads
+from kindlm.wording import count
+
+_EVERY_S = 2.0
+
+
+def push_command(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN", help=f"{RUN_NAMES} Default: all runs.", show_default=False),
+    ] = None,
+    url: ServerOption = None,
+    texts: TextsOption = False,
+    insecure: InsecureOption = False,
+    db: DatabaseOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Send recorded runs to a history server, with labels, reviews and baselines. Safe to repeat.
+
+    Content stays here unless `upload.includeArtifacts` or --texts sends it.
+    """
+    del verbose
+    project = existing_history(db)
+    now = configured_upload(project.root)
+    with open_history(db) as reader:
+        wanted = [named_run(reader, run) for run in runs] if runs else None
+        configured = now.url if now is not None else None
+        if configured is None and wanted:
+            recorded = recorded_uploads(reader, wanted)
+            configured = next((each.url for each in recorded if each and each.url), None)
+        console = make_console()
+        with history_server(url, configured, project.root, insecure=insecure) as client:
+            pushed = or_fail(
+                push_runs(
+                    client,
+                    reader,
+                    wanted,
+                    texts=texts,
+                    also=() if now is None else [now],
+                    again=texts and wanted is not None,
+                    tell=_now_and_then(lambda line: note(line, console)),
+                )
+            )
+    known = f"; {pushed.known:,} were there already" if pushed.known else ""
+    filled = f"; {count(pushed.filled, 'withheld text')} filled in" if pushed.filled else ""
+    note(f"{count(pushed.added, 'event')} pushed to {client.base}{known}{filled}.", console)
+    if pushed.withheld:
+        named = " ".join(map(shlex.quote, runs or ["RUN"]))
+        option = db_option(db)
+        how = (
+            "What upload.redactPatterns match stays here."
+            if texts
+            else (f"Content stayed here. To send it, too: kindlm push {named} --texts{option}")
+        )
+        note(how, console)
+    if pushed.too_large:
+        warn(f"{count(pushed.too_large, 'text')} stayed here: no server takes one so large.")
+    if pushed.failed:
+        show(pushed.failed.values(), console)
+        raise typer.Exit(1)
+
+
+def _now_and_then(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return what passes on a line if the one before was a while ago."""
+    said_at = time.monotonic()
+
+    def maybe(line: str) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at > _EVERY_S:
+            said_at = time.monotonic()
+            tell(line)
+
+    return maybe

@@ -1,0 +1,57 @@
+"""Which history server a command talks to, and by which settings."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from kindlm.cli.console import fail, note, or_fail
+from kindlm.config.interpolation import insert
+from kindlm.config.load import load_suite
+from kindlm.errors import Result
+from kindlm.recording.project import run_environment
+from kindlm.suite import Upload
+from kindlm.team.client import HistoryClient
+from kindlm.team.credentials import NO_SERVER, Login, server_login
+
+
+@contextmanager
+def history_server(
+    url: str | None, configured: str | None, root: Path, *, insecure: bool
+) -> Iterator[HistoryClient]:
+    """Yield the client of the server that is meant; end the command if there is none."""
+    login = or_fail(find_server(url, configured, root, insecure=insecure))
+    if login is None:
+        fail([NO_SERVER])
+    with closing(HistoryClient(login.address.base, login.token, wait=_wait)) as client:
+        yield client
+
+
+def _wait(pause_s: float) -> None:
+    if pause_s > 1:
+        note(f"The history server is not ready; the next try is in {pause_s:.0f} s.")
+    time.sleep(pause_s)
+
+
+def find_server(
+    url: str | None, configured: str | None, root: Path, *, insecure: bool = False
+) -> Result[Login | None]:
+    """Return the server that is meant, with its token; `configured` may hold variables."""
+    if configured is not None:
+        environ = run_environment([root], os.environ)
+        configured = insert(configured, lambda name: environ.get(name.removeprefix("env."), ""))
+    return server_login(url, configured, os.environ, insecure=insecure)
+
+
+def configured_upload(root: Path) -> Upload | None:
+    """Return `upload` of the project's kindlm.yaml; None without such a file."""
+    file = root / "kindlm.yaml"
+    if not file.is_file():
+        return None
+    loaded = load_suite(file, root=root)
+    if loaded.suite is None:
+        fail([each for each in loaded.diagnostics if each.severity == "error"])
+    return loaded.suite.upload

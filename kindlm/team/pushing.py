@@ -1,0 +1,351 @@
+"""Pushing runs to a history server: those that are recorded, or one that goes on.
+
+What is there already is not sent again. A run that the server refuses stops no other.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.recording.event_files import StreamEnd
+from kindlm.recording.run_streams import streams_of
+from kindlm.suite import Upload
+from kindlm.team.bodies import NotSentError, TooLarge, bodies
+from kindlm.team.client import HistoryClient
+from kindlm.team.protocol import Control
+from kindlm.team.upload_rules import recorded_rule
+from kindlm.wording import count
+from kindlm_store import StoreError, open_reader
+from kindlm_store.canonical import hash_text
+from kindlm_store.database import snapshot
+
+_ENDS = "SELECT name, version, head FROM streams ORDER BY id"
+_END = "SELECT version, head FROM streams WHERE name = ?"
+_PLANNED = "SELECT 1 FROM suites WHERE run = ?"
+
+_PURGES = "SELECT DISTINCT stream FROM event_log WHERE type = 'contents.purged'"
+"""Journals that stay here: a server does not let others erase."""
+
+_OF_A_RUN = (404, 409, 413, 422)
+"""Statuses that are about one run. After another failure, no other run is tried."""
+
+_FINAL = (401, 403, *_OF_A_RUN)
+"""Statuses that the same request would get again."""
+
+_LOOK_S = 0.5
+_MANY_EVENTS = 200
+_LAST_TRIES_S = 8.0
+_SILENT_S = 12.0
+_LONELY_S = 60.0
+
+
+@dataclass(slots=True)
+class Pushed:
+    """What became of runs.
+
+    Attributes:
+        added: Events that are on the server now and were not before.
+        known: Events that were there already.
+        filled: Texts that were withheld there and are there now.
+        withheld: Whether content stays here by the settings of a run.
+        too_large: Number of texts that stay here since the server takes none so large.
+        failed: Run → why it is not on the server, or not all of it.
+    """
+
+    added: int = 0
+    known: int = 0
+    filled: int = 0
+    withheld: bool = False
+    too_large: int = 0
+    failed: dict[str, KindlmError] = field(default_factory=dict)
+
+
+def push_runs(
+    client: HistoryClient,
+    db: sqlite3.Connection,
+    runs: Sequence[str] | None,
+    *,
+    texts: bool,
+    also: Sequence[Upload] = (),
+    again: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Result[Pushed]:
+    """Push recorded runs, with the runs and journals that belong to them.
+
+    Args:
+        client: The server.
+        db: A reader of the history.
+        runs: Ids of the runs; None for all that the server does not have whole.
+        texts: Whether content is sent, even if the settings of a run do not include it.
+        also: Settings that hold beside those of the runs.
+        again: Whether all of the runs is sent, so that the server fills what was withheld.
+        tell: Hears of each body that has arrived.
+
+    Returns:
+        What became of them, or why the server could not be asked.
+    """
+    rows = db.execute(_ENDS).fetchall()
+    ends = {name: StreamEnd(version=version, hash=hash_text(head)) for name, version, head in rows}
+    units = {} if runs is None else {run: streams_of(db, run)[1] for run in runs}
+    names = list(dict.fromkeys(name for streams in units.values() for name in streams))
+    if runs is None:
+        purges = {name for (name,) in db.execute(_PURGES).fetchall()}
+        names = [name for name in ends if name not in purges]
+    answered = client.heads(names)
+    if isinstance(answered, Err):
+        return answered
+    heads = answered.value
+    behind = [name for name in names if _is_behind(heads.get(name), ends[name])]
+    if runs is None:
+        units = {
+            name.removeprefix("run/"): streams_of(db, name.removeprefix("run/"))[1]
+            for name in behind
+            if name.startswith("run/")
+        }
+        carried = {name for streams in units.values() for name in streams}
+        # Of runs that are there already, somebody has noted more.
+        units |= {name: [name] for name in behind if name not in carried}
+    there = (min(heads[name].version, ends[name].version) for name in names if name in heads)
+    push = _Push(
+        client, db, {} if again else heads, Pushed(known=sum(there)), tell, texts=texts, also=also
+    )
+    for run, streams in units.items():
+        failed = push.run(run, streams)
+        if failed is not None:
+            push.pushed.failed[run] = failed
+            if failed.details.get("status") not in _OF_A_RUN:
+                break
+    return Ok(push.pushed)
+
+
+class _Push:
+    """Sends the streams of one run after the other, each stream once."""
+
+    def __init__(
+        self,
+        client: HistoryClient,
+        db: sqlite3.Connection,
+        heads: dict[str, StreamEnd],
+        pushed: Pushed,
+        tell: Callable[[str], None],
+        *,
+        texts: bool,
+        also: Sequence[Upload] = (),
+        on_control: Callable[[Control], None] | None = None,
+    ) -> None:
+        self.pushed = pushed
+        self._also = also
+        self._on_control = on_control
+        self._client = client
+        self._db = db
+        self._heads = heads
+        self._tell = tell
+        self._texts = texts
+        self._sent: set[str] = set()
+
+    def run(self, run: str, streams: Sequence[str]) -> KindlmError | None:
+        """Send what the server lacks of a run; return why that failed."""
+        ids = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
+        rule = recorded_rule(self._db, ids, self._also, texts=self._texts)
+        if isinstance(rule, Err):
+            return rule.error
+        left = [name for name in streams if name not in self._sent]
+        made = bodies(self._db, run, left, self._heads, rule.value, tell=self._too_large)
+        try:
+            for body in made:
+                self.pushed.withheld |= rule.value is not None
+                answered = self._client.send(body)
+                if isinstance(answered, Err):
+                    return answered.error
+                self.pushed.added += answered.value.added
+                self.pushed.filled += answered.value.filled
+                if self._on_control is not None:
+                    self._on_control(answered.value.control)
+                self._tell(f"{count(self.pushed.added, 'event')} pushed …")
+        except NotSentError as error:
+            why = f"Run {run} was not sent whole: {error}."
+            hint = "What an event itself holds cannot be left out: the rest of the run stays here."
+            return KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, why, hint, details={"status": 422})
+        self._sent.update(left)
+        return None
+
+    def _too_large(self, left_out: TooLarge) -> None:
+        self.pushed.too_large += left_out.texts
+
+
+def _is_behind(there: StreamEnd | None, here: StreamEnd) -> bool:
+    """Return whether a server lacks events of a stream, or has others at its end."""
+    if there is None or there.version < here.version:
+        return True
+    return there.version == here.version and there.hash != here.hash
+
+
+class LivePush:
+    """Pushes a run while it goes on, and the rest of it when the context ends.
+
+    Failures meanwhile are quiet: what has not arrived is sent later. With a lease, the server also
+    hears of this process while nothing happens, and what it says is obeyed.
+
+    Args:
+        client: The server; it should not be patient.
+        path: The history.
+        run: Id of the run.
+        texts: Whether content is sent, even if the settings of the run do not include it.
+        every_s: How often it is pushed, unless 200 events come sooner.
+        on_control: Hears what a coordinator says; a worker has it, and so a lease.
+        on_stale: Hears that another worker has the shard.
+
+    Attributes:
+        pushed: What has arrived in the end.
+        error: Why not all of it has; None if it has.
+    """
+
+    def __init__(
+        self,
+        client: HistoryClient,
+        path: Path,
+        run: str,
+        *,
+        texts: bool,
+        every_s: float = 5.0,
+        on_control: Callable[[Control], None] | None = None,
+        on_stale: Callable[[KindlmError], None] = lambda _: None,
+    ) -> None:
+        self.pushed = Pushed()
+        self.error: KindlmError | None = _failed("it has not begun")
+        self._client = client
+        self._path = path
+        self._run = run
+        self._stream = f"run/{run}"
+        self._texts = texts
+        self._every_s = every_s
+        self._on_control = on_control
+        self._on_stale = on_stale
+        self._there: StreamEnd | None = None
+        self._progress = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="kindlm-push", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to push."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Push what is left, as long as the server answers; Ctrl-C gives up."""
+        self._progress = time.monotonic()
+        self._ended.set()
+        try:
+            while self._thread.is_alive() and time.monotonic() - self._progress < _SILENT_S:
+                self._thread.join(0.1)
+            gave_up = "the server does not answer"
+        except KeyboardInterrupt:
+            gave_up = "it was interrupted"
+        if self._thread.is_alive():
+            self.error = _failed(gave_up)
+
+    def _work(self) -> None:
+        try:
+            self._push()
+        except (sqlite3.Error, StoreError) as error:
+            self.error = _failed(f"the history cannot be read: {error}")
+
+    def _push(self) -> None:
+        pushed_at = heard_at = time.monotonic()
+        sent = 0
+        with closing(open_reader(self._path)) as db:
+            while not self._ended.wait(min(_LOOK_S, self._every_s)):
+                version = self._version(db)
+                now = time.monotonic()
+                if now - pushed_at < self._every_s and version - sent < _MANY_EVENTS:
+                    continue
+                failed = self._push_new(db)
+                pushed_at = time.monotonic()
+                if failed is None:
+                    sent, heard_at = version, pushed_at
+                elif self._is_over(failed):
+                    return
+                elif self._on_control is not None and pushed_at - heard_at > _LONELY_S:
+                    self._on_control(Control("the coordinator does not answer", at_once=True))
+            self._push_rest(db)
+
+    def _version(self, db: sqlite3.Connection) -> int:
+        end = _end_of(db, self._stream)
+        return 0 if end is None else end.version
+
+    def _push_new(self, db: sqlite3.Connection) -> KindlmError | None:
+        """Push what has been recorded since; return why that failed."""
+        if self._there is None:
+            answered = self._client.heads([self._stream])
+            if isinstance(answered, Err):
+                return answered.error
+            self._there = answered.value.get(self._stream, StreamEnd())
+        with snapshot(db, self._path):
+            end = _end_of(db, self._stream)
+            is_planned = db.execute(_PLANNED, (self._run,)).fetchone() is not None
+            if end is None or not is_planned or not _is_behind(self._there, end):
+                return self._beat()
+            push = _Push(
+                self._client, db, {self._stream: self._there}, self.pushed, self._heard,
+                texts=self._texts, on_control=self._on_control,
+            )  # fmt: skip
+            failed = push.run(self._run, [self._stream])
+        # What has arrived of several bodies is not known here.
+        self._there = end if failed is None else None
+        return failed
+
+    def _beat(self) -> KindlmError | None:
+        """Say that this worker is alive, if it is one."""
+        if self._on_control is None:
+            return None
+        answered = self._client.send(b"")
+        if isinstance(answered, Err):
+            return answered.error
+        self._on_control(answered.value.control)
+        return None
+
+    def _push_rest(self, db: sqlite3.Connection) -> None:
+        """Push all that belongs to the run, with patience."""
+        until = time.monotonic() + _LAST_TRIES_S
+        while True:
+            done = push_runs(self._client, db, [self._run], texts=self._texts, tell=self._heard)
+            if isinstance(done, Ok):
+                self.error = done.value.failed.get(self._run)
+                done.value.added += self.pushed.added
+                done.value.withheld |= self.pushed.withheld
+                self.pushed = done.value
+            else:
+                self.error = done.error
+            if self.error is None or self._is_over(self.error) or time.monotonic() > until:
+                return
+            time.sleep(_LOOK_S)
+
+    def _heard(self, _line: str) -> None:
+        self._progress = time.monotonic()
+
+    def _is_over(self, failed: KindlmError) -> bool:
+        """Return whether a failure is the end of it."""
+        status = failed.details.get("status")
+        if status == 409 and self._on_control is not None:
+            self._on_stale(failed)
+        if status in _FINAL:
+            self.error = failed
+        return status in _FINAL
+
+
+def _failed(why: str) -> KindlmError:
+    hint = "The run is recorded; push it later."
+    return KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, f"The run was not pushed: {why}.", hint)
+
+
+def _end_of(db: sqlite3.Connection, stream: str) -> StreamEnd | None:
+    row = db.execute(_END, (stream,)).fetchone()
+    return None if row is None else StreamEnd(version=row[0], hash=hash_text(row[1]))
