@@ -230,6 +230,12 @@ class Guard:
         self.notes.code = code
         self._report()
 
+    def leave(self, code: int) -> NoReturn:
+        """End the command with an exit code at once, from any thread."""
+        self.finish(code)
+        self._exit(code)
+        raise AssertionError("the process has ended")
+
     def crashed(self, error: BaseException) -> None:
         """End the process if an error has ended the command while scenarios ran: it may be theirs.
 

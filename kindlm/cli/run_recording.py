@@ -12,10 +12,16 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+    suppress,
+)
 from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from rich.console import Console
 
@@ -31,6 +37,7 @@ from kindlm.config import Diagnostic
 from kindlm.engine.attempt import Finished
 from kindlm.engine.field_log import FieldLog
 from kindlm.engine.resources import LiveRun
+from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import KindlmError, misuse
 from kindlm.guard import guard
@@ -57,6 +64,10 @@ _log = FieldLog(__name__)
 
 _FAIL_FAST = "stopped at the first failure (--fail-fast)"
 
+Beside = Callable[[Steering], AbstractContextManager[object]]
+"""What goes on beside a run and may steer it. Its context begins before the run, and ends when all
+of the run is on disk, before it is reported."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _SIGNAL_NAMES = ("Ctrl-C", "SIGTERM", "SIGHUP")
@@ -69,6 +80,7 @@ def record_and_report(
     reporters: Sequence[Reporter],
     options: TestOptions,
     console: Console,
+    beside: Beside | None = None,
 ) -> int:
     """Run what is requested and report it, unless another process does it; return the exit code."""
     # What is planned by now stays until the end: it is never looked through for garbage.
@@ -82,6 +94,7 @@ def record_and_report(
                 progress=options.progress,
                 fail_fast=options.fail_fast,
                 held=held,
+                beside=beside,
             )
         except (LockHeldError, SealedError) as error:
             fail([run_elsewhere(run, error)], console)
@@ -96,6 +109,7 @@ def record_run(
     progress: bool = True,
     fail_fast: bool = False,
     held: HeldSignals | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Run what is requested and record it; report what could not be recorded.
 
@@ -106,7 +120,15 @@ def record_run(
     if held is None:
         # What could not be recorded is kept in a file before a signal ends the process.
         with HeldSignals() as held:
-            record_run(request, run, console, progress=progress, fail_fast=fail_fast, held=held)
+            record_run(
+                request,
+                run,
+                console,
+                progress=progress,
+                fail_fast=fail_fast,
+                held=held,
+                beside=beside,
+            )
         return
     secret = suite_secrets(request.environ, request.suites)
     name_run(run, secret)
@@ -116,11 +138,14 @@ def record_run(
         log = open_log(request.database, secret)
     except OpenError as error:
         fail_to_open(error)
-    with log:
+    steering = Steering()
+    with log, nullcontext() if beside is None else beside(steering):
         try:
             # What an agent in Python prints must not run into a report on standard output.
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
-                work = _run(request, run, log, view, console, held, fail_fast=fail_fast)
+                stop = Stop()
+                watcher = _Watcher(view, console, stop, steering, fail_fast)
+                work = _run(request, run, log, watcher, held)
                 asyncio.run(_beating(leaving_nothing(work)))
         finally:
             guard.come_back()
@@ -138,19 +163,11 @@ def record_run(
 
 
 async def _run(
-    request: RunRequest,
-    run: str,
-    log: EventLog,
-    progress: ProgressView,
-    console: Console,
-    held: HeldSignals | None,
-    *,
-    fail_fast: bool,
+    request: RunRequest, run: str, log: EventLog, watcher: _Watcher, held: HeldSignals
 ) -> None:
-    stop = Stop()
+    stop, console = watcher.stop, watcher.console
     _log.info("The run starts", suites=len(request.suites))
-    watcher = _Watcher(progress, console, stop, fail_fast)
-    with stop_on_signals(stop, lambda line: note(line, console), held):
+    with stop_on_signals(stop, lambda line: note(line, console), held), watcher.steering.of(stop):
         await run_session(request, run, log, watcher, stop)
     _log.info("The run ended", status=stop.reason or "complete")
 
@@ -167,12 +184,14 @@ class _Watcher:
     progress: ProgressView
     console: Console
     stop: Stop
+    steering: Steering
     fail_fast: bool
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         self.progress.planned(plan, ended)
 
     def started(self, run: LiveRun) -> None:
+        self.steering.started(run)
         self.progress.started(run)
 
     def finished(self, finished: Finished) -> None:
@@ -182,6 +201,13 @@ class _Watcher:
 
     def tell(self, item: KindlmError | Diagnostic) -> None:
         show([item], self.console)
+
+
+def end_now(message: str) -> NoReturn:
+    """End the process with 1 at once, from any thread: nothing is called or recorded any more."""
+    with suppress(OSError):
+        os.write(2, f"✗ {message}\n".encode())
+    guard.leave(1)
 
 
 def report_run(

@@ -109,8 +109,8 @@ QUOTA_NOTICE_EVERY_S = 60.0
 class Turn:
     """Permission of a `pace` for one call, which starts now.
 
-    `in_flight` includes this call. `rate` is the rate (calls per second) that delayed it, or None
-    if the rate did not.
+    `in_flight` includes this call. `rate` is the measured rate (calls per second) that delayed it,
+    None if it did not. A fixed limit says nothing about the provider's.
     """
 
     pace: Pace
@@ -323,6 +323,11 @@ class Pace:
         self._notified_rate = math.inf
         self._quota_notified_at = -math.inf
 
+    def set_max_rpm(self, max_rpm: float) -> None:
+        """Change the fixed limit; what was learnt of the provider stays."""
+        self._max_rate = max_rpm / 60
+        self._wake()
+
     async def turn(self) -> Turn:
         """Wait, first come, first served, until one more call may start.
 
@@ -471,7 +476,8 @@ class Pace:
         if self._cycle is None:
             self._cycle = _Cycle(self._sent, now)
         in_flight = len(self._in_flight)
-        return Turn(self, self._sent, now, in_flight, rate if was_held else None)
+        is_known = was_held and self._climb is not None
+        return Turn(self, self._sent, now, in_flight, rate if is_known else None)
 
     def _begin_epoch(self, turn: Turn, now: float, *, asked: bool) -> None:
         """Halve the window; then test whether the refusal is spurious, or back off."""
@@ -496,7 +502,8 @@ class Pace:
 
     def _measured(self, turn: Turn, now: float, in_flight: int) -> _Congestion:
         """Return what the cycle that a refused call ends has measured."""
-        cycle, rate = self._cycle, turn.rate or self._rate
+        cycle = self._cycle
+        rate = turn.rate or (None if self._climb is None else self._rate)
         assert cycle is not None
         return _Congestion(
             began=cycle.began,
@@ -504,7 +511,7 @@ class Pace:
             passed=max(0, turn.number - cycle.first - cycle.lost),
             seconds=turn.started_at - cycle.began,
             in_flight=in_flight,
-            rate=None if rate == math.inf else rate,
+            rate=rate,
             known=self._climb,
         )
 

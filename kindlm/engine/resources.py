@@ -162,6 +162,12 @@ class LiveRun:
             self.stop.abort(USED_UP)
         self.permits.review()
 
+    def set_max_rpm(self, max_rpm: float) -> None:
+        """Set the calls a minute towards each callee, now and for those that are met later."""
+        self.max_rpm = max_rpm
+        for _, pace in self.paces.made:
+            pace.set_max_rpm(max_rpm)
+
     def warm_up(self) -> None:
         """Make the clients that the executions will share before the first one starts.
 

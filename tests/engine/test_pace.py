@@ -707,3 +707,70 @@ def test_turns_follow_on_each_other_on_the_clock_of_the_machine():
         return numbers
 
     assert sorted(asyncio.run(main())) == list(range(1, 81))
+
+
+@examples(20, derandomize=True)
+@given(
+    limits=st.lists(st.floats(6, 6000), min_size=2, max_size=6),
+    latency_s=st.floats(0.01, 3.0),
+    most=st.integers(1, 32),
+)
+def test_a_limit_that_changes_holds_at_once(limits: list[float], latency_s: float, most: int):
+    async def main() -> list[float]:
+        pace = Pace("p", LoopClock(), lambda _: None, max_rpm=limits[0], most=most)
+        starts: list[float] = []
+
+        async def work() -> None:
+            while True:
+                turn = await pace.turn()
+                starts.append(turn.started_at)
+                await asyncio.sleep(latency_s)
+                pace.answered(turn)
+
+        workers = [asyncio.create_task(work()) for _ in range(most)]
+        for limit in limits:
+            pace.set_max_rpm(limit)
+            await asyncio.sleep(60)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        return starts
+
+    starts = run_at_once(main())
+    for minute, limit in enumerate(limits):
+        # In the first seconds, the window may still grow.
+        calls = [at for at in starts if minute * 60 <= at < minute * 60 + 60]
+        assert len(calls) <= limit + 2
+        assert len(calls) >= 0.6 * min(limit, most * 60 / latency_s) - most - 6
+
+
+def test_what_was_learnt_stays_when_the_limit_changes():
+    """Behind a wide limit of ours, that of the server is known still."""
+    server = Server(SlidingWindow(300), 0.5)
+
+    async def main() -> None:
+        pace = Pace("p", LoopClock(), lambda _: None, most=16)
+        workers = [asyncio.create_task(work(pace)) for _ in range(16)]
+        for limit in (60, 6000):
+            await asyncio.sleep(120)
+            pace.set_max_rpm(limit)
+        await asyncio.sleep(240)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+    async def work(pace: Pace) -> None:
+        while True:
+            await server.call(pace, await pace.turn())
+
+    run_at_once(main())
+    assert server.good(180, 240) <= 62
+    assert server.good(300, 480) >= 0.75 * 300 * 3
+    assert server.refused <= 0.03
+
+
+def test_a_fixed_limit_far_above_that_of_the_server_is_not_tried_out():
+    server = Server(SlidingWindow(300), 0.5)
+    drive(server, most=16, minutes=6, max_rpm=60_000)
+    assert server.good(60, 360) >= 0.8 * 300 * 5
+    assert server.refused <= 0.02
