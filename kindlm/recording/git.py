@@ -25,10 +25,20 @@ _CI = {
 
 
 def git_state(folder: Path) -> GitState | None:
-    """Return the commit that a folder is at, None outside of git or before the first commit."""
+    """Return the commit that a folder is at, None outside of git or before the first commit.
+
+    Of a copy without git, as in a container, `KINDLM_COMMIT` names the commit (with `-dirty` at its
+    end if files have changed since) and `KINDLM_BRANCH` the branch.
+    """
     # Commands that only read load no events.
     from kindlm.events import GitState
 
+    if named := os.environ.get("KINDLM_COMMIT"):
+        return GitState(
+            commit=named.removesuffix("-dirty"),
+            branch=os.environ.get("KINDLM_BRANCH") or None,
+            dirty=named.endswith("-dirty"),
+        )
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return None

@@ -121,10 +121,11 @@ def exit_codes(start: Path, environ: Mapping[str, str]) -> str | None:
 def project_name(root: Path) -> str:
     """Return what the project is called where its tests do not say so.
 
-    That is `project` of its configuration, else the name of its remote repository, else that of
-    its folder.
+    That is `project` of its configuration, else `KINDLM_PROJECT`, else the name of its remote
+    repository, else that of its folder.
     """
-    return _text(root, "project") or remote_name(root) or root.resolve().name or "project"
+    named = _text(root, "project") or os.environ.get("KINDLM_PROJECT")
+    return named or remote_name(root) or root.resolve().name or "project"
 
 
 def tests_folder(root: Path) -> str:

@@ -125,6 +125,19 @@ def short_secrets(environ: Mapping[str, str], suite: Suite) -> list[str]:
     return sorted(name for name in used if 0 < len(environ.get(name, "").strip()) < SHORTEST_SECRET)
 
 
+def needed_variables(suite: Suite) -> set[str]:
+    """Return the variables that a suite names, those of its providers' keys included."""
+    from kindlm.packages import own
+    from kindlm.plugins import Provider
+
+    usual = {
+        kind.usual_key_variable
+        for each in suite.providers.values()
+        if each.api_key_env is None and (kind := own(Provider, each.type)) is not None
+    }
+    return _variables(suite) | _key_variables(suite) | {name for name in usual if name}
+
+
 def _variables(suite: Suite) -> set[str]:
     """Return the variables that the configuration of a suite names, in the way of its format."""
     if suite.front_end == "evalview":
