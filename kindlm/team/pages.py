@@ -16,6 +16,7 @@ import hmac
 import re
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
@@ -55,6 +56,8 @@ _SAFE = re.compile(r"/(?!/)[!-\[\]-~]{0,2000}")
 
 _SESSION = re.compile(r"([0-9a-f]{1,64})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASCII)
 """A cookie: the id of a token, when the session ends, a signature of both."""
+
+Header = tuple[bytes, bytes]
 
 _READS = ("GET", "HEAD")
 
@@ -130,8 +133,19 @@ class Pages:
             await answer.asgi_send(send)
             return
         assert person is not None
-        headers = [kept for kept in scope["headers"] if kept[0] not in _CREDENTIALS]
-        await self._app({**scope, "headers": headers, "actor": person.actor()}, receive, send)
+
+        async def send_uncached(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = _without(message["headers"], _CACHING)
+                message = {**message, "headers": [*headers, (_CACHING, b"private, no-store")]}
+            await send(message)
+
+        inner = {
+            **scope,
+            "headers": _without(scope["headers"], *_CREDENTIALS),
+            "actor": person.actor(),
+        }
+        await self._app(inner, receive, send_uncached)
 
     async def _answer(self, request: Request, person: Person | None) -> Response | None:
         """Return what is answered here, None for what Datasette answers."""
@@ -142,13 +156,20 @@ class Pages:
         if request.path == LOGOUT and request.method == "POST" and _is_ours(request):
             return _logged_out(request)
         if person is None:
-            wants_page = "text/html" in request.headers.get("accept", "")
-            if request.method in _READS and wants_page:
-                return _redirect(f"{LOGIN}?{urlencode({'next': request.full_path})}")
-            return _refused(401, "Log in to see this history.")
+            return self._to_login(request)
         if request.method not in _READS and not request.path.startswith(f"{PREFIX}/"):
             return _refused(403, "The pages of a history only read.")
         return None
+
+    def _to_login(self, request: Request) -> Response:
+        where = request.full_path
+        if request.method not in _READS or "text/html" not in request.headers.get("accept", ""):
+            return self._login_page(None, "", "Log in to see this history.")
+        if request.headers.get("sec-fetch-site") == "cross-site" and _SAFE.fullmatch(where):
+            # Who follows a link on another site may have a session, which browsers keep back then.
+            # They do not once a page of this server leads there.
+            return Response.html("", headers={"refresh": f"0; url={where}"} | _UNKEPT)
+        return _redirect(f"{LOGIN}?{urlencode({'next': where})}")
 
     async def _person(self, request: Request) -> Person | None:
         if self._header is not None:
@@ -219,6 +240,12 @@ def _client(request: Request) -> str:
 
 
 _CREDENTIALS = (b"cookie", b"authorization")
+_CACHING = b"cache-control"
+_UNKEPT = {"cache-control": "no-store"}
+
+
+def _without(headers: Iterable[Header], *names: bytes) -> list[Header]:
+    return [header for header in headers if header[0].lower() not in names]
 
 
 def _granted(grant: Grant) -> Person | None:
@@ -281,7 +308,7 @@ def _logged_out(request: Request) -> Response:
 
 
 def _redirect(where: str) -> Response:
-    return Response.redirect(where, status=303, headers={"cache-control": "no-store"})
+    return Response.redirect(where, status=303, headers={**_UNKEPT})
 
 
 def _refused(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
