@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -18,8 +19,14 @@ from kindlm.cli.commands.browse import reviews_of
 @contextmanager
 def served(database: Path) -> Iterator[str]:
     """Serve a history from a thread, as `kindlm browse` does; yield where its pages are."""
-    datasette = make_datasette(database, review=reviews_of(database))
-    config = uvicorn.Config(datasette.app(), log_level="warning", lifespan="on")
+    with serving(make_datasette(database, review=reviews_of(database)).app()) as origin:
+        yield f"{origin}{START_PAGE.removesuffix('runs')}"
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Serve an ASGI application from a thread; yield its origin."""
+    config = uvicorn.Config(app, log_level="warning", lifespan="on")
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -27,7 +34,7 @@ def served(database: Path) -> Iterator[str]:
         try:
             # Whoever connects before the server accepts waits in the queue of the socket.
             port = listening.getsockname()[1]
-            yield f"http://127.0.0.1:{port}{START_PAGE.removesuffix('runs')}"
+            yield f"http://127.0.0.1:{port}"
         finally:
             server.should_exit = True
             thread.join()
