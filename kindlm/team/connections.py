@@ -13,6 +13,7 @@ from typing import ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from kindlm.browse.history_server import App, Message, Receive, Send
 from kindlm.team.protocol import LONGEST_BODY
 
 HEADERS_S = 10.0
@@ -32,6 +33,8 @@ KEEP_ALIVE_S = 8
 
 LONGEST_HEAD = 32 * 1024
 
+_FRAMES = {b"content-length", b"transfer-encoding"}
+
 _MOST = 4_000
 _OTHER_FILES = 200
 """Descriptors for all else: the history, temporary files."""
@@ -45,6 +48,23 @@ def most_connections() -> int:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft - _OTHER_FILES))
+
+
+def unambiguous(app: App) -> App:
+    """Return an application that answers no request whose length can be read in two ways.
+
+    A proxy may take its end for another place, and with it what follows for another request.
+    """
+
+    async def answered(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and {name for name, _ in scope["headers"]} >= _FRAMES:
+            headers = [(b"connection", b"close"), (b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await app(scope, receive, send)
+
+    return answered
 
 
 def guarded_protocol(most: int) -> type[H11Protocol]:
@@ -86,7 +106,7 @@ class _Guarded(H11Protocol):
             # The answer was given before all of the body was here: the rest is read, so that the
             # client gets to see the answer, but not without end.
             self._surplus += len(data)
-            if self._surplus > LONGEST_BODY:
+            if self._surplus > 2 * LONGEST_BODY:
                 self.transport.abort()
                 return
         super().data_received(data)

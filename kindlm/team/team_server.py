@@ -11,12 +11,21 @@ from typing import Self
 
 import uvicorn
 
-from kindlm.browse.history_server import App, Message, Receive, Send, only_while_there
+from kindlm.browse.history_server import (
+    App,
+    Message,
+    Receive,
+    Send,
+    listen,
+    only_while_there,
+)
+from kindlm.errors import Err
 from kindlm.team.connections import (
     KEEP_ALIVE_S,
     LONGEST_HEAD,
     guarded_protocol,
     most_connections,
+    unambiguous,
 )
 from kindlm.team.history_api import PREFIX, HistoryApi
 
@@ -60,17 +69,25 @@ def serve(
 class RunningServer:
     """Serves an application from a thread, as long as the context lasts.
 
+    Raises:
+        OSError: It cannot listen there.
+
     Attributes:
         url: Where it answers, without a slash at its end.
+        protocol: Of its connections.
     """
 
     def __init__(self, app: App, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._listening = socket.create_server((host, port), reuse_port=False)
-        bound = self._listening.getsockname()[1]
-        self.url = f"http://{host}:{bound}"
-        ready = threading.Event()
-        self._ready = ready
-        self._server = _Server(_config(app, lifespan=False), ready.set)
+        listening = listen(host, port)
+        if isinstance(listening, Err):
+            raise OSError(listening.error.message)
+        self._listening = listening.value
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._listening.getsockname()[1]}"
+        self._ready = threading.Event()
+        config = _config(app, lifespan=False)
+        self.protocol = config.http
+        self._server = _Server(config, self._ready.set)
         self._thread = threading.Thread(target=self._serve, name="kindlm-server", daemon=True)
 
     def __enter__(self) -> Self:
@@ -102,7 +119,7 @@ class _Server(uvicorn.Server):
 
 def _config(app: App, *, lifespan: bool) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
+        unambiguous(app),
         http=guarded_protocol(most_connections()),
         ws="none",
         loop="asyncio",

@@ -1,0 +1,125 @@
+"""Tokens are kept as hashes, in a file of their owner; what they push is counted there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kindlm.errors import Err, Ok
+from kindlm.team.quotas import Quotas
+from kindlm.team.token_store import Limits, TokenStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TokenStore]:
+    with TokenStore.open(tmp_path / "team.db") as opened:
+        yield opened
+
+
+def made(store: TokenStore, name: str = "ci", *scopes: str, **more: object) -> str:
+    created = store.create(name, scopes or ("push", "pull"), **more)  # type: ignore[arg-type]
+    assert isinstance(created, Ok)
+    return created.value
+
+
+def test_a_token_grants_what_it_was_made_for(store: TokenStore) -> None:
+    token = made(store, "ci", "push", "review", project="shop")
+    grant = store.grant_of(token)
+    assert grant is not None
+    assert (grant.name, grant.scopes, grant.project) == ("ci", {"push", "review"}, "shop")
+    assert token.startswith("kdl_")
+    assert len(token) == 4 + 43
+    found = store.by_id(grant.id)
+    assert found is not None
+    assert found[0] == grant
+
+
+def test_no_file_holds_the_token_and_only_its_owner_reads_them(
+    store: TokenStore, tmp_path: Path
+) -> None:
+    token = made(store)
+    files = list(tmp_path.iterdir())
+    assert len(files) == 3
+    for file in files:
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert token.encode() not in file.read_bytes()
+        assert b"kdl_" not in file.read_bytes()
+
+
+def test_what_is_wrong_with_a_token_is_said(store: TokenStore) -> None:
+    token, old = made(store), made(store, "old", days=1)
+    store.revoke("ci")
+    with store.transaction() as db:
+        db.execute("UPDATE tokens SET expires_at = '2020-01-01T00:00:00Z' WHERE name = 'old'")
+    assert [store.grant_of(each) for each in (token, old, "kdl_no", "")] == [None] * 4
+    assert store.problem_of(token) == "The token is revoked."
+    assert store.problem_of(old) == "The token is expired."
+    assert store.problem_of("kdl_no") == "The token is unknown."
+    assert [each.state for each in store.tokens()] == ["revoked", "expired"]
+
+
+def test_a_name_is_free_again_once_its_token_is_not_valid(store: TokenStore) -> None:
+    made(store)
+    assert isinstance(store.create("ci", ["push"]), Err)
+    assert isinstance(store.revoke("ci"), Ok)
+    assert isinstance(store.revoke("ci"), Err)
+    made(store)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 65, "a\n", "ä", "../x"])
+def test_a_name_is_plain(store: TokenStore, name: str) -> None:
+    assert isinstance(store.create(name, ["push"]), Err)
+
+
+@pytest.mark.parametrize("scopes", [[], ["all"], ["push", "admin"]])
+def test_there_are_three_scopes(store: TokenStore, scopes: list[str]) -> None:
+    assert isinstance(store.create("ci", scopes), Err)
+
+
+def test_several_processes_use_the_file_at_once(store: TokenStore, tmp_path: Path) -> None:
+    def one_more(number: int) -> bool:
+        with TokenStore.open(tmp_path / "team.db") as other:
+            return isinstance(other.create(f"ci-{number // 4}", ["push"]), Ok)
+
+    with ThreadPoolExecutor(8) as pool:
+        created = list(pool.map(one_more, range(16)))
+    assert sum(created) == 4
+    token = made(store)
+    with TokenStore.open(tmp_path / "team.db") as other:
+        assert other.grant_of(token) is not None
+        store.revoke("ci")
+        assert other.grant_of(token) is None
+
+
+def test_pushes_of_a_minute_are_limited(store: TokenStore, tmp_path: Path) -> None:
+    grant = store.grant_of(made(store, limits=Limits(pushes_per_minute=2)))
+    assert grant is not None
+    # A minute may begin in between.
+    answers = [Quotas(store).push_begins(grant) for _ in range(5)]
+    assert answers[:2] == [None, None]
+    refused = next(answer for answer in answers if answer is not None)
+    assert (refused.status, refused.error) == (429, "rate_limit")
+    assert 0 < refused.details["retry_after"] <= 60
+
+
+def test_bytes_are_limited_and_counted_after_a_restart(store: TokenStore, tmp_path: Path) -> None:
+    token = made(store, limits=Limits(bytes_per_day=1_000_000, bytes_in_all=1_500_000))
+    grant = store.grant_of(token)
+    assert grant is not None
+    assert Quotas(store).reserve(grant, 900_000) is None
+    with TokenStore.open(tmp_path / "team.db") as again:
+        refused = Quotas(again).reserve(grant, 200_000)
+        assert refused is not None
+        assert (refused.status, refused.error) == (403, "plan_required")
+        assert refused.details == {"quota": "mb_per_day", "limit": 1.0, "used": 0.9}
+        Quotas(again).give_back(grant, 900_000)
+        assert Quotas(again).reserve(grant, 1_000_000) is None
+        with again.transaction() as db:
+            db.execute("UPDATE tokens SET day = '2020-01-01'")
+        refused = Quotas(again).reserve(grant, 600_000)
+        assert refused is not None
+        assert refused.details == {"quota": "mb_total", "limit": 1.5, "used": 1.0}
+        assert [each.bytes_today for each in again.tokens()] == [0]
