@@ -90,10 +90,10 @@ class FleetHooks(Protocol):
     """What a coordinator has to say about the pushes of its workers."""
 
     def is_current(self, lease: str) -> bool:
-        """Return whether nobody else has claimed the shard of a lease since."""
+        """Return whether the shard of a lease has not been claimed again since."""
 
     def control(self, lease: str) -> Control:
-        """Return what the worker of a lease is told."""
+        """Return what the worker of a lease has to do."""
 
     def pushed(self, lease: str, runs: Sequence[str]) -> None:
         """Note that a worker is alive, and the runs that it pushed events of."""

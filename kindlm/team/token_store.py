@@ -125,7 +125,7 @@ class TokenStore:
         days: int | None = None,
         limits: Limits = Limits(),
     ) -> Result[str]:
-        """Return a new token, which nobody can find out later."""
+        """Return a new token, which cannot be found out later."""
         if not _NAME.fullmatch(name):
             return Err(
                 misuse(

@@ -102,7 +102,8 @@ def serve_history_command(
             sys.stdout.flush()
             if not has_token:
                 note(f"Create a token: {create}")
-            note(f"On each machine: kindlm login --url {shlex.quote(url)}")
+            place = shlex.quote(url) if is_local else "https://THE-ADDRESS-OF-ITS-PROXY"
+            note(f"On each machine: kindlm login --url {place}")
             if not is_local:
                 warn(
                     f"Requests to {address} are not encrypted.",
