@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kindlm.history.diff.run_diff import RunDiff
     from kindlm.history.run_names import Side
     from kindlm.history.runs import Run
+    from kindlm.recording.project import Project
     from kindlm.reports.report_registry import ReportOptions
 
 _PATIENCE_S = 20.0
@@ -33,17 +34,18 @@ _PATIENCE_S = 20.0
 class Base:
     """The branch to compare with, and how it was asked for.
 
-    `url` is the history server that was named, and `comment` whether the comment on the pull
-    request is written.
+    `url` is the history server that was named, which is sent the token over plain HTTP if
+    `insecure`. `comment` says whether the comment on the pull request is written.
     """
 
     branch: str
     url: str | None
+    insecure: bool
     comment: bool
 
 
 def sides_with_branch(
-    db: sqlite3.Connection, path: Path, base: Base, wanted: str | None
+    db: sqlite3.Connection, project: Project, base: Base, wanted: str | None
 ) -> tuple[Side, Side]:
     """Return the newest run of a branch, and the run to compare with it, which has to be here.
 
@@ -59,7 +61,7 @@ def sides_with_branch(
     branch = base.branch
     after = or_fail(find_changed(db, wanted, branch, here, commit_named))
     view = RunView(db, after)
-    problem = _pull(db, path, base, view.info)
+    problem = _pull(db, project, base, view.info)
     found = newest_of_branch(db, branch, after)
     if problem is not None:
         if found is None:
@@ -79,24 +81,25 @@ def sides_with_branch(
     raise typer.Exit
 
 
-def _pull(db: sqlite3.Connection, path: Path, base: Base, after: Run) -> KindlmError | None:
+def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> KindlmError | None:
     """Pull the newest run of the branch from the history server, if there is one.
 
     Returns why that is not possible.
     """
-    url = base.url or os.environ.get("KINDLM_URL", "").strip()
-    if not url:
-        return None
+    from kindlm.cli.history_server import configured_upload, find_server
     from kindlm.team.client import HistoryClient
-    from kindlm.team.credentials import find_login, parse_address
     from kindlm.team.newest_runs import pull_newest
 
-    address = or_fail(parse_address(url, "--url" if base.url else "KINDLM_URL"))
-    login = find_login(address, os.environ)
+    upload = configured_upload(project.root)
+    configured = None if upload is None else upload.url
+    login = find_server(base.url, configured, project.root, insecure=base.insecure)
     if isinstance(login, Err):
         return login.error
-    with closing(HistoryClient(address.base, login.value.token, patience_s=_PATIENCE_S)) as client:
-        pulled = pull_newest(client, db, path, base.branch, after)
+    if login.value is None:
+        return None
+    address, token = login.value
+    with closing(HistoryClient(address.base, token, patience_s=_PATIENCE_S)) as client:
+        pulled = pull_newest(client, db, project.database, base.branch, after)
     if isinstance(pulled, Err):
         return pulled.error
     if pulled.value:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import Run, RunFilter, runs
-from kindlm.recording.history_file import open_log
 from kindlm.team.client import HistoryClient
-from kindlm.team.protocol import ApiError
-from kindlm.team.taking import take_body
+from kindlm.team.pulling import pull_run
 from kindlm_store import OpenError
 
 _MOST = 500
@@ -66,18 +63,12 @@ def pull_newest(
     here = {run.id for run in runs(db, RunFilter(ids=chosen, completed=True))}
     pulled = [run for run in chosen if run not in here]
     for run in pulled:
-        with TemporaryFile() as file:
-            fetched = client.fetch(run, file)
-            if isinstance(fetched, Err):
-                return fetched
-            file.seek(0)
-            try:
-                with open_log(path, set()) as log:
-                    taken = take_body(log, file, allowed=lambda _: None)
-            except OpenError as error:
-                return _error(f"the history here {error.reason}", client)
-        if isinstance(taken, ApiError):
-            return _error(f"run {run} cannot be taken in: {taken.message}", client)
+        try:
+            taken = pull_run(client, path, run)
+        except OpenError as error:
+            return _error(f"the history here {error.reason}", client)
+        if isinstance(taken, Err):
+            return taken
     return Ok(pulled)
 
 

@@ -20,7 +20,15 @@ from kindlm.cli.history import (
     report_options,
     require_names,
 )
-from kindlm.cli.options import RUN_NAMES, DatabaseOption, DiffFormat, FailOnOption, VerboseOption
+from kindlm.cli.options import (
+    RUN_NAMES,
+    DatabaseOption,
+    DiffFormat,
+    FailOnOption,
+    InsecureOption,
+    ServerOption,
+    VerboseOption,
+)
 from kindlm.cli.reporters import STDOUT, is_history, open_report
 from kindlm.errors import ErrorCode
 from kindlm.garbage import put_off
@@ -59,15 +67,8 @@ def diff_command(
             help="Compare with the newest finished run of BRANCH; the only argument is then AFTER.",
         ),
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            "--url",
-            metavar="URL",
-            help="With --base: the history server to ask first. Default: KINDLM_URL.",
-            show_default=False,
-        ),
-    ] = None,
+    url: ServerOption = None,
+    insecure: InsecureOption = False,
     comment: Annotated[
         bool,
         typer.Option(
@@ -131,8 +132,8 @@ def diff_command(
     shown = report_options(db, verbose=verbose)
     with open_history(db) as reader:
         if base is not None:
-            asked = Base(base, url, comment)
-            found = sides_with_branch(reader, history.database, asked, sides[1])
+            asked = Base(base, url, insecure, comment)
+            found = sides_with_branch(reader, history, asked, sides[1])
         else:
             found = or_fail(find_sides(reader, *sides, commit_named))
             if sides[0] is None:
