@@ -11,5 +11,8 @@ MAX_REPEAT = 100
 MAX_CONCURRENCY = 32
 """How many executions can run at once, where no configuration of scenarios asks for more."""
 
+MAX_WORKERS = 256
+"""How many processes can share a run on one machine."""
+
 MAX_TIMEOUT_S = 7 * 24 * 3600
 """How long a scenario may be given: what is longer is meant to be no limit, and there is one."""

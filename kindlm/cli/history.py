@@ -153,8 +153,12 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def open_recorded(database: Path, run: str) -> Iterator[RunView | None]:
-    """Open the history to read a run that has just ended; None if nothing of it was recorded."""
+def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterator[RunView | None]:
+    """Open the history to read a run that has just ended; None if nothing of it was recorded.
+
+    If it `is_group`, `run` is the name of a group of shards.
+    """
+    from kindlm.history.groups import find_group, shards_of
     from kindlm.history.run_view import RunView
     from kindlm_store import OpenError, open_reader
 
@@ -163,7 +167,8 @@ def open_recorded(database: Path, run: str) -> Iterator[RunView | None]:
     except OpenError as error:
         fail_to_open(error)
     with closing(reader):
-        view = RunView(reader, run)
+        shards = shards_of(reader, run) if is_group else []
+        view = RunView(reader, or_fail(find_group(reader, run, shards)) if shards else run)
         if not view.is_recorded:
             note("Nothing of the run is in the history.")
         yield view if view.is_recorded else None

@@ -386,6 +386,10 @@ class TestOptions:
             help="Id that the shards of one run share. Default: the id of the CI run.",
         ),
     ] = None
+    workers: Annotated[
+        str | None,
+        typer.Option("--workers", metavar="N", help="Share the tests among N processes."),
+    ] = None
     cache: Annotated[
         bool,
         typer.Option("--cache", help="Reuse recorded answers to identical model requests."),
@@ -395,7 +399,7 @@ class TestOptions:
         typer.Option(
             "--resume",
             metavar="[RUN]",
-            help="Finish an interrupted run. Default: the latest one.",
+            help="Finish an interrupted run or group of shards. Default: the latest run.",
         ),
     ] = None
     force_resume: Annotated[

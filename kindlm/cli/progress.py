@@ -24,6 +24,7 @@ from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan
 from kindlm.reports.figures import duration, money
 from kindlm.reports.untrusted import one_line
+from kindlm.wording import count
 
 _SIGNS = {
     Status.PASSED: ("✓", "green"),
@@ -63,6 +64,9 @@ class ProgressView:
     def started(self, run: LiveRun) -> None:
         """Show what this run has in flight."""
 
+    def shared(self, workers: Callable[[], int]) -> None:
+        """Show how many `workers` share what was planned, rather than what is in flight."""
+
     def finished(self, finished: Finished) -> None:
         """Show that an execution ended; called once its end is on disk."""
 
@@ -95,6 +99,9 @@ class _WhileSeen(ProgressView):
     def started(self, run: LiveRun) -> None:
         self._try(lambda: self._view.started(run))
 
+    def shared(self, workers: Callable[[], int]) -> None:
+        self._try(lambda: self._view.shared(workers))
+
     def finished(self, finished: Finished) -> None:
         self._try(lambda: self._view.finished(finished))
 
@@ -117,6 +124,7 @@ class _Counted(ProgressView):
         self._spent_usd = 0.0
         self._done = self._done_before = self._total = 0
         self._run: LiveRun | None = None
+        self._workers: Callable[[], int] | None = None
         self._since = 0.0
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
@@ -126,6 +134,10 @@ class _Counted(ProgressView):
 
     def started(self, run: LiveRun) -> None:
         self._run, self._since = run, time.monotonic()
+        self._done_before = self._done
+
+    def shared(self, workers: Callable[[], int]) -> None:
+        self._workers, self._since = workers, time.monotonic()
         self._done_before = self._done
 
     def finished(self, finished: Finished) -> None:
@@ -153,6 +165,8 @@ class _Counted(ProgressView):
     def _in_flight(self, room: int | None) -> str:
         """Return what is in flight, the execution that started first by name."""
         run = self._run
+        if self._workers is not None:
+            return f"   {count(self._workers(), 'worker')}"
         if run is None:
             return ""
         running = tuple(run.in_flight.values())
@@ -163,17 +177,17 @@ class _Counted(ProgressView):
             after = f"   waiting for {pauses}" if pauses else ""
             return after if room is None or cell_len(after) <= room else ""
         execution, now = running[0]
-        count = f"   in flight {len(running):,}"
+        number = f"   in flight {len(running):,}"
         after = f", {_rough(time.monotonic() - now.since)}{_waits_for(now)}"
         name = _name(execution, self._redact)
         if room is not None:
-            left = room - cell_len(count) - cell_len(after) - 2
+            left = room - cell_len(number) - cell_len(after) - 2
             if left < _SHORTEST_NAME:
-                fits = (text for text in (count + after, count) if cell_len(text) <= room)
+                fits = (text for text in (number + after, number) if cell_len(text) <= room)
                 return next(fits, "")
             if cell_len(name) > left:
                 name = set_cell_size(name, left - 1).rstrip() + "…"
-        return f"{count}: {name}{after}"
+        return f"{number}: {name}{after}"
 
 
 class _Line(_Counted):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kindlm.bounds import MAX_WORKERS
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions
@@ -204,11 +205,30 @@ def _inconsistent(options: TestOptions) -> KindlmError | None:
     for name, value in limits.items():
         if value is not None and not math.isfinite(value):
             return misuse(f"{name} {value} is no limit.", "Write a number, or leave it out.")
-    if options.run_group and not options.shard:
+    if options.run_group and not (options.shard or options.workers):
         return misuse(
             "--run-group names what the shards of one run share, and there is no --shard.",
             "Say which shard this is: --shard 1/4, or leave --run-group out.",
         )
+    return None if options.workers is None else _unfit_for_workers(options)
+
+
+def _unfit_for_workers(options: TestOptions) -> KindlmError | None:
+    """Return what is wrong with `--workers`, alone or together with another option."""
+    workers = options.workers or ""
+    if not (_is_number(workers) and 1 <= int(workers) <= MAX_WORKERS):
+        return misuse(
+            f"--workers {workers!r} is no number of processes.",
+            f"Write how many work on the tests, from 1 to {MAX_WORKERS}: --workers 4",
+        )
+    others = {
+        "--shard": (options.shard, "It divides the run into shards itself: leave --shard out."),
+        "--cache": (options.cache, "Workers see no earlier answers: leave one of the two out."),
+        "--failed": (options.failed, "Workers see no earlier runs: leave one of the two out."),
+    }
+    for name, (given, hint) in others.items():
+        if given:
+            return misuse(f"{name} does not go with --workers.", hint)
     return None
 
 

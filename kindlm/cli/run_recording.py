@@ -41,6 +41,7 @@ from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import KindlmError, misuse
 from kindlm.guard import guard
+from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import Plan
 from kindlm.recording.event_files import (
@@ -144,7 +145,7 @@ def record_run(
             # What an agent in Python prints must not run into a report on standard output.
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
                 stop = Stop()
-                watcher = _Watcher(view, console, stop, steering, fail_fast)
+                watcher = Watching(view, console, stop, steering, fail_fast)
                 work = _run(request, run, log, watcher, held)
                 asyncio.run(_beating(leaving_nothing(work)))
         finally:
@@ -163,7 +164,7 @@ def record_run(
 
 
 async def _run(
-    request: RunRequest, run: str, log: EventLog, watcher: _Watcher, held: HeldSignals
+    request: RunRequest, run: str, log: EventLog, watcher: Watching, held: HeldSignals
 ) -> None:
     stop, console = watcher.stop, watcher.console
     _log.info("The run starts", suites=len(request.suites))
@@ -178,7 +179,7 @@ async def _beating(work: Awaitable[None]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Watcher:
+class Watching:
     """Shows a run on the terminal, and stops it at the first failure if that was asked for."""
 
     progress: ProgressView
@@ -188,18 +189,22 @@ class _Watcher:
     fail_fast: bool
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        """Show what there is to do."""
         self.progress.planned(plan, ended)
 
     def started(self, run: LiveRun) -> None:
+        """Show what is in flight from now on."""
         self.steering.started(run)
         self.progress.started(run)
 
     def finished(self, finished: Finished) -> None:
+        """Show that an execution ended."""
         self.progress.finished(finished)
         if self.fail_fast and finished.status in (Status.FAILED, Status.ERRORED):
             self.stop.wind_down(_FAIL_FAST)
 
     def tell(self, item: KindlmError | Diagnostic) -> None:
+        """Show an error or a warning."""
         show([item], self.console)
 
 
@@ -221,26 +226,61 @@ def report_run(
     with open_recorded(request.database, run) as view:
         if view is None:
             return 1
+        if os.environ.get("KINDLM_LEASE"):
+            return 0 if view.passed else 1  # who started this worker reports all of the group
         look = report_options_of(request, options, console)
         unwritten = find_unwritten(request.database, run, view.db)
         if unwritten is not None:
             look = replace(look, first=import_command(unwritten, shown_path(request.database)))
             # The file shows this; the history does not until the file is imported.
             view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
-        errors = write_reports(reporters, view, look)
-        show(errors, console)
-        tell_github(view, look, os.environ, console)
-        if options.compliance or has_documents(request.suites):
-            # It takes a template engine, and few runs have it.
-            from kindlm.cli.compliance import write_wanted
+        return _report(view, look, view.info.reason, request, reporters, options, console)
 
-            of_all, noted = options.compliance, options.warnings
-            errors += write_wanted(
-                request, view, look, console, of_all=of_all, pdf=options.pdf, noted=noted
-            )
-        if view.info.reason in _SIGNAL_NAMES:
-            return INTERRUPTED
-        return 0 if view.passed and not errors else 1
+
+def report_group(
+    request: RunRequest,
+    group: str,
+    reporters: Sequence[Reporter],
+    options: TestOptions,
+    console: Console,
+    reason: str | None,
+) -> int:
+    """Write the reports of a group of shards as of one run, and return its exit code.
+
+    `reason` is why it was stopped, if it was.
+    """
+    with open_recorded(request.database, group, is_group=True) as view:
+        if view is None:
+            return 1
+        look = report_options_of(request, options, console)
+        if view.group is not None and not view.group.complete:
+            look = replace(look, first=f"kindlm test --resume {group}")
+        return _report(view, look, reason, request, reporters, options, console)
+
+
+def _report(
+    view: RunView,
+    look: ReportOptions,
+    reason: str | None,
+    request: RunRequest,
+    reporters: Sequence[Reporter],
+    options: TestOptions,
+    console: Console,
+) -> int:
+    errors = write_reports(reporters, view, look)
+    show(errors, console)
+    tell_github(view, look, os.environ, console)
+    if options.compliance or has_documents(request.suites):
+        # It takes a template engine, and few runs have it.
+        from kindlm.cli.compliance import write_wanted
+
+        of_all, noted = options.compliance, options.warnings
+        errors += write_wanted(
+            request, view, look, console, of_all=of_all, pdf=options.pdf, noted=noted
+        )
+    if reason in _SIGNAL_NAMES:
+        return INTERRUPTED
+    return 0 if view.passed and not errors else 1
 
 
 def has_documents(suites: Iterable[Suite]) -> bool:

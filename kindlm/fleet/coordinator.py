@@ -98,17 +98,18 @@ class Coordinator:
         self._has_pushed: set[int] = set()
         self._new: set[str] = set()
         self._told = Control()
+        self._is_hurried = False
         self._capacity = 1
 
     # What the server asks.
 
     def is_current(self, lease: str) -> bool:
-        """Return whether nobody else has claimed the shard of a lease since."""
+        """Return whether a lease is the newest one of its shard."""
         with self._lock:
             return self._leases.hear(lease, time.monotonic())
 
     def control(self, lease: str) -> Control:
-        """Return what the worker of a lease is told."""
+        """Return what the worker of a lease has to do."""
         del lease
         with self._lock:
             return replace(self._told, max_rpm=self._rpm())
@@ -123,14 +124,13 @@ class Coordinator:
             self._new.update(runs)
 
     def claim(self, shard: int) -> dict[str, Any]:
-        """Give a shard to a worker, with the run that it goes on with."""
+        """Give a shard to a worker, with the run that it goes on with; no lease: it is over."""
         with self._lock:
             lease = None
             if self._told.stop is None:
                 lease = self._leases.claim(shard, time.monotonic())
             if lease is None:
-                message = f"Shard {shard} is not to be run any more."
-                return {"error": "conflict", "message": message}
+                return {"lease": None}
             self._has_pushed.discard(shard)
             run, rest = self._runs.get(shard), self._limits.time_s
             return {
@@ -150,6 +150,12 @@ class Coordinator:
             return None
         workers = max(1, min(self._capacity, len(self._leases.left)))
         return max(LEAST_RPM, self._limits.rpm / workers)
+
+    @property
+    def workers(self) -> int:
+        """How many workers have a shard now."""
+        with self._lock:
+            return self._leases.live
 
     # What the run does.
 
@@ -175,7 +181,7 @@ class Coordinator:
                     pending.cancel()
                     if self._goes_on(shard, end, db):
                         submitted[shard] = fleet.submit(jobs[shard].dump())
-                left_to_end_s -= _TICK_S if self._told.at_once else 0.0
+                left_to_end_s -= _TICK_S if self._is_hurried else 0.0
         self._tell_news()
 
     def _tell_news(self) -> bool:
@@ -200,16 +206,13 @@ class Coordinator:
             self._stop.abort(reason, cut_off=True)
 
     def _pass_stop_on(self, fleet: Fleet) -> None:
-        """Tell all workers, once for each step, that the run stops."""
-        if not self._stop.winding_down.is_set():
-            return
-        told = Control(self._stop.reason, self._stop.at_once.is_set())
-        if told == self._told:
-            return
-        with self._lock:
-            self._told = told
-        if self._stop.requested.is_set():
-            fleet.interrupt(at_once=told.at_once)
+        """Let all workers stop when the run stops."""
+        if self._stop.winding_down.is_set():
+            with self._lock:
+                self._told = Control(self._stop.reason, at_once=self._stop.requested.is_set())
+        if self._stop.at_once.is_set() and not self._is_hurried:
+            self._is_hurried = True
+            fleet.interrupt()
 
     def _end_of(self, shard: int, pending: Pending) -> ShardEnd | None:
         """Return how a job ended; None for one that goes on."""

@@ -1,6 +1,6 @@
 """Where the shards of a run are carried out: the seam between a coordinator and its workers.
 
-A job and its end cross this seam as JSON texts, so that nothing of kindlm is ever pickled. Whoever
+A job and its end cross this seam as JSON texts, so that nothing of kindlm is ever pickled. What
 carries out a job calls `kindlm.fleet.shard_job.run_shard` with it, in a thread of its own.
 """
 
@@ -94,8 +94,8 @@ class Fleet(Protocol):
         """Let some worker carry out a job, after those that were submitted before."""
         ...
 
-    def interrupt(self, *, at_once: bool) -> None:
-        """Ask what goes on to stop, where that is possible: it hears of it by its pushes anyway."""
+    def interrupt(self) -> None:
+        """Send Ctrl-C to what goes on, where that is possible: it stops already, and has to end."""
         ...
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Who carries out which shard: leases with numbers, of which only the newest counts.
 
-Each claim of a shard gets the next number, and whoever had it before has lost it. A worker that is
+Each claim of a shard gets the next number, and earlier leases are void. A worker that is
 silent for too long loses its shard, too; what it pushes later is refused, so that two workers
 never record the same run. A shard that was lost too often is given up.
 """
@@ -70,7 +70,7 @@ class Leases:
         state.is_over = state.is_over or state.lost >= MOST_LOST
 
     def end(self, shard: int) -> None:
-        """Let nobody claim a shard any more: it is done, or it stays as it is."""
+        """Let no worker claim a shard any more: it is done, or it stays as it is."""
         self._shards[shard].heard = None
         self._shards[shard].is_over = True
 

@@ -186,7 +186,10 @@ def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
     if ended is not None:
         return ended
     file = db.execute("PRAGMA database_list").fetchone()[2]
-    return "running" if is_held(file, f"run/{run}") else "killed"
+    # A shard that a worker runs elsewhere goes on as long as its group does.
+    group = db.execute("SELECT group_id FROM runs WHERE id = ?", (run,)).fetchone()
+    names = [f"run/{run}", *(f"group/{name}" for (name,) in [group or (None,)] if name)]
+    return "running" if any(is_held(file, name) for name in names) else "killed"
 
 
 def status_of(db: sqlite3.Connection, run: Run) -> str:

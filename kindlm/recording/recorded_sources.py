@@ -121,6 +121,18 @@ def with_recorded_answers(
     return Ok(replace(suite, cases=tuple(cases)))
 
 
+def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection) -> list[str]:
+    """Return the runs that cassettes of the selected tests of a suite name."""
+    wanted = dict.fromkeys(
+        tool.cassette.run
+        for item in planned.cases
+        for tool in (item.case.tools if item.selected else ())
+        if tool.cassette is not None
+    )
+    found = (_run_of(db, run, planned.suite) for run in wanted)
+    return [run.value for run in found if isinstance(run, Ok)]
+
+
 def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> Result[str]:
     """Return the run that a cassette names: one that has executed tests of the suite.
 

@@ -24,14 +24,14 @@ from kindlm.events import (
     load_event,
 )
 from kindlm.history.run_names import find_run
-from kindlm.history.runs import options_of, runner_of
+from kindlm.history.runs import options_of, runner_of, state_of
 from kindlm.plan import Earlier, Places, Selection, make_plan
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.git import commit_of
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.run_events import planned_tests
 from kindlm.recording.serving import Served
-from kindlm_store import is_held, unreadable_wal
+from kindlm_store import unreadable_wal
 
 _UNFINISHED = """
 SELECT id FROM runs WHERE ended IS NOT 'finished' AND mode = ?
@@ -155,7 +155,7 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str, paths: Sequence[str]) 
     for run in unfinished:
         if (runner := runner_of(db, run)) is not None:
             by_others = by_others or _run_by(run, runner)
-        elif is_held(file, f"run/{run}"):
+        elif state_of(db, run, None) == "running":
             found.append(run)
         else:
             return Ok(run)

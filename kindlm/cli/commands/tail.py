@@ -125,7 +125,7 @@ class _Tail:
             facts.append(money(execution.cost_usd))
         parts: list[Part] = [mark(status), f" {_name(execution)}"]
         if status in (Status.FAILED, Status.ERRORED):
-            parts.append(f": {_why(view, execution)}")
+            parts.append(f": {why_not_passed(view, execution)}")
         self.page.line(*parts, ("  " + ", ".join(facts), "dim"), hang=2)
 
 
@@ -133,7 +133,7 @@ def _name(execution: ExecutionView) -> str:
     return f"{one_line(execution.test)} · {one_line(execution.target)} #{execution.repeat}"
 
 
-def _why(view: RunView, execution: ExecutionView) -> str:
+def why_not_passed(view: RunView, execution: ExecutionView) -> str:
     """Return why an execution did not pass: its error, or the first check that was not met."""
     checks = tuple(view.assertions(execution))
     mask = mask_of([AttemptView(execution, checks, tuple(view.tool_calls(execution)))])

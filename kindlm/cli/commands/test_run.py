@@ -43,9 +43,11 @@ from kindlm.cli.run_recording import (
     run_elsewhere,
     tell_loaded,
 )
-from kindlm.errors import Err, Result, misuse
+from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.guard import guard
+from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.read_models import lost_writes
+from kindlm.history.runs import RunFilter, runs
 from kindlm.plan import make_plan
 from kindlm.recording.event_files import (
     find_unwritten,
@@ -56,7 +58,7 @@ from kindlm.recording.loading import Loaded, default_paths, load_paths
 from kindlm.recording.project import Project
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
-from kindlm.wording import shown_path
+from kindlm.wording import count, shown_path
 from kindlm_store import (
     LockHeldError,
     holder,
@@ -75,8 +77,12 @@ def run_tests(options: TestOptions) -> int:
     if not (options.reporters or options.output or options.dry_run):
         # What is asked for with options is all that is wanted.
         reporters = [*reporters, *or_fail(configured_reporters(project.root))]
-    unfinished = _unfinished(options, project) if options.resume is not None else None
-    if unfinished is not None:
+    group = None if options.resume is None else _group_to_resume(options)
+    unfinished = None
+    if group is not None:
+        options = or_fail(_as_group(options, group, project.root))
+    elif options.resume is not None:
+        unfinished = _unfinished(options, project)
         options = or_fail(as_recorded(options, unfinished, project.root))
     if not options.paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
@@ -89,7 +95,8 @@ def run_tests(options: TestOptions) -> int:
             "Add --compliance, or set compliance.enabled in a suite.",
         )
     or_fail(_check_files(reporters, options, project, loaded))
-    unfinished = _begun(options, project, unfinished)
+    if group is None:
+        unfinished = _begun(options, project, unfinished)
     tell_loaded(loaded, options, console)
     request = or_fail(make_request(loaded, project, options, console, unfinished))
     if unfinished is not None:
@@ -102,6 +109,10 @@ def run_tests(options: TestOptions) -> int:
         _refuse_nothing(request, options.shard)
     if options.dry_run:
         return _show_plan(request, options, console)
+    if group is not None or options.workers is not None:
+        from kindlm.cli.commands.test_workers import test_on_workers
+
+        return test_on_workers(request, reporters, options, console, group)
     if options.shard and request.group is None and options.warnings:
         note("No --run-group: this shard cannot be put together with the others.", console)
     run = guard.lost.run or new_run_id()
@@ -160,12 +171,39 @@ def _check_files(
     return check_pdf(options.pdf, reporters, project.database, loaded.files, loaded.referenced)
 
 
-def _unfinished(options: TestOptions, project: Project) -> Unfinished:
-    """Return the run that is to be resumed; end the command if that is not possible."""
+def _group_to_resume(options: TestOptions) -> Group | None:
+    """Return the group of shards that is to be resumed; None if a run is."""
     assert options.resume is not None
     wrong = no_selection(options)
     if wrong:
         fail([wrong])
+    with open_history(options.database) as reader:
+        name = options.resume
+        if options.workers is not None and not shards_of(reader, name):
+            # Of the run that is named, all of the group.
+            run = next(runs(reader, RunFilter(ids=[or_fail(find_unfinished(reader, name))])))
+            if run.group_id is None:
+                refuse(
+                    f"Run {run.id} is not one of several shards: workers cannot share it.",
+                    f"Resume it without --workers: kindlm test --resume {run.id}",
+                )
+            name = run.group_id
+        shards = shards_of(reader, name)
+        return or_fail(find_group(reader, name, shards)) if shards else None
+
+
+def _as_group(options: TestOptions, group: Group, root: Path) -> Result[TestOptions]:
+    """Return the options that the shards of a group began with, and what is given anew."""
+    with open_history(options.database) as reader:
+        recorded = as_recorded(options, read_unfinished(reader, group.runs[0]), root)
+    if isinstance(recorded, Err):
+        return recorded
+    return Ok(replace(recorded.value, shard=None, workers=options.workers or "1"))
+
+
+def _unfinished(options: TestOptions, project: Project) -> Unfinished:
+    """Return the run that is to be resumed; end the command if that is not possible."""
+    assert options.resume is not None
     with open_history(options.database) as reader:
         database = existing_history(options.database).database
         paths = paths_from(project.root, options.paths)
@@ -206,6 +244,11 @@ def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> i
     from kindlm.cli.commands.dry_run import write_plan
 
     write_plan(plan, sys.stdout, report_options_of(request, options, console))
+    if options.workers is not None:
+        from kindlm.fleet.shards import shard_count
+
+        shards = count(shard_count(plan, int(options.workers)), "shard")
+        note(f"{shards} on {count(int(options.workers), 'worker')}", console)
     has_faults = any(
         case.selected and case.case.fault is not None and not case.case.skip
         for suite in plan.suites

@@ -1,0 +1,242 @@
+"""`kindlm test --workers`: one run on several processes, watched and reported as one."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, redirect_stdout
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+
+from kindlm.cli.console import fail, note, or_fail, show
+from kindlm.cli.history import fail_to_open, open_tables
+from kindlm.cli.options import TestOptions
+from kindlm.cli.progress import make_progress
+from kindlm.cli.reporters import Reporter
+from kindlm.cli.run_options import paths_from
+from kindlm.cli.run_recording import HeldSignals, Watching, report_group, stop_on_signals
+from kindlm.cli.worker_news import WorkerNews
+from kindlm.engine.steering import Steering
+from kindlm.engine.stop import Stop
+from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.fleet.coordinator import Coordinator, Limits
+from kindlm.fleet.fleet import ShardJob
+from kindlm.fleet.local_fleet import LocalFleet
+from kindlm.fleet.shards import Took, longest_first, read_took, runs_needed, shard_count
+from kindlm.guard import guard
+from kindlm.history.groups import Group
+from kindlm.plan import Plan, make_plan
+from kindlm.recording.history_file import new_run_id, open_log
+from kindlm.recording.request import RunRequest
+from kindlm.recording.resumption import read_unfinished, resumed
+from kindlm.recording.secrets import remember_secrets, suite_secrets
+from kindlm.team.access import OneToken
+from kindlm.team.history_api import HistoryApi
+from kindlm.team.protocol import TOKEN_PREFIX
+from kindlm.team.team_server import RunningServer
+from kindlm.wording import count
+from kindlm_store import LockHeldError, OpenError, Redactor, StreamLock
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A run in shards: its group, how many they are, and what is left of them.
+
+    `left` has the shards to run, in that order, each with the run that it goes on with, or None.
+    `earlier` are the runs that the group has, `needed` others that the tests refer to.
+    """
+
+    group: str
+    count: int
+    left: Mapping[int, str | None]
+    earlier: Sequence[str]
+    needed: Sequence[str]
+
+
+def test_on_workers(
+    request: RunRequest,
+    reporters: Sequence[Reporter],
+    options: TestOptions,
+    console: Console,
+    group: Group | None,
+) -> int:
+    """Run what is requested, or what is left of a group, on workers; return the exit code."""
+    workers = int(options.workers or 1)
+    plan = make_plan(request.suites, request.selection)
+    parts = _parts(request, plan, workers, options, group)
+    if options.warnings:
+        _tell(parts, workers, console)
+    stop = Stop()
+    with HeldSignals() as held:
+        try:
+            # Shows others that the group goes on, and keeps them from going on with it.
+            with StreamLock(request.database, f"group/{parts.group}"):
+                if parts.left:
+                    _carry_out(request, plan, parts, workers, options, console, stop, held)
+        except LockHeldError as error:
+            fail([_elsewhere(parts.group, error)], console)
+        return report_group(request, parts.group, reporters, options, console, stop.reason)
+
+
+def _parts(
+    request: RunRequest, plan: Plan, workers: int, options: TestOptions, group: Group | None
+) -> _Parts:
+    """Divide a run into shards; of a group, find what is left of it."""
+    took: Took = {}
+    needed: list[str] = []
+    if request.database.exists():
+        with closing(open_tables(request.database)) as db:
+            took, needed = read_took(db, request.suites), runs_needed(db, plan)
+            if group is not None:
+                needed += _require_same(request, group, db, force=options.force_resume)
+    number = shard_count(plan, workers) if group is None else group.count
+    unfinished = {} if group is None else {each.index: each for each in group.shards}
+    left = {
+        shard: unfinished[shard].run if shard in unfinished else None
+        for shard in longest_first(plan, number, took)
+        if shard not in unfinished or unfinished[shard].state != "finished"
+    }
+    name = (options.run_group or new_run_id()) if group is None else group.name
+    earlier = () if group is None else group.runs
+    return _Parts(name, number, left, earlier, list(dict.fromkeys(needed)))
+
+
+def _require_same(
+    request: RunRequest, group: Group, db: sqlite3.Connection, *, force: bool
+) -> list[str]:
+    """End the command if a group cannot go on with these files; return its baselines."""
+    baselines = []
+    for shard in group.shards:
+        before = read_unfinished(db, shard.run)
+        part = replace(request.selection, shard=(shard.index, group.count))
+        or_fail(resumed(replace(request, selection=part), before, force=force))
+        baselines += [run for run in before.baselines.values() if run is not None]
+    return baselines
+
+
+def _tell(parts: _Parts, workers: int, console: Console) -> None:
+    on = count(min(workers, len(parts.left)), "worker")
+    if not parts.left:
+        note(f"Group {parts.group} has finished: nothing is left to run.", console)
+    elif any(parts.left.values()) or len(parts.left) < parts.count:
+        going_on = sum(run is not None for run in parts.left.values())
+        new = len(parts.left) - going_on
+        done = parts.count - len(parts.left)
+        what = f"{done} of {count(parts.count, 'shard')} finished, {going_on} resumed, {new} new"
+        note(f"Group {parts.group}: {what}, on {on}.", console)
+    else:
+        note(f"Group {parts.group}: {count(parts.count, 'shard')} on {on}.", console)
+
+
+def _carry_out(
+    request: RunRequest,
+    plan: Plan,
+    parts: _Parts,
+    workers: int,
+    options: TestOptions,
+    console: Console,
+    stop: Stop,
+    held: HeldSignals,
+) -> None:
+    """Run the shards that are left; show why one of them is not finished in the end."""
+    secret = suite_secrets(request.environ, request.suites)
+    remember_secrets(secret)
+    progress = make_progress(console, shown=options.progress, redact=Redactor(secret))
+    limits = Limits(options.max_cost_usd, options.max_time_s, options.max_rpm)
+    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    with ExitStack() as stack:
+        try:
+            log = stack.enter_context(open_log(request.database, secret))
+        except OpenError as error:
+            fail_to_open(error)
+        reader = stack.enter_context(closing(log.reader()))
+        watching = Watching(progress, console, stop, Steering(), options.fail_fast)
+        news = WorkerNews(reader, plan, parts.earlier, watching)
+        coordinator = Coordinator(log, parts.left, parts.needed, limits, stop, news.tell)
+        api = stack.enter_context(closing(HistoryApi(log, OneToken(token), fleet=coordinator)))
+        server = stack.enter_context(RunningServer(api))
+        fleet = stack.enter_context(closing(LocalFleet(workers)))
+        anew, root = tuple(_anew(options)), str(request.root)
+        jobs = {
+            shard: ShardJob(
+                server.url,
+                token,
+                shard,
+                tuple(_arguments(request, options, parts, shard)),
+                anew,
+                root,
+            )
+            for shard in parts.left
+        }
+        progress.shared(lambda: coordinator.workers)
+
+        async def work() -> None:
+            with stop_on_signals(stop, lambda line: note(line, console), held):
+                await coordinator.carry_out(fleet, jobs)
+
+        with progress, redirect_stdout(sys.stderr):
+            asyncio.run(work())
+        guard.come_back()
+    if coordinator.refusal is not None:
+        # It has the form that errors have here.
+        console.file.write(f"{coordinator.refusal}\n")
+    elif stop.reason is None:
+        show([_undone(shard, why) for shard, why in sorted(coordinator.undone.items())], console)
+
+
+def _undone(shard: int, why: str) -> KindlmError:
+    return KindlmError(ErrorCode.UNKNOWN_ERROR, f"Shard {shard} did not finish: {why}", None)
+
+
+def _elsewhere(group: str, error: LockHeldError) -> KindlmError:
+    who = error.holder
+    by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
+    return misuse(
+        f"Group {group} goes on already: {by} holds it.", "Wait until it has ended, or end it."
+    )
+
+
+def _arguments(
+    request: RunRequest, options: TestOptions, parts: _Parts, shard: int
+) -> Iterator[str]:
+    """Yield what `kindlm test` is given for a shard that starts anew."""
+    yield from _anew(options)
+    for name, value in {
+        "--suite": options.suite,
+        "--tags": ",".join(options.tags) or None,
+        "--repeat": options.repeat,
+        "--gate": options.gate,
+        "--label": options.label,
+    }.items():
+        if value is not None:
+            yield f"{name}={value}"
+    if options.keywords is not None:
+        yield from ("-k", options.keywords)
+    yield from (f"--test={name}" for name in options.tests)
+    yield from (f"--model={name}" for name in options.models)
+    yield from (f"--shard={shard}/{parts.count}", f"--run-group={parts.group}")
+    if options.by_evalview:
+        yield "--compat=evalview"
+    yield from ("--", *paths_from(request.root, options.paths))
+
+
+def _anew(options: TestOptions) -> Iterator[str]:
+    """Yield what each session of a shard is given, also one that goes on with its run."""
+    for name, value in {
+        "--concurrency": options.concurrency,
+        "--timeout": options.timeout_ms,
+        "--max-cost": options.max_cost_usd,
+    }.items():
+        if value is not None:
+            yield f"{name}={value}"
+    flags = {
+        "--strict": options.strict,
+        "--fail-fast": options.fail_fast,
+        "--force-resume": options.force_resume,
+    }
+    yield from (name for name, given in flags.items() if given)
+    yield "--no-progress"
