@@ -55,7 +55,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "show": "Show a run, or one execution with its transcript.",
         "report": "Write a report of a recorded run.",
         "browse": "Open the history in a web browser.",
-        "tail": "Follow a run from another terminal.",
+        "tail": "Follow a run or a group of shards from another terminal.",
         "label": "Name a run.",
         "review": "Record a human verdict, or report judge–human agreement.",
         "history": "Back up, move, check or erase the history.",

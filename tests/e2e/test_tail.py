@@ -56,3 +56,32 @@ def test_a_run_that_has_ended_is_reported_with_its_verdict(
     assert [line.split()[0] for line in lines] == ["✓", "↻", "✓", "PASSED:"]
     assert "k1 · gpt #1: PROVIDER_" in lines[1]
     assert told.returncode == 0
+
+
+def test_a_group_is_followed_until_the_last_shard_has_ended_also_one_that_begins_later(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0"), order("k1"), order("k2", says="never said")])
+    shard = ("--run-group", "nightly", "--shard")
+    assert workspace.run("test", *shard, "1/3").returncode == 0
+
+    with workspace.start("tail", "nightly") as tail:
+        assert tail.stdout is not None
+        told = [tail.stdout.readline()]
+        assert workspace.run("test", *shard, "2/3").returncode == 0
+        told.append(tail.stdout.readline())
+        assert tail.poll() is None, "a shard is missing"
+        assert workspace.run("test", *shard, "3/3").returncode == 1
+        rest, notes = tail.communicate(timeout=60)
+
+    assert [line.split("  ")[0] for line in told] == ["✓ k0 · gpt #1", "✓ k1 · gpt #1"]
+    assert told[0].split("  ")[1].startswith("1/1, ")
+    assert told[1].split("  ")[1].startswith("2/2, ")
+    assert told[1].endswith(", shard 2/3\n")
+    assert rest.startswith("✗ k2 · gpt #1: Expected the output to contain")
+    assert "FAILED: 1 test failed, gate passRateMin" in rest
+    assert "kindlm show nightly" in notes
+    assert tail.returncode == 1
+    again = workspace.run("tail", "nightly")
+    assert again.returncode == 1
+    assert "3/3" in again.stdout

@@ -1,21 +1,26 @@
-"""`kindlm tail`: a run followed from another terminal."""
+"""`kindlm tail`: a run, or the shards of one, followed from another terminal."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import typer
 
-from kindlm.cli.console import note
-from kindlm.cli.history import named_run, open_history, report_options
-from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
+from kindlm.cli.console import note, or_fail
+from kindlm.cli.history import commit_named, open_history, report_options
+from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
+from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.masking import mask_of
 from kindlm.history.rows import AttemptView, ExecutionView
+from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.facts import verdict_of
@@ -24,6 +29,10 @@ from kindlm.reports.terminal.page import Page, Part, mark
 from kindlm.reports.untrusted import one_line
 
 _LOOK_EVERY_S = 0.25
+
+_SILENT_S = 150.0
+"""So long without an event, and with no process at work here, a group is not going on any more. A
+worker that stays silent for a minute is replaced."""
 
 _MESSAGE_LIMIT = 160
 
@@ -38,33 +47,93 @@ SELECT version, type, subject, data FROM event_log
 
 
 def tail_command(
-    run: RunArgument = "latest", db: DatabaseOption = None, verbose: VerboseOption = False
+    run: RunOrGroupArgument = "latest", db: DatabaseOption = None, verbose: VerboseOption = False
 ) -> None:
-    """Follow a run from another terminal. Exits with its verdict when it ends."""
+    """Follow a run or a group of shards from another terminal.
+
+    Exits with its verdict when it ends.
+    """
     del verbose
     options = report_options(db, verbose=False)
     waiting = threading.Event()
     with open_history(db) as reader:
-        tail = _Tail(reader, named_run(reader, run), Page(sys.stdout, options))
+        side = or_fail(find_run_or_group(reader, run, commit_named))
+        page = Page(sys.stdout, options)
+        followed = _Run(reader, side, page) if isinstance(side, str) else _Group(reader, side, page)
         while True:
-            # Asked before looking: what a process wrote before it ended is seen then.
-            alive = tail.view.status == "running"
-            tail.tell_news()
+            goes_on = followed.tell_news()
             sys.stdout.flush()
-            if tail.over or not alive:
+            if not goes_on:
                 break
             waiting.wait(_LOOK_EVERY_S)
-        if not tail.tell_end():
+        view = followed.view
+        _tell_end(view, page)
+        if not view.passed:
             raise typer.Exit(1)
 
 
+def _tell_end(view: RunView, page: Page) -> None:
+    """Write the verdict, or how the run stands."""
+    verdict = verdict_of(view)
+    color = "bold green" if verdict.passed else "bold red"
+    reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
+    page.line((verdict.word, color), f": {reasons}", hang=2)
+    note(f"All of it: kindlm show {shlex.quote(view.id)}")
+
+
+class _Group:
+    """How far somebody has followed the shards of a group, also those that begin later.
+
+    Shards may run on other machines: their processes are not seen here, only what they push. So
+    the group has ended when each part has, or if nothing at all happens any more.
+    """
+
+    def __init__(self, db: sqlite3.Connection, group: Group, page: Page) -> None:
+        self._db = db
+        self._group = group
+        self._page = page
+        self._shards: dict[str, _Run] = {}
+        self._counting: list[_Run] = []
+        self._last_news = time.monotonic()
+
+    @property
+    def view(self) -> RunView:
+        """The group as it stands now."""
+        return RunView(self._db, self._group)
+
+    def tell_news(self) -> bool:
+        """Write what happened since the last time; return whether the group goes on."""
+        name = self._group.name
+        self._group = or_fail(find_group(self._db, name, shards_of(self._db, name)))
+        shards = self._group.shards
+        is_running = any(shard.state == "running" for shard in shards)
+        known = {run: each.version for run, each in self._shards.items()}
+        self._counting.clear()
+        for shard in shards:
+            part = f"shard {shard.index}/{self._group.count}"
+            fresh = _Run(self._db, shard.run, self._page, part, self._counting)
+            self._counting.append(self._shards.setdefault(shard.run, fresh))
+        for each in self._counting:
+            each.tell_news()
+        if is_running or known != {run: each.version for run, each in self._shards.items()}:
+            self._last_news = time.monotonic()
+        if not self._group.missing and all(each.over for each in self._counting):
+            return False
+        return time.monotonic() < self._last_news + _SILENT_S
+
+
 @dataclass(slots=True)
-class _Tail:
-    """How far somebody has followed a run; `version` is where that is in the run's stream."""
+class _Run:
+    """How far somebody has followed a run; `version` is where that is in the run's stream.
+
+    `part` names a shard, and `others` are all shards of its group, itself among them.
+    """
 
     db: sqlite3.Connection
     run: str
     page: Page
+    part: str | None = None
+    others: Sequence[_Run] = ()
     version: int = 0
     planned: int = 0
     ended: set[str] = field(default_factory=set)
@@ -75,23 +144,16 @@ class _Tail:
         """The run as it stands now."""
         return RunView(self.db, self.run)
 
-    def tell_news(self) -> None:
-        """Write what happened since the last time."""
+    def tell_news(self) -> bool:
+        """Write what happened since the last time; return whether the run goes on."""
         view = self.view
+        # Asked before looking: what a process wrote before it ended is seen then.
+        alive = view.status == "running"
         for row in self.db.execute(_SINCE, {"run": self.run, "version": self.version}):
             self.version = row["version"]
             number = str(row["subject"]).partition(".")[0]
             self._tell(view, row["type"], number, json.loads(row["data"]))
-
-    def tell_end(self) -> bool:
-        """Write the verdict, or how the run stands; return whether it passed."""
-        view = self.view
-        verdict = verdict_of(view)
-        color = "bold green" if verdict.passed else "bold red"
-        reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
-        self.page.line((verdict.word, color), f": {reasons}", hang=2)
-        note(f"All of it: kindlm show {self.run}")
-        return view.passed
+        return alive and not self.over
 
     def _tell(self, view: RunView, happened: str, number: str, data: dict[str, Any]) -> None:
         """Write what an event says; `number` is that of the execution it is about."""
@@ -118,11 +180,14 @@ class _Tail:
 
     def _tell_ended(self, view: RunView, execution: ExecutionView) -> None:
         status = execution.status or Status.SKIPPED
-        facts = [f"{len(self.ended)}/{self.planned}"]
+        runs = self.others or (self,)
+        facts = [f"{sum(len(run.ended) for run in runs)}/{sum(run.planned for run in runs)}"]
         if execution.answers and execution.latency_ms is not None:
             facts.append(duration(execution.latency_ms))
         if execution.cost_usd:
             facts.append(money(execution.cost_usd))
+        if self.part is not None:
+            facts.append(self.part)
         parts: list[Part] = [mark(status), f" {_name(execution)}"]
         if status in (Status.FAILED, Status.ERRORED):
             parts.append(f": {why_not_passed(view, execution)}")
