@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name
+from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name, Note
 
 
 class Outcome(StrEnum):
@@ -40,7 +40,7 @@ class Evidence:
     start: int
     end: int
     name: str | None = None
-    excerpt: str | None = None
+    excerpt: Annotated[Note | None, Meaning("what is shown of it, if not the text itself")] = None
 
 
 @dataclass(frozen=True, slots=True)

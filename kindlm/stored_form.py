@@ -19,6 +19,8 @@ class Form(Enum):
     """By reference: see `Authored`."""
     JSON = auto()
     """By reference: see `AuthoredJson`."""
+    NOTE = auto()
+    """By reference, and in events of earlier versions as it is: see `Note`."""
     NAME = auto()
     """Its beginning only: see `Name`."""
     OMITTED = auto()
@@ -33,6 +35,12 @@ class Form(Enum):
 
 Authored = Annotated[str, Form.TEXT]
 """A text that a person or model wrote: it is stored by reference, and can be erased."""
+
+Note = Annotated[str, Form.NOTE]
+"""What kindlm says and may quote a model or an agent in: stored as `Authored`.
+
+Events of earlier versions hold the text itself.
+"""
 
 AuthoredJson = Annotated[Any, Form.JSON]
 """A JSON value that a person or model wrote: it is stored by reference, as its text."""

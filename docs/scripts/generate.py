@@ -76,7 +76,7 @@ def _rows(kind: type, parts: dict[str, type]) -> Iterator[str]:
 
 def _names(annotation: Any, marks: tuple[Any, ...], parts: dict[str, type]) -> Iterator[str]:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if Form.TEXT in marks or Form.JSON in marks:
+    if {Form.TEXT, Form.JSON, Form.NOTE}.intersection(marks):
         yield "authored text"
     elif Form.FLAG in marks:
         yield "boolean"

@@ -212,6 +212,8 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
     """Return what turns values of a type into what is stored, and back; None: they are that."""
     if Form.TEXT in marks:
         return Text, _text
+    if Form.NOTE in marks:
+        return Text, _note
     if Form.JSON in marks:
         return (lambda value: Text(_dumps(value))), _json_text
     if Form.FLAG in marks:
@@ -249,6 +251,10 @@ def _text(value: Any, text_of: TextOf) -> str:
     if not isinstance(ref, str):
         raise EventError("Input should be a reference to a text")
     return text_of(ref)
+
+
+def _note(value: Any, text_of: TextOf) -> str:
+    return value if isinstance(value, str) else _text(value, text_of)
 
 
 def _json_text(value: Any, text_of: TextOf) -> Any:

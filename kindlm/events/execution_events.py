@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.codec import Payload
 from kindlm.outcome import CheckResult, Status
-from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name
+from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name, Note
 from kindlm.suite import Expectation
 from kindlm.transcript import (
     SYSTEM_NOT_SENT,
@@ -63,6 +63,7 @@ class ExecutionStarted(Payload):
 class AssertionEvaluated(Payload):
     """One assertion was evaluated."""
 
+    SCHEMA: ClassVar[int] = 2
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "assertion.evaluated"
     index: Annotated[int, Meaning("position among the assertions of the execution, from 0")]
@@ -93,6 +94,7 @@ class AssertionEvaluated(Payload):
 class ExecutionFinished(Payload):
     """An attempt of an execution ended. The execution runs again only with `retried`."""
 
+    SCHEMA: ClassVar[int] = 2
     OF_ATTEMPT: ClassVar[bool] = True
     type: ClassVar[str] = "execution.finished"
     status: Status
@@ -112,7 +114,7 @@ class ExecutionFinished(Payload):
         float | None, Meaning("original cost of answers that were recorded in another run")
     ] = None
     finish_reason: Annotated[FinishReason | None, Key("gen_ai.response.finish_reason")] = None
-    warnings: Sequence[str] = ()
+    warnings: Sequence[Note] = ()
     score: Annotated[
         float | None, Meaning("weighted mean of the decided checks of a scenario, 0 to 1")
     ] = None
@@ -133,6 +135,7 @@ class ExecutionFinished(Payload):
 class CallAnswered(Payload):
     """What the answers of models and of agents have in common; itself it is never recorded."""
 
+    SCHEMA: ClassVar[int] = 2
     OF_ATTEMPT: ClassVar[bool] = True
 
     call: int
@@ -152,7 +155,7 @@ class CallAnswered(Payload):
     ] = None
     cost_then_usd: Annotated[float | None, Meaning("cost of that call")] = None
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
-    warnings: Sequence[str] = ()
+    warnings: Sequence[Note] = ()
 
     @property
     def _is_recorded(self) -> bool:

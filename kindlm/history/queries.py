@@ -79,11 +79,18 @@ SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target ORDER BY mi
 """
 
 
+# Warnings are references to texts; those of earlier versions are the texts themselves.
+_NOTE = "coalesce(n.body, w.value)"
+_IS_NOTE = """w.type = 'object' AND n.ref = w.value ->> '$."$ref"'"""
+
+
 def _executions(attempt: str, columns: str, joined: str = "") -> str:
     """Return a query of executions, as their last attempt (`e`) or one before it left them."""
     return f"""
 SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path) AS file,
-       o.body AS output, x.body AS error, t.body AS trace, {columns}
+       o.body AS output, x.body AS error, t.body AS trace,
+       (SELECT json_group_array({_NOTE}) FROM json_each({attempt}.warnings) w
+          LEFT JOIN shown_texts n ON {_IS_NOTE}) AS warnings, {columns}
   FROM executions e {joined}
   JOIN suites s ON s.id = e.suite
   LEFT JOIN planned_tests p ON p.suite = e.suite AND p.test = e.test AND p.target = e.target
@@ -116,7 +123,9 @@ SELECT id, repeat, status FROM executions
 
 ASSERTIONS = """
 SELECT x.body AS expected, y.body AS actual, m.body AS message, r.body AS reasoning,
-       t.body AS trace, a.*
+       t.body AS trace,
+       (SELECT json_group_object(n.ref, n.body) FROM json_each(a.evidence) v
+          JOIN shown_texts n ON n.ref = v.value ->> '$.excerpt."$ref"') AS excerpts, a.*
   FROM assertions a
   LEFT JOIN shown_texts x ON x.ref = a.expected_ref
   LEFT JOIN shown_texts y ON y.ref = a.actual_ref
@@ -244,21 +253,23 @@ SELECT tags, count(*), sum(won), sum(NOT won AND (open OR status = 'errored'))
  GROUP BY tags
 """  # noqa: S608
 
-SKIPPED = """
-SELECT s.name, reason.value, count(*)
+SKIPPED = f"""
+SELECT s.name, {_NOTE} AS reason, count(*)
   FROM executions e
-  JOIN suites s ON s.id = e.suite, json_each(e.warnings) reason
+  JOIN suites s ON s.id = e.suite, json_each(e.warnings) w
+  LEFT JOIN shown_texts n ON {_IS_NOTE}
  WHERE e.run IN $ids AND e.status = 'skipped'
- GROUP BY s.ordinal, reason.value
-"""
+ GROUP BY s.ordinal, reason
+"""  # noqa: S608
 
-WARNED = """
-SELECT w.value, count(DISTINCT e.id) AS executions
+WARNED = f"""
+SELECT {_NOTE} AS warning, count(DISTINCT e.id) AS executions
   FROM executions e, json_each(e.warnings) w
+  LEFT JOIN shown_texts n ON {_IS_NOTE}
  WHERE e.run IN $ids AND e.status = 'passed' AND e.warnings <> '[]'
- GROUP BY w.value
- ORDER BY executions DESC, w.value
-"""
+ GROUP BY warning
+ ORDER BY executions DESC, warning
+"""  # noqa: S608
 
 SKIPPED_ASSERTIONS = """
 SELECT s.name, a.kind, m.body, count(*)

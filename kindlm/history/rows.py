@@ -381,6 +381,15 @@ def assertion_of(row: sqlite3.Row) -> AssertionView:
         outcome=Outcome(row["outcome"]),
         expected=read_json(row["expected"]),
         actual=read_json(row["actual"]),
-        evidence=tuple(json.loads(row["evidence"])),
+        evidence=_evidence(row),
         advisory=bool(row["advisory"]),
     )
+
+
+def _evidence(row: sqlite3.Row) -> tuple[dict[str, Any], ...]:
+    """Return the evidence of an assertion, with its excerpts where they are references."""
+    found: list[dict[str, Any]] = json.loads(row["evidence"])
+    for each in found:
+        if isinstance(each.get("excerpt"), dict):
+            each["excerpt"] = json.loads(row["excerpts"])[each["excerpt"]["$ref"]]
+    return tuple(found)

@@ -80,7 +80,7 @@ def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer 
 def _require_welcome(event: RecordedEvent) -> None:
     """Raise `ValueError` for an event that is not taken from elsewhere."""
     if event.type == ContentsPurged.type:
-        message = "nobody erases content for others: purge it in this history"
+        message = "a file cannot erase content here: purge it in this history"
         raise ValueError(message)
     require_known_form(event)
 

@@ -2,17 +2,31 @@
 
 A text that is withheld is sent as its reference alone. That says nothing about it: the salt that it
 was made with stays at home, too. What stands in an event itself is part of the hash chain, and
-cannot be left out: an event that holds there what is to be withheld is not sent at all.
+cannot be left out: an event that holds there what is to be withheld is not sent.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 
+from kindlm.events import EVENTS
 from kindlm.events.codec import strings_in
 from kindlm.patterns import PatternError, matcher
 from kindlm_store.reading import StoredEvent
+
+_QUOTES = frozenset({"warnings[]", "evidence[].excerpt"})
+"""Keys under which events of earlier versions hold what may quote a model or an agent."""
+
+_MADE_UP = re.compile(
+    r"gen_ai\.(tool\.(name|call\.id)|(request|response)\.model|provider\.name)"
+    r"|path|content_type|callee|tool_calls\[\]\.(id|name)|messages\[\]\.(tool_call_id|tool_calls\[\]\.(id|name))"
+)
+"""Keys of names that a model or an agent may have made up."""
+
+_NAME = re.compile(r"[\w.:=/@+<>-]{1,100}(; [\w=-]{1,30})*", re.ASCII)
+"""What is a name, and no sentence."""
 
 
 def withholder(include_artifacts: bool, patterns: Sequence[str]) -> Withholding | None:
@@ -50,10 +64,16 @@ class Withholding:
 
     def objection(self, event: StoredEvent) -> str | None:
         """Return why an event cannot be sent, None if it can."""
-        if self._matchers:
-            for key, string in strings_in(json.loads(event.data)):
-                if (number := self._pattern_of(string)) is not None:
-                    return f"`{key}` matches pattern {number} of redactPatterns"
+        for key, string in strings_in(json.loads(event.data)):
+            if self._every_text:
+                if event.type not in EVENTS:
+                    return f"this kindlm does not know what `{key}` of {event.type} holds"
+                if key in _QUOTES:
+                    return f"`{key}` may quote an answer, as recorded by an earlier kindlm"
+                if _MADE_UP.fullmatch(key) and not _NAME.fullmatch(string):
+                    return f"`{key}` was made up by a model or an agent, and may be more than a name"
+            if (number := self._pattern_of(string)) is not None:
+                return f"`{key}` matches pattern {number} of redactPatterns"
         return None
 
     def _pattern_of(self, text: str) -> int | None:

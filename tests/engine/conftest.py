@@ -227,6 +227,12 @@ class Bench:
             held_up=lambda *told: self.held_up.append(told),
         )
 
+    def warnings(self, event: RecordedEvent) -> list[str]:
+        """Return the warnings of an event."""
+        refs = [warning["$ref"] for warning in event.data["warnings"]]
+        texts = self.log.texts(refs)
+        return [texts[ref] for ref in refs]
+
     def events(self, *types: str) -> list[RecordedEvent]:
         self.log.flush()
         return list(self.log.read(stream="run/r", types=types or None))

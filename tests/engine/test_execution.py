@@ -161,7 +161,7 @@ def test_a_default_that_the_model_refuses_costs_an_attempt_on_record_and_no_retr
         ("provider.responded", 2),
     ]
     assert (calls[1].data["status"], calls[1].data["retry_in_ms"]) == (400, 0)
-    assert calls[3].data["warnings"] == ["`temperature` was not sent: model-1 does not take it"]
+    assert bench.warnings(calls[3]) == ["`temperature` was not sent: model-1 does not take it"]
 
 
 def test_requests_that_are_sent_again_are_no_retries(bench, make):
@@ -289,7 +289,7 @@ def test_an_answer_that_was_cut_off_is_a_warning(bench, make):
     finished = bench.execute(make.case())
     assert finished.status is Status.PASSED
     (end,) = bench.events("execution.finished")
-    assert end.data["warnings"] == ["The answer was cut off at maxTokens."]
+    assert bench.warnings(end) == ["The answer was cut off at maxTokens."]
 
 
 def test_names_that_a_model_makes_up_are_bounded_in_the_event(bench, make):

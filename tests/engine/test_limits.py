@@ -106,7 +106,7 @@ def test_a_suite_that_has_spent_its_money_makes_no_call_and_others_go_on(bench, 
         warning
         for event in bench.events("execution.finished")
         if event.data["status"] == "skipped"
-        for warning in event.data["warnings"]
+        for warning in bench.warnings(event)
     }
     assert reasons == {"the suite had spent more than its costMaxUsd of $0.1"}
 

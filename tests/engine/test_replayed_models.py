@@ -57,7 +57,7 @@ def test_costs_and_times_are_those_of_the_record(replay, bench) -> None:
     for data in (reply.data, end.data):
         assert (data["cost_usd"], data["cost_then_usd"]) == (0, 0.25)
     assert (reply.data["latency_ms"], end.data["latency_ms"]) == (900.0, 900.0)
-    assert end.data["warnings"] == ["Answered as repeat 1 was."]
+    assert bench.warnings(end) == ["Answered as repeat 1 was."]
 
 
 def test_a_cost_that_was_not_known_then_is_not_known_now(replay, bench) -> None:

@@ -46,7 +46,7 @@ def test_a_recorded_run_gives_the_tables_that_it_gave(name: str, tmp_path: Path)
         read_export(file) as export,
     ):
         log.take(
-            export,
+            export.log,
             DATA / f"{name}.jsonl",
             accept=require_known_form,
             claims=SEALED_HEADS,
