@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from kindlm.events.codec import Payload
-from kindlm.stored_form import Authored, Meaning
+from kindlm.stored_form import Authored, Meaning, Note
 from kindlm.suite import Gate, ListedTools, ScoreLimits
 from kindlm_store import HeadOf, RecordedEvent
 from kindlm_store.erasing import Erasure, Erasures
@@ -111,16 +111,18 @@ class RunExtended(Payload):
 class RunInterrupted(Payload):
     """A run was stopped before its plan was complete; it can be resumed."""
 
+    SCHEMA: ClassVar[int] = 2
     type: ClassVar[str] = "run.interrupted"
-    reason: str
+    reason: Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAborted(Payload):
     """A run could not continue (budget used up, fatal error); it can be resumed."""
 
+    SCHEMA: ClassVar[int] = 2
     type: ClassVar[str] = "run.aborted"
-    reason: str
+    reason: Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

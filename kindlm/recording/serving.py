@@ -73,8 +73,7 @@ async def serve_suites(
     def lost(error: KindlmError) -> None:
         ended.append(error)
         tell(error)
-        # Its hint quotes what the program printed.
-        stop.abort(error.message)
+        stop.abort(f"{error.message} {error.hint or ''}".rstrip())
 
     places = request.places
     canary = canary_of(_source(reader, run if request.derived is None else request.derived.run))

@@ -16,10 +16,10 @@ from kindlm.events.codec import strings_in
 from kindlm.patterns import PatternError, matcher
 from kindlm_store.reading import StoredEvent
 
-_QUOTES = frozenset({"warnings[]", "evidence[].excerpt"})
+QUOTES = frozenset({"warnings[]", "reason", "evidence[].excerpt"})
 """Keys under which events of earlier versions hold what may quote a model or an agent."""
 
-_MADE_UP = re.compile(
+MADE_UP = re.compile(
     r"gen_ai\.(tool\.(name|call\.id)|(request|response)\.model|provider\.name)"
     r"|path|content_type|callee|tool_calls\[\]\.(id|name)|messages\[\]\.(tool_call_id|tool_calls\[\]\.(id|name))"
 )
@@ -68,10 +68,12 @@ class Withholding:
             if self._every_text:
                 if event.type not in EVENTS:
                     return f"this kindlm does not know what `{key}` of {event.type} holds"
-                if key in _QUOTES:
+                if key in QUOTES:
                     return f"`{key}` may quote an answer, as recorded by an earlier kindlm"
-                if _MADE_UP.fullmatch(key) and not _NAME.fullmatch(string):
-                    return f"`{key}` was made up by a model or an agent, and may be more than a name"
+                if MADE_UP.fullmatch(key) and not _NAME.fullmatch(string):
+                    return (
+                        f"`{key}` was made up by a model or an agent, and may be more than a name"
+                    )
             if (number := self._pattern_of(string)) is not None:
                 return f"`{key}` matches pattern {number} of redactPatterns"
         return None

@@ -215,7 +215,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"id": "1"}, "id"),
     ({"schema": 0}, "schema"),
     ({"schema": "1"}, "schema"),
-    ({"schema": 2}, "newer form"),
+    ({"schema": 3}, "newer form"),
     ({"stream": "run/../../x"}, "stream"),
     ({"stream": "run/another"}, "header"),
     ({"at": "yesterday"}, "time"),

@@ -69,7 +69,8 @@ def test_a_run_that_loses_a_program_is_stopped_and_says_why(workspace, run, serv
     assert "out of memory" in error["message"]
     assert "out of memory" in done.stderr
     ((reason,),) = workspace.query(
-        "SELECT json_extract(data, '$.reason') FROM event_log WHERE type = 'run.aborted'"
+        "SELECT body FROM contents JOIN event_log ON ref = data ->> '$.reason.$ref'"
+        " WHERE type = 'run.aborted'"
     )
     # How many there are depends on when it ended.
     missing = error["message"].removeprefix(f"{reason}; ")
