@@ -1,0 +1,42 @@
+"""`kindlm serve-history`: its pages, behind a proxy or without one."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import httpx
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--keep", "long"), "--keep 'long' is no age."),
+        (("--trust-header", "X User"), "'X User' is no header."),
+        (("--trust-header", ""), "'' is no header."),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(kindlm: Any, options: Any, says: str) -> None:
+    outcome = kindlm("serve-history", *options)
+    assert outcome.code == 1
+    assert says in outcome.err
+
+
+def test_pages_are_for_people_that_the_proxy_names(process: Any, history: Any, make: Any) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(assertions=(make.passed(),))
+    writer.finish()
+    options = ("--port", "0", "--trust-header", "X-Person", "--keep", "9999-01-01")
+    server = process("serve-history", "--db", history.path, *options)
+    try:
+        url = server.stdout.readline().decode().strip()
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(url, headers={"X-Person": "ann"}).status_code == 200
+    finally:
+        server.send_signal(signal.SIGINT)
+        _, said = server.communicate(timeout=30)
+    assert server.returncode == 0
+    assert b"Retention erased" in said
+    assert b"of 1 run from before 9999-01-01." in said
