@@ -20,6 +20,7 @@ from kindlm.engine.stop import Stop
 from kindlm.fleet.fleet import Fleet, Pending, ShardEnd, ShardJob
 from kindlm.fleet.leases import MOST_LOST, SILENT_S, Leases, shard_of
 from kindlm.history.queries import among
+from kindlm.history.runs import REASON
 from kindlm.money import exceeds
 from kindlm.team.protocol import Control
 from kindlm_store import EventLog
@@ -40,7 +41,7 @@ _BY_SIGNAL = 128
 LEAST_RPM = 0.1
 """What `--max-rpm` takes at least."""
 
-_RUN = "SELECT ended, reason FROM runs WHERE id = ?"
+_RUN = f"SELECT ended, {REASON} FROM runs r WHERE id = ?"  # noqa: S608
 
 _SPENT = """
 SELECT total(c.cost_usd)

@@ -102,12 +102,15 @@ class RunFilter:
     offset: int = 0
 
 
-# A reason is a reference to a text; in events of earlier versions it is the text itself.
+REASON = """
+coalesce((SELECT body FROM shown_texts
+           WHERE ref = iif(json_valid(r.reason), r.reason ->> '$."$ref"', NULL)), r.reason)
+"""
+"""SQL: why the run `r` was stopped. Events of earlier versions hold the text itself."""
+
 _RUNS = f"""
 SELECT {RUN_LABEL} AS label, h.head,
-       coalesce((SELECT body FROM shown_texts
-                  WHERE ref = iif(json_valid(r.reason), r.reason ->> '$."$ref"', NULL)),
-                r.reason) AS reason,
+       {REASON} AS reason,
        (SELECT json_group_array(name)
           FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites, r.*
   FROM runs r
