@@ -416,6 +416,14 @@ class TestOptions:
         bool,
         typer.Option("--watch", help="Run again whenever a relevant file changes."),
     ] = False
+    push: Annotated[
+        bool,
+        typer.Option(
+            "--push",
+            help="Send the run to a history server while it goes on, as upload.enabled does.",
+        ),
+    ] = False
+    texts: TextsOption = False
     die_with_parent: Annotated[
         bool,
         typer.Option(

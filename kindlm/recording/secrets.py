@@ -43,10 +43,18 @@ def _vocabulary() -> frozenset[str]:
 
 _REMEMBERED: set[str] = set()
 
+_TOKENS: set[str] = set()
+
 
 def remember_secrets(values: Iterable[str]) -> None:
     """Keep the secrets of a run for what may have to be said of a crash later."""
     _REMEMBERED.update(values)
+
+
+def hide_token(token: str) -> None:
+    """Keep the token of a history server out of messages, and out of runs that begin later."""
+    _TOKENS.add(token)
+    remember_secrets({token})
 
 
 def redactor(environ: Mapping[str, str]) -> Redactor:
@@ -116,7 +124,7 @@ def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[st
     for suite in suites:
         variables |= _key_variables(suite) | given_variables(suite)
         written |= literal_secrets(suite) | address_secrets(suite, environ)
-    return secret_values(environ, variables) | written
+    return secret_values(environ, variables) | written | _TOKENS
 
 
 def short_secrets(environ: Mapping[str, str], suite: Suite) -> list[str]:

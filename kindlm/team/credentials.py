@@ -16,7 +16,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
-from kindlm.recording.secrets import remember_secrets
+from kindlm.recording.secrets import hide_token
+from kindlm.secrecy import SHORTEST_SECRET
 from kindlm.team.address import ServerAddress
 from kindlm.team.protocol import TOKEN_PREFIX
 
@@ -125,7 +126,8 @@ def find_login(
 
 def checked_login(address: ServerAddress, token: str, *, insecure: bool) -> Result[Login]:
     """Return a login whose token may be sent; from then on, no message shows that token."""
-    remember_secrets({token})
+    if len(token) >= SHORTEST_SECRET:
+        hide_token(token)
     fits = token.isascii() and token.isprintable() and " " not in token
     if not (token.startswith(TOKEN_PREFIX) and fits and len(token) <= _MOST_OF_A_TOKEN):
         return Err(

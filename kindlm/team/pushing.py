@@ -42,8 +42,11 @@ _FINAL = (401, 403, *_OF_A_RUN)
 
 _LOOK_S = 0.5
 _MANY_EVENTS = 200
-_LAST_TRIES_S = 8.0
-_SILENT_S = 12.0
+_LAST_TRIES_S = 6.0
+_LAST_TRIES_OF_WORKER_S = 30.0
+"""What a worker could not push is run again, and paid again."""
+
+_ANSWER_S = 5.0
 _LONELY_S = 60.0
 
 
@@ -77,6 +80,7 @@ def push_runs(
     also: Sequence[Upload] = (),
     again: bool = False,
     tell: Callable[[str], None] = lambda _: None,
+    on_control: Callable[[Control], None] | None = None,
 ) -> Result[Pushed]:
     """Push recorded runs, with the runs and journals that belong to them.
 
@@ -88,6 +92,7 @@ def push_runs(
         also: Settings that hold beside those of the runs.
         again: Whether all of the runs is sent, so that the server fills what was withheld.
         tell: Hears of each body that has arrived.
+        on_control: Hears what a coordinator says. A worker has it, and withholds nothing.
 
     Returns:
         What became of them, or why the server could not be asked.
@@ -115,8 +120,9 @@ def push_runs(
         units |= {name: [name] for name in behind if name not in carried}
     there = (min(heads[name].version, ends[name].version) for name in names if name in heads)
     push = _Push(
-        client, db, {} if again else heads, Pushed(known=sum(there)), tell, texts=texts, also=also
-    )
+        client, db, {} if again else heads, Pushed(known=sum(there)), tell,
+        texts=texts, also=also, on_control=on_control,
+    )  # fmt: skip
     for run, streams in units.items():
         failed = push.run(run, streams)
         if failed is not None:
@@ -155,6 +161,8 @@ class _Push:
         """Send what the server lacks of a run; return why that failed."""
         ids = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
         rule = recorded_rule(self._db, ids, self._also, texts=self._texts)
+        if self._on_control is not None:
+            rule = Ok(None)  # The history of the coordinator is the user's own.
         if isinstance(rule, Err):
             return rule.error
         left = [name for name in streams if name not in self._sent]
@@ -229,6 +237,7 @@ class LivePush:
         self._every_s = every_s
         self._on_control = on_control
         self._on_stale = on_stale
+        self._last_tries_s = _LAST_TRIES_S if on_control is None else _LAST_TRIES_OF_WORKER_S
         self._there: StreamEnd | None = None
         self._progress = time.monotonic()
         self._ended = threading.Event()
@@ -243,8 +252,9 @@ class LivePush:
         """Push what is left, as long as the server answers; Ctrl-C gives up."""
         self._progress = time.monotonic()
         self._ended.set()
+        silent_s = self._last_tries_s + _ANSWER_S
         try:
-            while self._thread.is_alive() and time.monotonic() - self._progress < _SILENT_S:
+            while self._thread.is_alive() and time.monotonic() - self._progress < silent_s:
                 self._thread.join(0.1)
             gave_up = "the server does not answer"
         except KeyboardInterrupt:
@@ -260,17 +270,17 @@ class LivePush:
 
     def _push(self) -> None:
         pushed_at = heard_at = time.monotonic()
-        sent = 0
+        looked_at = 0
         with closing(open_reader(self._path)) as db:
             while not self._ended.wait(min(_LOOK_S, self._every_s)):
                 version = self._version(db)
                 now = time.monotonic()
-                if now - pushed_at < self._every_s and version - sent < _MANY_EVENTS:
+                if now - pushed_at < self._every_s and version - looked_at < _MANY_EVENTS:
                     continue
                 failed = self._push_new(db)
-                pushed_at = time.monotonic()
+                pushed_at, looked_at = time.monotonic(), version
                 if failed is None:
-                    sent, heard_at = version, pushed_at
+                    heard_at = pushed_at
                 elif self._is_over(failed):
                     return
                 elif self._on_control is not None and pushed_at - heard_at > _LONELY_S:
@@ -314,9 +324,12 @@ class LivePush:
 
     def _push_rest(self, db: sqlite3.Connection) -> None:
         """Push all that belongs to the run, with patience."""
-        until = time.monotonic() + _LAST_TRIES_S
+        until = time.monotonic() + self._last_tries_s
         while True:
-            done = push_runs(self._client, db, [self._run], texts=self._texts, tell=self._heard)
+            done = push_runs(
+                self._client, db, [self._run],
+                texts=self._texts, tell=self._heard, on_control=self._on_control,
+            )  # fmt: skip
             if isinstance(done, Ok):
                 self.error = done.value.failed.get(self._run)
                 done.value.added += self.pushed.added

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -17,6 +18,9 @@ from kindlm_store import OpenError
 
 _SHOWN = 3
 
+_MOST = 1_000
+"""Runs that a server lists at once: the newest."""
+
 
 def pull_command(
     runs: Annotated[
@@ -26,13 +30,17 @@ def pull_command(
         str | None,
         typer.Option("--branch", metavar="NAME", help="The newest runs of a git branch instead."),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="ID", help="All shards of a group instead."),
+    ] = None,
     limit: Annotated[
         int,
-        typer.Option("--limit", metavar="N", min=1, max=1_000, help="How many runs of the branch."),
+        typer.Option("--limit", metavar="N", min=1, max=_MOST, help="How many runs of the branch."),
     ] = 1,
     of_project: Annotated[
         str | None,
-        typer.Option("--project", metavar="NAME", help="Only runs of this project of --branch."),
+        typer.Option("--project", metavar="NAME", help="Only runs of this project."),
     ] = None,
     url: ServerOption = None,
     insecure: InsecureOption = False,
@@ -41,8 +49,9 @@ def pull_command(
 ) -> None:
     """Fetch runs from a history server, with labels, reviews and baselines. Safe to repeat."""
     del verbose
-    if bool(runs) == (branch is not None):
-        fail([misuse("Name runs or a branch.", "kindlm pull RUN, or kindlm pull --branch main")])
+    if [bool(runs), branch is not None, group is not None].count(True) != 1:
+        hint = "kindlm pull RUN, kindlm pull --branch main, or kindlm pull --group nightly-42"
+        fail([misuse("Name runs, a branch or a group.", hint)])
     project = project_here(db)
     now = configured_upload(project.root)
     console = make_console()
@@ -51,11 +60,11 @@ def pull_command(
     with history_server(url, now.url if now else None, project.root, insecure=insecure) as client:
         wanted = runs or [
             run
-            for row in or_fail(client.runs(of_project, branch, limit))
-            if isinstance(run := row.get("run"), str)
+            for row in or_fail(client.runs(of_project, branch, limit if branch else _MOST))
+            if group in (None, row.get("group")) and isinstance(run := row.get("run"), str)
         ]
         if not wanted:
-            what = f"The server has no run of the branch {branch!r}."
+            what = f"The server has no run of {branch or group!r}."
             fail([KindlmError(ErrorCode.CONFIG_NOT_FOUND, what, "Push one: kindlm push")])
         for run in wanted:
             try:
@@ -69,8 +78,8 @@ def pull_command(
             added = count(answer.value.added, "event")
             note(f"{printable(run)}: {added} pulled{known}.", console)
             pulled.append(run)
-    for run in pulled[:_SHOWN]:
-        note(f"See it with: kindlm show {run}{db_option(db)}", console)
+    for name in [group] if group and pulled else pulled[:_SHOWN]:
+        note(f"See it with: kindlm show {shlex.quote(name)}{db_option(db)}", console)
     if failed:
         show(failed, console)
         raise typer.Exit(1)

@@ -36,6 +36,7 @@ from kindlm.cli.reporters import (
 )
 from kindlm.cli.run_options import as_recorded, make_request, no_selection, paths_from
 from kindlm.cli.run_recording import (
+    Beside,
     has_documents,
     record_and_report,
     report_options_of,
@@ -104,7 +105,8 @@ def run_tests(options: TestOptions) -> int:
         if unfinished.is_finished:
             return report_run(request, unfinished.run, reporters, options, console)
         request = or_fail(resumed(request, unfinished, force=options.force_resume))
-        return record_and_report(request, unfinished.run, reporters, options, console)
+        beside = _pushing(request, unfinished.run, options, console)
+        return record_and_report(request, unfinished.run, reporters, options, console, beside)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         _refuse_nothing(request, options.shard)
     if options.dry_run:
@@ -117,7 +119,19 @@ def run_tests(options: TestOptions) -> int:
         note("No --run-group: this shard cannot be put together with the others.", console)
     run = guard.lost.run or new_run_id()
     guard.goes_on(run)
-    return record_and_report(request, run, reporters, options, console)
+    beside = _pushing(request, run, options, console)
+    return record_and_report(request, run, reporters, options, console, beside)
+
+
+def _pushing(
+    request: RunRequest, run: str, options: TestOptions, console: Console
+) -> Beside | None:
+    """Return what sends a run to a history server while it goes on, if that is wanted."""
+    if not (options.push or any(suite.upload.enabled for suite in request.suites)):
+        return None
+    from kindlm.cli.live_push import live_push
+
+    return live_push(request, run, options, console)
 
 
 def _require_sense(options: TestOptions) -> None:
@@ -132,6 +146,8 @@ def _require_sense(options: TestOptions) -> None:
             "--max-cost 0 allows no call at all.",
             "Write a sum above 0, or leave it out; to see what a run may cost: --dry-run",
         )
+    if options.texts and not options.push:
+        refuse("--texts sends nothing by itself.", "Add --push.")
     if options.dry_run and (options.reporters or options.output):
         refuse(
             "--dry-run runs nothing that could be reported.",
