@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import sqlite3
 import sys
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
-from kindlm.cli.console import fail, note, or_fail, show
+from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import fail_to_open, open_tables
 from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import make_progress
@@ -34,12 +35,15 @@ from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets, suite_secrets
+from kindlm.suite import Suite
 from kindlm.team.access import OneToken
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.protocol import TOKEN_PREFIX
 from kindlm.team.team_server import RunningServer
 from kindlm.wording import count
 from kindlm_store import LockHeldError, OpenError, Redactor, StreamLock
+
+_FIXED_PORT = re.compile(r"https?://(localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\]):\d", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ def test_on_workers(
 ) -> int:
     """Run what is requested, or what is left of a group, on workers; return the exit code."""
     workers = int(options.workers or 1)
+    if workers > 1:
+        _refuse_fixed_ports(request.suites)
     plan = make_plan(request.suites, request.selection)
     parts = _parts(request, plan, workers, options, group)
     if options.warnings:
@@ -80,6 +86,20 @@ def test_on_workers(
         except LockHeldError as error:
             fail([_elsewhere(parts.group, error)], console)
         return report_group(request, parts.group, reporters, options, console, stop.reason)
+
+
+def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
+    """End the command if each worker would start a program on the same port of this machine."""
+    for suite in suites:
+        for service in suite.services:
+            if _FIXED_PORT.match(service.ready_url or ""):
+                refuse(
+                    f"Service {service.name!r} of suite {suite.name!r} answers at a fixed port,"
+                    f" {service.ready_url}: only one worker could start it.",
+                    "Let it listen on the port in PORT, and write"
+                    f" {{{{serve.{service.name}.port}}}} into its URLs. Or start it yourself, and"
+                    " leave it out of serve.",
+                )
 
 
 def _parts(

@@ -1,0 +1,204 @@
+"""The coordinator, with workers that do in the history what processes would do there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+
+import pytest
+from recorded_history import History
+
+from kindlm.engine.stop import Stop
+from kindlm.fleet import coordinator as module
+from kindlm.fleet.coordinator import Coordinator, Limits
+from kindlm.fleet.fleet import ShardEnd, ShardJob
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TICK_S", 0.001)
+
+
+_NO_LIMITS = Limits()
+
+Work = Callable[["Workers", int], ShardEnd]
+
+
+class Workers:
+    """A fleet whose workers do their work as soon as it is submitted, one piece after another."""
+
+    capacity = 2
+
+    def __init__(self, history: History, *works: Work) -> None:
+        self.history = history
+        self.coordinator: Coordinator
+        self.claimed: list[dict[str, object]] = []
+        self.submitted: list[int] = []
+        self._works: Iterator[Work] = iter(works)
+
+    def submit(self, job: str) -> Future[str]:
+        shard = ShardJob.load(job).shard
+        self.submitted.append(shard)
+        pending: Future[str] = Future()
+        try:
+            pending.set_result(next(self._works)(self, shard).dump())
+        except OSError as error:
+            pending.set_exception(error)
+        return pending
+
+    def interrupt(self) -> None:
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+    def claim(self, shard: int) -> str:
+        answer = self.coordinator.claim(shard)
+        self.claimed.append(answer)
+        return str(answer["lease"])
+
+
+def finishes(workers: Workers, shard: int) -> ShardEnd:
+    lease = workers.claim(shard)
+    record(workers, shard).finish()
+    workers.coordinator.pushed(lease, [f"r{shard}"])
+    return ShardEnd(0)
+
+
+def is_killed(workers: Workers, shard: int) -> ShardEnd:
+    workers.coordinator.pushed(workers.claim(shard), [f"r{shard}"])
+    return ShardEnd(-9, "out of memory")
+
+
+def record(workers: Workers, shard: int, cost_usd: float = 0.001):  # type: ignore[no-untyped-def]
+    run = workers.history.run(f"r{shard}", group="g", shard=f"{shard}/2", planned=1)
+    run.suite()
+    run.execution(cost_usd=cost_usd)
+    return run
+
+
+def carry_out(
+    history: History, works: Sequence[Work], limits: Limits = _NO_LIMITS, shards: int = 1
+) -> tuple[Coordinator, Workers, Stop, set[str]]:
+    workers, stop, news = Workers(history, *works), Stop(), set[str]()
+    left = dict.fromkeys(range(1, shards + 1))
+    coordinator = Coordinator(history.log, left, ["base"], limits, stop, news.update)
+    workers.coordinator = coordinator
+    jobs = {shard: ShardJob("http://x", "kdl_x", shard, (), (), ".") for shard in left}
+    asyncio.run(coordinator.carry_out(workers, jobs))
+    return coordinator, workers, stop, news
+
+
+def test_shards_that_finish_are_done(history: History) -> None:
+    coordinator, workers, stop, news = carry_out(history, [finishes, finishes], shards=2)
+    assert (coordinator.undone, coordinator.refusal, stop.reason) == ({}, None, None)
+    assert workers.submitted == [1, 2]
+    assert news == {"r1", "r2"}
+    assert workers.claimed[0] == {
+        "lease": "1.1", "run": None, "bring": ["base"], "max_rpm": None, "max_time_s": None,
+    }  # fmt: skip
+
+
+def test_a_shard_whose_worker_was_killed_goes_on_elsewhere_with_its_run(history: History) -> None:
+    coordinator, workers, _, _ = carry_out(history, [is_killed, finishes])
+    assert coordinator.undone == {}
+    assert [claim["lease"] for claim in workers.claimed] == ["1.1", "1.2"]
+    assert workers.claimed[1]["run"] == "r1"
+    assert workers.claimed[1]["bring"] == ["base", "r1"]
+
+
+def test_a_shard_that_ends_three_workers_is_given_up(history: History) -> None:
+    coordinator, workers, stop, _ = carry_out(history, [is_killed] * 3)
+    assert coordinator.undone == {
+        1: "3 workers were lost with it, the last one: signal 9: out of memory"
+    }
+    assert len(workers.claimed) == 3
+    assert stop.reason is None
+
+
+def test_what_keeps_a_job_from_being_carried_out_is_no_refusal(history: History) -> None:
+    def breaks(workers: Workers, shard: int) -> ShardEnd:
+        raise OSError("no such machine")
+
+    coordinator, _, _, _ = carry_out(history, [breaks, finishes])
+    assert (coordinator.undone, coordinator.refusal) == ({}, None)
+
+
+def test_a_command_that_does_not_even_begin_ends_the_run_and_is_said_once(history: History) -> None:
+    def refuses(workers: Workers, shard: int) -> ShardEnd:
+        workers.claim(shard)
+        return ShardEnd(1, "✗ No such file")
+
+    coordinator, workers, stop, _ = carry_out(history, [refuses, refuses], shards=2)
+    assert coordinator.refusal == "✗ No such file"
+    assert set(coordinator.undone) == {1, 2}
+    assert workers.submitted == [1, 2]
+    assert stop.reason == "a worker did not begin"
+
+
+def test_a_run_that_a_limit_of_its_own_has_ended_does_not_go_on(history: History) -> None:
+    def aborts(workers: Workers, shard: int) -> ShardEnd:
+        lease = workers.claim(shard)
+        record(workers, shard).abort("the provider takes no calls")
+        workers.coordinator.pushed(lease, [f"r{shard}"])
+        return ShardEnd(1)
+
+    coordinator, workers, _, _ = carry_out(history, [aborts])
+    assert coordinator.undone == {1: "the provider takes no calls"}
+    assert workers.submitted == [1]
+
+
+def test_a_worker_that_was_ended_by_a_signal_is_replaced(history: History) -> None:
+    def is_evicted(workers: Workers, shard: int) -> ShardEnd:
+        lease = workers.claim(shard)
+        record(workers, shard).interrupt("SIGTERM")
+        workers.coordinator.pushed(lease, [f"r{shard}"])
+        return ShardEnd(1)
+
+    def goes_on(workers: Workers, shard: int) -> ShardEnd:
+        workers.coordinator.pushed(workers.claim(shard), [f"r{shard}"])
+        return ShardEnd(-9)
+
+    _, workers, _, _ = carry_out(history, [is_evicted, goes_on, goes_on])
+    assert [claim["run"] for claim in workers.claimed] == [None, "r1", "r1"]
+
+
+def test_costs_of_all_workers_together_end_the_run(history: History) -> None:
+    def spends(workers: Workers, shard: int) -> ShardEnd:
+        lease = workers.claim(shard)
+        record(workers, shard, cost_usd=0.6).leave()
+        workers.coordinator.pushed(lease, [f"r{shard}"])
+        return ShardEnd(-9)
+
+    limits = Limits(cost_usd=1.0)
+    coordinator, workers, stop, _ = carry_out(history, [spends] * 2, limits, shards=2)
+    assert stop.aborted
+    assert stop.reason == "$1.2000 spent, more than --max-cost 1 allows"
+    assert workers.submitted == [1, 2]
+    assert set(coordinator.undone.values()) == {stop.reason}
+    assert coordinator.control("1.1").stop == stop.reason
+    assert coordinator.claim(1) == {"lease": None}
+
+
+def test_a_rate_is_shared_by_the_workers_that_can_still_have_a_shard(history: History) -> None:
+    rates = []
+
+    def asks(workers: Workers, shard: int) -> ShardEnd:
+        end = finishes(workers, shard)
+        rates.append(workers.coordinator.control(f"{shard}.1").max_rpm)
+        return end
+
+    coordinator, workers, _, _ = carry_out(history, [asks] * 3, Limits(rpm=60.0), shards=3)
+    assert rates == [30.0] * 3
+    assert [claim["max_rpm"] for claim in workers.claimed] == [30.0] * 3
+    assert coordinator.control("3.1").max_rpm == 60.0
+
+
+def test_only_the_newest_lease_of_a_shard_is_current(history: History) -> None:
+    coordinator = Coordinator(history.log, {1: None}, [], Limits(), Stop(), lambda _: None)
+    assert coordinator.claim(1)["lease"] == "1.1"
+    assert coordinator.is_current("1.1")
+    assert coordinator.claim(1)["lease"] == "1.2"
+    assert not coordinator.is_current("1.1")
+    assert not coordinator.is_current("")
+    assert coordinator.workers == 1
