@@ -35,7 +35,12 @@ SELECT stream, json_extract(data, '$.run') AS run, max(at) AS at
  GROUP BY stream, run
 """
 
-_ENDS = "SELECT stream, max(at) AS at FROM event_log WHERE stream GLOB 'run/*' GROUP BY stream"
+_ENDS = """
+SELECT substr(stream, 5) AS run, max(at) AS at
+  FROM event_log
+ WHERE stream GLOB 'run/*'
+ GROUP BY stream
+"""
 
 
 class OlderRuns(NamedTuple):
@@ -89,10 +94,12 @@ def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStr
 
 
 def with_news(db: sqlite3.Connection, runs: Iterable[str]) -> list[str]:
-    """Return those of some runs that were never purged, or went on since."""
+    """Return those of some runs that were never purged, or went on or were reviewed since."""
     purged = _purged(db)
-    ends = {row["stream"]: row["at"] for row in db.execute(_ENDS)}
-    return [run for run in runs if ends.get(f"run/{run}", "") > purged.get(run, "")]
+    latest = {row["run"]: row["at"] for row in db.execute(_ENDS)}
+    for noted in _reviews(db).values():
+        latest |= {run: max(at, latest.get(run, "")) for run, at in noted.items()}
+    return [run for run in runs if latest.get(run, "") > purged.get(run, "")]
 
 
 def _purged(db: sqlite3.Connection) -> dict[str, str]:
