@@ -91,7 +91,10 @@ class _Guarded(H11Protocol):
         self.open_ones[self] = None
         if len(self.open_ones) > self.most_open:
             idle = (each for each in self.open_ones if not each.is_answered())
-            next(idle, next(iter(self.open_ones))).transport.abort()
+            oldest = next(idle, next(iter(self.open_ones)))
+            # Now: it is lost only later, and more may come before.
+            del self.open_ones[oldest]
+            oldest.transport.abort()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -115,7 +118,8 @@ class _Guarded(H11Protocol):
     def on_response_complete(self) -> None:
         self._surplus = 0
         # Of use: it goes after all that were of none since.
-        self.open_ones[self] = self.open_ones.pop(self, None)
+        if self in self.open_ones:
+            self.open_ones[self] = self.open_ones.pop(self)
         super().on_response_complete()
         self._watch()
 

@@ -1,0 +1,106 @@
+"""`kindlm serve-history` as a process: it starts, is killed at any moment, and ends cleanly."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import httpx
+import pytest
+from history_server import GZIP, body_of
+from recorded_history import History
+
+from kindlm.errors import Ok
+from kindlm.events.run import PURGES, SEALED_HEADS
+from kindlm.projections import PROJECTIONS
+from kindlm.team.token_store import TokenStore
+from kindlm_store import EventLog
+
+
+@contextmanager
+def serving(database: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start a server; yield it, and where it answers."""
+    options = ["--db", str(database), "--port", "0", *more]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kindlm", "serve-history", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().partition("/-/")[0].strip()
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    with TokenStore.open(tmp_path / "team.db") as store:
+        created = store.create("ci", ["push", "pull"])
+    assert isinstance(created, Ok)
+    return created.value
+
+
+def client_of(url: str, token: str) -> httpx.Client:
+    headers = {"authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=url, headers=headers, trust_env=False)
+
+
+def test_it_is_killed_in_mid_push_and_nothing_is_lost(
+    tmp_path: Path, home: History, token: str
+) -> None:
+    body = body_of(home)
+
+    def push(client: httpx.Client) -> Any:
+        return client.post("/v1/events", content=body, headers=GZIP).json()
+
+    def push_on(client: httpx.Client) -> None:
+        while True:
+            push(client)
+
+    for seconds in (0.0, 0.02):
+        with serving(tmp_path / "team.db") as (process, url), client_of(url, token) as client:
+            Timer(seconds, process.kill).start()
+            with pytest.raises(httpx.HTTPError):
+                push_on(client)
+    with serving(tmp_path / "team.db") as (process, url), client_of(url, token) as client:
+        answer = push(client)
+        assert answer["added"] + answer["known"] == len(list(home.log.read()))
+        assert push(client)["added"] == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    with EventLog.open(tmp_path / "team.db", projections=PROJECTIONS) as log:
+        assert log.verify(claims=SEALED_HEADS, erasures=PURGES).ok
+        assert log.head("run/aaaa2222") == home.log.head("run/aaaa2222")
+    written = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
+    assert token.encode() not in written
+
+
+def test_what_changes_beside_it_counts_at_once(tmp_path: Path, token: str) -> None:
+    with serving(tmp_path / "team.db") as (process, url), client_of(url, token) as client:
+        assert client.get("/v1/runs").status_code == 200
+        with TokenStore.open(tmp_path / "team.db") as store:
+            store.revoke("ci")
+        answer = client.get("/v1/runs")
+        assert (answer.status_code, answer.json()["message"]) == (401, "The token is revoked.")
+        (tmp_path / "team.db").rename(tmp_path / "moved.db")
+        answer = client.get("/v1/runs")
+        assert (answer.status_code, "serve-history again" in answer.text) == (503, True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+def test_it_listens_to_no_one_else_before_there_is_a_token(tmp_path: Path) -> None:
+    with serving(tmp_path / "team.db", "--host", "0.0.0.0") as (process, url):
+        assert url == ""
+        assert process.wait(60) == 1
+        assert process.stderr is not None
+        assert "kindlm token create" in process.stderr.read()
