@@ -16,3 +16,6 @@ MAX_WORKERS = 256
 
 MAX_TIMEOUT_S = 7 * 24 * 3600
 """How long a scenario may be given: what is longer is meant to be no limit, and there is one."""
+
+SCHEDULERS = ("tcp://", "tls://")
+"""How the address begins of a scheduler whose workers share a run."""

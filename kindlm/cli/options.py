@@ -388,8 +388,25 @@ class TestOptions:
     ] = None
     workers: Annotated[
         str | None,
-        typer.Option("--workers", metavar="N", help="Share the tests among N processes."),
+        typer.Option(
+            "--workers",
+            metavar="N|ADDRESS",
+            help="Share the tests among N processes, or among the workers of a Dask scheduler at"
+            " tcp://HOST:PORT or tls://HOST:PORT.",
+        ),
     ] = None
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST[:PORT]",
+            help="Where workers on other machines reach this one.",
+        ),
+    ] = None
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Connect to workers on other machines without TLS."),
+    ] = False
     cache: Annotated[
         bool,
         typer.Option("--cache", help="Reuse recorded answers to identical model requests."),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kindlm.bounds import MAX_WORKERS
+from kindlm.bounds import MAX_WORKERS, SCHEDULERS
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions
@@ -216,11 +216,16 @@ def _inconsistent(options: TestOptions) -> KindlmError | None:
 def _unfit_for_workers(options: TestOptions) -> KindlmError | None:
     """Return what is wrong with `--workers`, alone or together with another option."""
     workers = options.workers or ""
-    if not (_is_number(workers) and 1 <= int(workers) <= MAX_WORKERS):
+    is_cluster = workers.startswith(SCHEDULERS)
+    if not (is_cluster or (_is_number(workers) and 1 <= int(workers) <= MAX_WORKERS)):
         return misuse(
             f"--workers {workers!r} is no number of processes.",
-            f"Write how many work on the tests, from 1 to {MAX_WORKERS}: --workers 4",
+            f"Write how many work on the tests, from 1 to {MAX_WORKERS}: --workers 4; or the"
+            " address of a scheduler: --workers tcp://HOST:8786",
         )
+    if not is_cluster and (options.listen or options.insecure):
+        name = "--listen" if options.listen else "--insecure"
+        return misuse(f"{name} is for workers on other machines.", "Leave it out.")
     others = {
         "--shard": (options.shard, "It divides the run into shards itself: leave --shard out."),
         "--cache": (options.cache, "Workers see no earlier answers: leave one of the two out."),

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Protocol, Self
 
+from kindlm.errors import Result
+
 
 @dataclass(frozen=True, slots=True)
 class ShardJob:
@@ -86,8 +88,17 @@ class Fleet(Protocol):
     """Workers that carry out jobs, each one at a time."""
 
     @property
+    def listen(self) -> tuple[str, int]:
+        """Where the history is served to them: a host of this machine, and a port or 0."""
+        ...
+
+    @property
     def capacity(self) -> int:
         """How many jobs can go on at once now."""
+        ...
+
+    def check(self, url: str, /) -> Result[None]:
+        """Return an error if a worker does not reach the history: then none gets a job."""
         ...
 
     def submit(self, job: str) -> Pending:

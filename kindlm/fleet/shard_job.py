@@ -47,6 +47,7 @@ def run_shard(job: str, *, started: Started = lambda _: None) -> str:
         environ = {
             name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS
         }
+        environ |= shard.environ
         environ |= {
             "KINDLM_URL": shard.url,
             "KINDLM_TOKEN": shard.token,

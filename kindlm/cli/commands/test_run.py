@@ -114,7 +114,7 @@ def run_tests(options: TestOptions) -> int:
     if group is not None or options.workers is not None:
         from kindlm.cli.commands.test_workers import test_on_workers
 
-        return test_on_workers(request, reporters, options, console, group)
+        return test_on_workers(request, loaded, reporters, options, console, group)
     if options.shard and request.group is None and options.warnings:
         note("No --run-group: this shard cannot be put together with the others.", console)
     run = guard.lost.run or new_run_id()
@@ -260,7 +260,7 @@ def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> i
     from kindlm.cli.commands.dry_run import write_plan
 
     write_plan(plan, sys.stdout, report_options_of(request, options, console))
-    if options.workers is not None:
+    if options.workers is not None and options.workers.isdecimal():
         from kindlm.fleet.shards import shard_count
 
         shards = count(shard_count(plan, int(options.workers)), "shard")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
+from kindlm.bounds import SCHEDULERS
 from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import fail_to_open, open_tables
 from kindlm.cli.options import TestOptions
@@ -25,13 +26,14 @@ from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.fleet.coordinator import Coordinator, Limits
-from kindlm.fleet.fleet import ShardJob
+from kindlm.fleet.fleet import Fleet, ShardJob
 from kindlm.fleet.local_fleet import LocalFleet
 from kindlm.fleet.shards import Took, longest_first, read_took, runs_needed, shard_count
 from kindlm.guard import guard
 from kindlm.history.groups import Group
 from kindlm.plan import Plan, make_plan
 from kindlm.recording.history_file import new_run_id, open_log
+from kindlm.recording.loading import Loaded
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets, suite_secrets
@@ -63,28 +65,27 @@ class _Parts:
 
 def test_on_workers(
     request: RunRequest,
+    loaded: Loaded,
     reporters: Sequence[Reporter],
     options: TestOptions,
     console: Console,
     group: Group | None,
 ) -> int:
     """Run what is requested, or what is left of a group, on workers; return the exit code."""
-    workers = int(options.workers or 1)
-    if workers > 1:
-        _refuse_fixed_ports(request.suites)
     plan = make_plan(request.suites, request.selection)
-    parts = _parts(request, plan, workers, options, group)
-    if options.warnings:
-        _tell(parts, workers, console)
     stop = Stop()
     with HeldSignals() as held:
-        try:
-            # Shows others that the group goes on, and keeps them from going on with it.
-            with StreamLock(request.database, f"group/{parts.group}"):
-                if parts.left:
-                    _carry_out(request, plan, parts, workers, options, console, stop, held)
-        except LockHeldError as error:
-            fail([_elsewhere(parts.group, error)], console)
+        with closing(_fleet(request, loaded, options)) as fleet:
+            parts = _parts(request, plan, fleet.capacity, options, group)
+            if options.warnings:
+                _tell(parts, fleet.capacity, console)
+            try:
+                # Shows others that the group goes on, and keeps them from going on with it.
+                with StreamLock(request.database, f"group/{parts.group}"):
+                    if parts.left:
+                        _carry_out(request, plan, parts, fleet, options, console, stop, held)
+            except LockHeldError as error:
+                fail([_elsewhere(parts.group, error)], console)
         return report_group(request, parts.group, reporters, options, console, stop.reason)
 
 
@@ -100,6 +101,27 @@ def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
                     f" {{{{serve.{service.name}.port}}}} into its URLs. Or start it yourself, and"
                     " leave it out of serve.",
                 )
+
+
+def _fleet(request: RunRequest, loaded: Loaded, options: TestOptions) -> Fleet:
+    """Return who works on the run; end the command if somebody cannot."""
+    workers = options.workers or "1"
+    if not workers.startswith(SCHEDULERS):
+        if workers != "1":
+            _refuse_fixed_ports(request.suites)
+        return LocalFleet(int(workers))
+    from kindlm.fleet.dask_fleet import connect
+
+    return or_fail(
+        connect(
+            workers,
+            loaded,
+            request.root,
+            environ=request.environ,
+            listen=options.listen,
+            insecure=options.insecure,
+        )
+    )
 
 
 def _parts(
@@ -156,7 +178,7 @@ def _carry_out(
     request: RunRequest,
     plan: Plan,
     parts: _Parts,
-    workers: int,
+    fleet: Fleet,
     options: TestOptions,
     console: Console,
     stop: Stop,
@@ -178,8 +200,14 @@ def _carry_out(
         news = WorkerNews(reader, plan, parts.earlier, watching)
         coordinator = Coordinator(log, parts.left, parts.needed, limits, stop, news.tell)
         api = stack.enter_context(closing(HistoryApi(log, OneToken(token), fleet=coordinator)))
-        server = stack.enter_context(RunningServer(api))
-        fleet = stack.enter_context(closing(LocalFleet(workers)))
+        try:
+            server = stack.enter_context(RunningServer(api, *fleet.listen))
+        except OSError as error:
+            place = ":".join(map(str, fleet.listen))
+            refuse(
+                f"The workers cannot push to {place}: {error}", "Name another: --listen HOST:PORT"
+            )
+        or_fail(fleet.check(server.url))
         anew, root = tuple(_anew(options)), str(request.root)
         jobs = {
             shard: ShardJob(
