@@ -157,6 +157,8 @@ class Pages:
             return _logged_out(request)
         if person is None:
             return self._to_login(request)
+        if request.path == "/":
+            return _redirect(START_PAGE)
         if request.method not in _READS and not request.path.startswith(f"{PREFIX}/"):
             return _refused(403, "The pages of a history only read.")
         return None

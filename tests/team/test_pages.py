@@ -182,6 +182,7 @@ def test_a_token_opens_the_pages_until_it_is_revoked(
         assert page.status_code == 200
         assert '<a class="account" href="/login">ann</a>' in page.text
         assert (await client.get("/kindlm/runs")).status_code == 200
+        assert (await client.get("/")).headers["location"] == RUNS
         assert "Log out" in (await client.get("/login")).text
         tokens.revoke("ann")
         assert (await client.get(RUNS)).status_code == 401
