@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
+import random
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
@@ -15,15 +18,16 @@ from hypothesis import strategies as st
 from recorded_history import History
 
 from examples import examples
-from kindlm.events import RunLabelled, new_event
+from kindlm.events import ContentsPurged, RunLabelled, RunResumed, new_event
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.run_streams import streams_of
-from kindlm.team.bodies import bodies
+from kindlm.team.bodies import TooLarge, bodies
 from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm.team.taking import take_body
-from kindlm_store import EventLog
+from kindlm.team.withholding import withholder
+from kindlm_store import Append, EventLog, StreamLock
 
 TABLES = [table for projection in PROJECTIONS for table in projection.tables]
 
@@ -99,8 +103,8 @@ def test_a_push_brings_all_and_the_second_nothing(here: History, server: EventLo
     assert push(here.log, server) == []
 
 
-@given(most=st.integers(1_000, 6_000), twice=st.lists(st.booleans(), min_size=60, max_size=60))
-@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(most=st.integers(2_000, 6_000), twice=st.lists(st.booleans(), min_size=60, max_size=60))
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_however_it_is_split_and_repeated_it_is_the_same_log(
     here: History, tmp_path_factory: pytest.TempPathFactory, most: int, twice: list[bool]
 ) -> None:
@@ -115,3 +119,256 @@ def test_however_it_is_split_and_repeated_it_is_the_same_log(
                 second = take(server, body)
                 assert second == PushAnswer(0, first.added, 0)
         assert facts(server) == facts(here.log)
+
+
+def lines_of(body: bytes) -> list[Any]:
+    return [json.loads(line) for line in gzip.decompress(body).splitlines()]
+
+
+def body_of(lines: list[Any]) -> bytes:
+    return gzip.compress(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+
+
+def counted(log: EventLog) -> Any:
+    with closing(log.reader()) as db:
+        return [
+            db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in ("events", "streams", "contents")
+        ]
+
+
+def change(data: st.DataObject, lines: list[Any]) -> None:
+    """Change a line, or what the header says of a stream."""
+    index = data.draw(st.integers(0, len(lines) - 1), label="line")
+    members = next(iter(lines[index].values())) if index else lines[0]["streams"]["run/aaaa2222"]
+    key = data.draw(st.sampled_from(sorted(members)), label="key")
+    match data.draw(st.sampled_from(["gone", "twice", "other", "null", "text", "large", "digit"])):
+        case "gone":
+            del lines[index]
+        case "twice":
+            lines.insert(index, lines[index])
+        case "other":
+            lines[index] = lines[(index + 1) % len(lines)]
+        case "null":
+            members[key] = None
+        case "text":
+            members[key] = "x"
+        case "large":
+            members[key] = 10**18
+        case "digit":
+            value = json.dumps(members[key])
+            digits = [at for at, letter in enumerate(value) if letter.isdigit()]
+            if digits:
+                at = data.draw(st.sampled_from(digits))
+                members[key] = json.loads(f"{value[:at]}{9 - int(value[at])}{value[at + 1 :]}")
+
+
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_is_changed_nothing_of_it_is_stored(
+    here: History, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    first, second, *others = packed(here.log, {}, most=6_000)
+    path = tmp_path_factory.mktemp("changed") / "team.db"
+    with EventLog.open(path, projections=PROJECTIONS, synchronous="OFF") as server:
+        assert isinstance(take(server, first), PushAnswer)
+        before, lines = facts(server), lines_of(second)
+        change(data, lines)
+        answer = take(server, body_of(lines))
+        if isinstance(answer, ApiError):
+            assert answer.status in {409, 422}
+            assert facts(server) == before
+            assert isinstance(take(server, second), PushAnswer)
+        # Otherwise it says the same: a text may come twice.
+        for body in others:
+            assert isinstance(take(server, body), PushAnswer)
+        assert facts(server) == facts(here.log)
+
+
+def refusal(server: EventLog, body: bytes) -> ApiError:
+    before = facts(server)
+    answer = take(server, body)
+    assert isinstance(answer, ApiError), answer
+    assert facts(server) == before
+    return answer
+
+
+def test_a_wrong_line_is_named(here: History, server: EventLog) -> None:
+    (body,) = packed(here.log, {})
+    for kind, change in (("event", {"at": "2020-01-01T00:00:00.000000Z"}), ("text", {"body": "!"})):
+        lines = lines_of(body)
+        number = next(
+            at
+            for at, line in enumerate(lines)
+            if (at > 20 and "salt" in line.get("text", ())) or (kind == "event" and "event" in line)
+        )
+        lines[number][kind].update(change)
+        answer = refusal(server, body_of(lines))
+        assert (answer.status, answer.error) == (422, "validation_error")
+        assert answer.details == {"line": number + 1}
+    assert refusal(server, gzip.compress(b"no JSON")).details == {"line": 1}
+    assert refusal(server, gzip.compress(b"")).details == {"line": 1}
+    deep = lines_of(body)
+    deep[-1]["event"]["data"] = json.loads('{"x":' + "[" * 900 + "]" * 900 + "}")
+    assert refusal(server, body_of(deep)).status == 422
+
+
+def test_what_went_on_apart_is_a_conflict(here: History, server: EventLog) -> None:
+    push(here.log, server)
+    old = heads(server)
+    more = new_event(RunResumed(by="me", planned=2))
+    server.append("run/bbbb3333", [new_event(RunResumed(by="you", planned=2))])
+    here.log.append("run/bbbb3333", [more])
+    for body in (*packed(here.log, old), *packed(here.log, {}), *packed(here.log, heads(server))):
+        answer = refusal(server, body)
+        assert (answer.status, answer.error) == (409, "conflict")
+        assert answer.details == {"stream": "run/bbbb3333", "reason": "apart"}
+        assert "it diverged" in answer.message
+
+
+def test_what_does_not_follow_what_is_there_is_a_conflict(here: History, server: EventLog) -> None:
+    first, second, *_ = packed(here.log, {}, most=6_000)
+    assert refusal(server, second).details == {"stream": "run/aaaa2222", "reason": "behind"}
+    take(server, first)
+    assert isinstance(take(server, second), PushAnswer)
+
+
+def test_a_run_that_a_process_writes_there_is_left_alone(here: History, server: EventLog) -> None:
+    (body,) = packed(here.log, {})
+    with StreamLock(server.path, "run/bbbb3333"):
+        assert refusal(server, body).details["reason"] == "going on"
+    assert isinstance(take(server, body), PushAnswer)
+
+
+def test_a_journal_may_come_in_a_later_body_than_the_end_that_it_notes(
+    here: History, server: EventLog
+) -> None:
+    bodies_ = packed(here.log, {}, most=3_000)
+    ends = [set(lines_of(body)[0]["streams"]) for body in bodies_]
+    assert not any({"journal/j", "run/aaaa2222"} <= streams for streams in ends)
+    for body in bodies_:
+        assert isinstance(take(server, body), PushAnswer)
+    assert facts(server) == facts(here.log)
+
+
+def test_a_note_of_an_end_that_is_not_there_is_refused(here: History, server: EventLog) -> None:
+    with closing(here.log.reader()) as db:
+        (body,) = bodies(db, "aaaa2222", ["journal/j"], {})
+    assert "does not have" in refusal(server, body).message
+
+
+def test_nothing_is_erased_by_a_push_and_what_was_purged_stays_so(
+    here: History, server: EventLog
+) -> None:
+    push(here.log, server)
+    with closing(server.reader()) as db:
+        found = server.erasable(["run/aaaa2222"])
+        refs = sorted(found.refs)
+        assert refs
+        purged = ContentsPurged(texts=len(refs), refs=refs, runs=["aaaa2222"], by="me")
+        server.erase(found, lambda _: Append("journal/p", [new_event(purged)]))
+        gone = facts(server)
+        for body in packed(here.log, {}):
+            assert take(server, body) == PushAnswer(0, len(list(here.log.read())), 0)
+        assert facts(server) == gone
+        # Nor does a pull erase at home, or a client on the server.
+        (pulled,) = packed(server, {})
+        before = facts(here.log)
+        assert isinstance(take(here.log, pulled), PushAnswer)
+        assert facts(here.log) == before
+        (forged,) = bodies(db, "aaaa2222", ["journal/p"], {})
+    assert "cannot erase" in refusal(here.log, forged).message
+
+
+def test_withheld_texts_are_filled_by_a_copy_that_has_them_and_take_none_away(
+    here: History, server: EventLog
+) -> None:
+    push(here.log, server, withhold=withholder(include_artifacts=False, patterns=()))
+    with closing(server.reader()) as db:
+        (texts,) = db.execute("SELECT count(*) FROM contents WHERE body IS NOT NULL").fetchone()
+    assert texts == 0
+    assert server.verify(claims=SEALED_HEADS, erasures=PURGES).ok
+    before = facts(here.log)
+    for body in packed(server, {}):
+        assert isinstance(take(here.log, body), PushAnswer)
+    assert facts(here.log) == before
+    answers = [take(server, body) for body in packed(here.log, {})]
+    assert sum(answer.filled for answer in answers if isinstance(answer, PushAnswer)) > 0
+    assert facts(server) == before
+
+
+def test_what_a_stream_is_about_is_known_before_anything_is_taken(
+    here: History, server: EventLog
+) -> None:
+    asked: list[Any] = []
+    no = ApiError(404, "not_found", "There is no such run.")
+
+    def allowed(projects: Mapping[str, frozenset[str | None]]) -> ApiError | None:
+        asked.append(dict(projects))
+        return no if len(asked) == 1 else None
+
+    sent = packed(here.log, {}, most=6_000)
+    for body in (sent[0], *sent):
+        answer = take_body(server, BytesIO(gzip.decompress(body)), allowed=allowed)
+        assert (answer is no) == (len(asked) == 1)
+        if answer is no:
+            assert counted(server) == [0, 0, 0]
+    # A body that goes on with a run does not name its project: the history does.
+    assert {name for each in asked for name in each} >= {"run/aaaa2222", "journal/j", "journal/l"}
+    assert {project for each in asked for about in each.values() for project in about} == {"shop"}
+
+
+def test_a_run_that_names_no_project_and_a_note_of_no_run_are_of_none(
+    here: History, server: EventLog
+) -> None:
+    asked: list[Any] = []
+    here.log.append("run/odd", [new_event(RunResumed(by="me", planned=2))])
+    here.log.append("journal/odd", [new_event(RunLabelled(run="zzzz2222", label="x", by="me"))])
+    with closing(here.log.reader()) as db:
+        (body,) = bodies(db, "odd", ["run/odd", "journal/odd"], {})
+    take_body(server, BytesIO(gzip.decompress(body)), allowed=asked.append)
+    assert asked == [{"run/odd": frozenset({None}), "journal/odd": frozenset({None})}]
+
+
+def test_texts_that_do_not_fit_into_a_body_stay_at_home(
+    here: History, server: EventLog, make: Any
+) -> None:
+    noise = random.Random(1).randbytes(9_000).hex()
+    large = here.run("cccc4444")
+    large.suite(tests=[make.planned()])
+    large.execution(output=noise, user="small")
+    large.interrupt()
+    told: list[TooLarge] = []
+    sent = packed(here.log, {}, "cccc4444", most=6_000, tell=told.append)
+    assert all(len(body) <= 6_000 for body in sent)
+    assert {(each.stream, each.texts >= 1) for each in told} == {("run/cccc4444", True)}
+    for body in sent:
+        assert isinstance(take(server, body), PushAnswer)
+    with closing(server.reader()) as db:
+        bodies_there = {body for (body,) in db.execute("SELECT body FROM contents")}
+    assert ("small" in bodies_there, noise in bodies_there) == (True, False)
+    assert packed(here.log, {}, "cccc4444", most=6_000) == sent
+
+
+def test_clients_that_push_at_once_disturb_no_other(
+    server: EventLog, tmp_path: Path, make: Any
+) -> None:
+    def client(number: int) -> int:
+        here = History(tmp_path / f"{number}.db")
+        run = here.run(f"run{number}", project="shop")
+        run.suite(tests=[make.planned(repeat=5)])
+        for repeat in range(5):
+            run.execution(user=f"{number}.{repeat}", repeat=repeat + 1)
+        run.finish()
+        with closing(here.log.reader()) as db:
+            # Not the journal: those of the test have the same name in each history.
+            sent = list(bodies(db, f"run{number}", [f"run/run{number}"], {}, most=6_000))
+        answers = [take(server, body) for body in sent]
+        events = len(list(here.log.read(stream=f"run/run{number}")))
+        here.close()
+        return events - sum(each.added for each in answers if isinstance(each, PushAnswer))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(client, range(8))) == [0] * 8
+    assert server.verify(claims=SEALED_HEADS, erasures=PURGES).ok
+    assert server.projection_errors() == {}
