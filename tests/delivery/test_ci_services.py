@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,46 @@ def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, 
     assert job.run(pull, "7") == 0
     assert job.outputs["passed"] == "true"
     assert "PASSED" in comments[2]["body"]
+
+
+def test_a_pull_request_is_compared_with_the_history_server(tmp_path, github):
+    api, comments = github
+    kindlm = [sys.executable, "-m", "kindlm"]
+    create = [*kindlm, "token", "create", "--name", "ci", "--db", "team.db"]
+    token = subprocess.run(create, cwd=tmp_path, capture_output=True, text=True, check=True)
+    server = subprocess.Popen(
+        [*kindlm, "serve-history", "--db", "team.db", "--port", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    job = Job(tmp_path, api)
+    suite = tmp_path / "kindlm.yaml"
+    pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main", "KINDLM_BRANCH": "x"}
+    push = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main", "KINDLM_BRANCH": "main"}
+    try:
+        inputs = {
+            "history-url": server.stdout.readline().partition("/-/")[0],
+            "history-token": token.stdout.strip(),
+            "fail-on-regression": "true",
+        }
+        tolerant = SUITE + "gates: { passRateMin: 0 }\n"
+        suite.write_text(tolerant)
+        commit = {"KINDLM_COMMIT": "a1" * 20}
+        assert job.run(pull | commit, "7", **inputs) == 0  # main has no run yet
+        assert job.run(push | commit, **inputs) == 0
+        of_main = job.outputs["run"]
+        shutil.rmtree(tmp_path / ".kindlm")
+        suite.write_text(tolerant.replace("Delivered on", "Lost on"))
+        assert job.run(pull | commit, "7", **inputs) == 1
+    finally:
+        server.terminate()
+        server.communicate()
+    (comment,) = comments
+    assert f"`{of_main}`" in comment["body"]
+    assert "REGRESSED" in comment["body"]
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or inputs["history-token"].encode() not in path.read_bytes()
 
 
 def test_a_regression_fails_the_job_only_where_it_is_to(tmp_path, github):
