@@ -17,6 +17,8 @@ from kindlm.suite import Upload
 from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login, server_login
 
+REDACTS = "Content that upload.redactPatterns match stayed here."
+
 
 @contextmanager
 def history_server(

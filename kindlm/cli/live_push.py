@@ -12,18 +12,19 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from kindlm.cli.console import fail, note, or_fail, show
-from kindlm.cli.history_server import find_server
+from kindlm.cli.console import fail, note, show
+from kindlm.cli.history import open_tables
+from kindlm.cli.history_server import REDACTS, find_server
 from kindlm.cli.options import TestOptions
 from kindlm.cli.run_recording import Beside, end_now
 from kindlm.config import Diagnostic
 from kindlm.engine.steering import Steering
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.request import RunRequest
 from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login
 from kindlm.team.protocol import Control
-from kindlm.team.pushing import LivePush
+from kindlm.team.pushing import LivePush, Pushed, push_runs
 from kindlm.team.upload_rules import combined
 from kindlm.wording import count
 
@@ -37,22 +38,51 @@ def live_push(
 
     With `KINDLM_LEASE`, this process is a worker: it pushes to `KINDLM_URL`, whatever suites say.
     """
-    lease = os.environ.get("KINDLM_LEASE")
-    configured = None
-    if lease is None:
-        configured = or_fail(combined(suite.upload for suite in request.suites)).url
-    login = find_server(None, configured, request.root)
-    if isinstance(login, Err):
-        if login.error.code is not ErrorCode.CLOUD_AUTH_ERROR:
-            fail([login.error])
-        _warn(login.error, run, console)
+    found, lease = _login(request), os.environ.get("KINDLM_LEASE")
+    if isinstance(found, Err):
+        if found.error is NO_SERVER or found.error.code is not ErrorCode.CLOUD_AUTH_ERROR:
+            fail([found.error])
+        _warn(found.error, run, console)
         return None
-    if login.value is None:
-        fail([NO_SERVER])
-    found = login.value
+    login = found.value
     if lease is not None:
-        return lambda steering: _as_worker(request, run, found, lease, steering)
-    return lambda _: _as_guest(request, run, found, options, console)
+        return lambda steering: _as_worker(request, run, login, lease, steering)
+    return lambda _: _as_guest(request, run, login, options, console)
+
+
+def _login(request: RunRequest) -> Result[Login]:
+    """Return where runs of a request are pushed to."""
+    configured = None
+    if "KINDLM_LEASE" not in os.environ:
+        settings = combined(suite.upload for suite in request.suites)
+        if isinstance(settings, Err):
+            return settings
+        configured = settings.value.url
+    found = find_server(None, configured, request.root)
+    if isinstance(found, Err):
+        return found
+    return Err(NO_SERVER) if found.value is None else Ok(found.value)
+
+
+def push_group(request: RunRequest, group: str, options: TestOptions, console: Console) -> None:
+    """Push the shards of a group that has ended."""
+    login = _login(request)
+    if isinstance(login, Err):
+        _warn(login.error, group, console)
+        return
+    address, token = login.value
+    with (
+        closing(HistoryClient(address.base, token, patience_s=5)) as client,
+        closing(open_tables(request.database)) as db,
+    ):
+        rows = db.execute("SELECT id FROM runs WHERE group_id = ? ORDER BY id", (group,))
+        done = push_runs(client, db, [run for (run,) in rows.fetchall()], texts=options.texts)
+        if isinstance(done, Err):
+            _warn(done.error, group, console)
+            return
+        for run, error in done.value.failed.items():
+            _warn(error, run, console)
+        _tell(done.value, client, options, console)
 
 
 @contextmanager
@@ -65,9 +95,8 @@ def _as_guest(
             yield
     if push.error is not None:
         _warn(push.error, run, console)
-    elif options.warnings:
-        held = " Content stayed here: --texts sends it, too." if push.pushed.withheld else ""
-        note(f"{count(push.pushed.added, 'event')} pushed to {client.base}.{held}", console)
+    else:
+        _tell(push.pushed, client, options, console)
 
 
 @contextmanager
@@ -104,6 +133,15 @@ def _client(login: Login, lease: str | None = None) -> HistoryClient:
     return HistoryClient(
         login.address.base, login.token, lease=lease, patience_s=0, silent_s=_SILENT_S
     )
+
+
+def _tell(pushed: Pushed, client: HistoryClient, options: TestOptions, console: Console) -> None:
+    if options.warnings:
+        note(f"{count(pushed.added, 'event')} pushed to {client.base}.", console)
+        if pushed.withheld:
+            note("Content stayed here: --push --texts sends it, too.", console)
+        if pushed.redacts:
+            note(REDACTS, console)
 
 
 def _warn(error: KindlmError, run: str, console: Console) -> None:

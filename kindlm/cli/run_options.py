@@ -131,6 +131,11 @@ def make_request(
     )
 
 
+def wants_push(request: RunRequest, options: TestOptions) -> bool:
+    """Return whether what is requested is to be sent to a history server."""
+    return options.push or any(suite.upload.enabled for suite in request.suites)
+
+
 def _gated(
     suites: tuple[Suite, ...], options: TestOptions, console: Console
 ) -> Result[tuple[Suite, ...]]:

@@ -58,7 +58,8 @@ class Pushed:
         added: Events that are on the server now and were not before.
         known: Events that were there already.
         filled: Texts that were withheld there and are there now.
-        withheld: Whether content stays here by the settings of a run.
+        withheld: Whether all content of a run stays here by its settings.
+        redacts: Whether content stays here that patterns of a run match.
         too_large: Number of texts that stay here since the server takes none so large.
         failed: Run → why it is not on the server, or not all of it.
     """
@@ -67,6 +68,7 @@ class Pushed:
     known: int = 0
     filled: int = 0
     withheld: bool = False
+    redacts: bool = False
     too_large: int = 0
     failed: dict[str, KindlmError] = field(default_factory=dict)
 
@@ -169,7 +171,9 @@ class _Push:
         made = bodies(self._db, run, left, self._heads, rule.value, tell=self._too_large)
         try:
             for body in made:
-                self.pushed.withheld |= rule.value is not None
+                if rule.value is not None:
+                    self.pushed.withheld |= rule.value.every_text
+                    self.pushed.redacts |= not rule.value.every_text
                 answered = self._client.send(body)
                 if isinstance(answered, Err):
                     return answered.error
@@ -334,6 +338,7 @@ class LivePush:
                 self.error = done.value.failed.get(self._run)
                 done.value.added += self.pushed.added
                 done.value.withheld |= self.pushed.withheld
+                done.value.redacts |= self.pushed.redacts
                 self.pushed = done.value
             else:
                 self.error = done.error

@@ -49,7 +49,7 @@ class Withholding:
     """
 
     def __init__(self, *, every_text: bool, patterns: Sequence[str]) -> None:
-        self._every_text = every_text
+        self.every_text = every_text
         self._matchers: list[Callable[[str], bool]] = []
         for pattern in patterns:
             matches = matcher(pattern)
@@ -60,12 +60,12 @@ class Withholding:
 
     def __call__(self, text: str) -> bool:
         """Return whether a text is withheld."""
-        return self._every_text or self._pattern_of(text) is not None
+        return self.every_text or self._pattern_of(text) is not None
 
     def objection(self, event: StoredEvent) -> str | None:
         """Return why an event cannot be sent, None if it can."""
         for key, string in strings_in(json.loads(event.data)):
-            if self._every_text:
+            if self.every_text:
                 if event.type not in EVENTS:
                     return f"this kindlm does not know what `{key}` of {event.type} holds"
                 if key in QUOTES:

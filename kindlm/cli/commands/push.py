@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.console import make_console, note, or_fail, show, warn
-from kindlm.cli.history import db_option, existing_history, named_run, open_history
-from kindlm.cli.history_server import configured_upload, history_server
+from kindlm.cli.history import commit_named, db_option, existing_history, open_history
+from kindlm.cli.history_server import REDACTS, configured_upload, history_server
 from kindlm.cli.options import (
     RUN_NAMES,
     DatabaseOption,
@@ -20,6 +20,7 @@ from kindlm.cli.options import (
     TextsOption,
     VerboseOption,
 )
+from kindlm.history.run_names import find_run_or_group
 from kindlm.team.pushing import push_runs
 from kindlm.team.upload_rules import recorded_uploads
 from kindlm.wording import count
@@ -30,7 +31,11 @@ _EVERY_S = 2.0
 def push_command(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN", help=f"{RUN_NAMES} Default: all runs.", show_default=False),
+        typer.Argument(
+            metavar="RUN",
+            help=f"{RUN_NAMES} Or a group of shards. Default: all.",
+            show_default=False,
+        ),
     ] = None,
     url: ServerOption = None,
     texts: TextsOption = False,
@@ -46,7 +51,11 @@ def push_command(
     project = existing_history(db)
     now = configured_upload(project.root)
     with open_history(db) as reader:
-        wanted = [named_run(reader, run) for run in runs] if runs else None
+        wanted = None
+        if runs:
+            sides = [or_fail(find_run_or_group(reader, run, commit_named)) for run in runs]
+            named = ([side] if isinstance(side, str) else side.runs for side in sides)
+            wanted = [run for each in named for run in each]
         configured = now.url if now is not None else None
         if configured is None and wanted:
             recorded = recorded_uploads(reader, wanted)
@@ -68,14 +77,10 @@ def push_command(
     filled = f"; {count(pushed.filled, 'withheld text')} filled in" if pushed.filled else ""
     note(f"{count(pushed.added, 'event')} pushed to {client.base}{known}{filled}.", console)
     if pushed.withheld:
-        named = " ".join(map(shlex.quote, runs or ["RUN"]))
-        option = db_option(db)
-        how = (
-            "What upload.redactPatterns match stays here."
-            if texts
-            else (f"Content stayed here. To send it, too: kindlm push {named} --texts{option}")
-        )
-        note(how, console)
+        again = " ".join(map(shlex.quote, runs or ["RUN"])) + f" --texts{db_option(db)}"
+        note(f"Content stayed here. To send it, too: kindlm push {again}", console)
+    if pushed.redacts:
+        note(REDACTS, console)
     if pushed.too_large:
         warn(f"{count(pushed.too_large, 'text')} stayed here: no server takes one so large.")
     if pushed.failed:

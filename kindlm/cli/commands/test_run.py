@@ -34,7 +34,13 @@ from kindlm.cli.reporters import (
     parse_reporters,
     spare,
 )
-from kindlm.cli.run_options import as_recorded, make_request, no_selection, paths_from
+from kindlm.cli.run_options import (
+    as_recorded,
+    make_request,
+    no_selection,
+    paths_from,
+    wants_push,
+)
 from kindlm.cli.run_recording import (
     Beside,
     has_documents,
@@ -127,7 +133,7 @@ def _pushing(
     request: RunRequest, run: str, options: TestOptions, console: Console
 ) -> Beside | None:
     """Return what sends a run to a history server while it goes on, if that is wanted."""
-    if not (options.push or any(suite.upload.enabled for suite in request.suites)):
+    if not wants_push(request, options):
         return None
     from kindlm.cli.live_push import live_push
 

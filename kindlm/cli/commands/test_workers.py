@@ -19,7 +19,7 @@ from kindlm.cli.history import fail_to_open, open_tables
 from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
-from kindlm.cli.run_options import paths_from
+from kindlm.cli.run_options import paths_from, wants_push
 from kindlm.cli.run_recording import HeldSignals, Watching, report_group, stop_on_signals
 from kindlm.cli.worker_news import WorkerNews
 from kindlm.engine.steering import Steering
@@ -86,6 +86,10 @@ def test_on_workers(
                         _carry_out(request, plan, parts, fleet, options, console, stop, held)
             except LockHeldError as error:
                 fail([_elsewhere(parts.group, error)], console)
+        if wants_push(request, options):
+            from kindlm.cli.live_push import push_group
+
+            push_group(request, parts.group, options, console)
         return report_group(request, parts.group, reporters, options, console, stop.reason)
 
 
