@@ -30,8 +30,8 @@ SELECT e.test, e.target, avg(e.latency_ms)
 
 
 def shard_count(plan: Plan, workers: int) -> int:
-    """Return into how many shards a plan is divided: no more than it has tests."""
-    return min(PER_WORKER * workers, sum(1 for _ in _tests(plan)))
+    """Return into how many shards a plan is divided: no more than it has tests, but for one."""
+    return max(1, min(PER_WORKER * workers, sum(1 for _ in _tests(plan))))
 
 
 def longest_first(plan: Plan, count: int, took: Took) -> list[int]:

@@ -1,0 +1,167 @@
+"""`kindlm test --workers`: real processes, one of which is killed, and a group that is resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from checked_server import LoopbackServer
+from orders import asked, hold, order, serve_orders, write_orders
+from processes import assert_ended
+from workspace import Workspace, new_workspace, until
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return new_workspace(tmp_path)
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with serve_orders() as server:
+        yield server
+
+
+def write(workspace: Workspace, server: LoopbackServer, tests: int) -> None:
+    write_orders(workspace, server, [order(f"k{n}", judged=False) for n in range(tests)])
+
+
+def commands_of(group: str) -> dict[int, str]:
+    """The processes of the workers of a group, with their command lines."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                line = (folder / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+            if f"--run-group={group}" in line:
+                found[int(folder.name)] = line
+    return found
+
+
+def finished(workspace: Workspace) -> int:
+    if not workspace.database.exists():
+        return 0
+    ended = "SELECT count(*) FROM executions WHERE status IS NOT NULL"
+    return int(workspace.query(ended)[0][0])
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no /proc")
+
+
+@needs_proc
+def test_a_killed_worker_is_replaced_and_what_it_pushed_is_not_asked_again(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write(workspace, server, 4)
+    # Of the first shard, k0 is answered, and k2 never.
+    arrived = hold(server, "k2")
+    run = workspace.start(
+        "test", "--workers", "2", "--run-group", "g1", "-j", "1", "--reporter", "json=out.json"
+    )
+    arrived()
+    until(lambda: finished(workspace) >= 1)
+    (victim, *_) = (pid for pid, line in sorted(commands_of("g1").items()) if "--shard=3/4" in line)
+    os.kill(victim, signal.SIGKILL)
+    _, said = run.communicate(timeout=100)
+    assert run.returncode == 0, said
+    calls = asked(server)
+    assert calls.pop(("k2", "agent")) == 2
+    assert set(calls.values()) == {1}
+    assert_ended([victim])
+    assert workspace.run("history", "verify").returncode == 0
+    shown = workspace.run("show", "g1")
+    assert shown.returncode == 0
+    assert "4 of 4 shards" in shown.stdout
+
+
+@needs_proc
+def test_no_worker_outlives_the_coordinator_and_the_group_is_resumed(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write(workspace, server, 3)
+    arrived = hold(server, "k1", "k2")
+    run = workspace.start("test", "--workers", "2", "--run-group", "g2", "-j", "1")
+    arrived()
+    until(lambda: finished(workspace) >= 1)
+    left = list(commands_of("g2"))
+    assert left
+    run.kill()
+    run.communicate()
+    assert_ended(left)
+    resumed = workspace.run("test", "--resume", "g2", "--reporter", "json=out.json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "1 of 3 shards finished" in resumed.stderr
+    assert asked(server)["k0", "agent"] == 1
+    again = workspace.run("test", "--resume", "g2")
+    assert again.returncode == 0
+    assert "nothing is left to run" in again.stderr
+
+
+def test_ctrl_c_ends_all_workers_and_says_how_to_go_on(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write(workspace, server, 2)
+    arrived = hold(server, "k0", "k1")
+    run = workspace.start("test", "--workers", "2", "--run-group", "g3")
+    arrived()
+    run.send_signal(signal.SIGINT)
+    shown, said = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert "Ctrl-C: finishing what is in flight" in said
+    assert "Next: kindlm test --resume g3" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--workers", "0"], "--workers '0' is"),
+        (["--workers", "1000"], "--workers '1000' is"),
+        (["--workers", "2", "--shard", "1/2"], "--shard does not go with --workers"),
+        (["--workers", "2", "--cache"], "--cache does not go with --workers"),
+        (["--workers", "2", "--failed"], "--failed does not go with --workers"),
+    ],
+)
+def test_what_workers_cannot_do_is_refused_before_any_call(
+    workspace: Workspace, server: LoopbackServer, options: list[str], message: str
+) -> None:
+    write(workspace, server, 2)
+    refused = workspace.run("test", *options)
+    assert refused.returncode == 1
+    assert message in refused.stderr
+    assert not server.requests
+
+
+def test_a_program_on_a_fixed_port_is_not_started_twice(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    serve = [{"name": "shop", "command": "python shop.py", "ready": "http://localhost:8123/up"}]
+    write_orders(workspace, server, [order("k0", judged=False)], serve=serve)
+    refused = workspace.run("test", "--workers", "2")
+    assert refused.returncode == 1
+    assert "Service 'shop' of suite 'orders' answers at a fixed port" in refused.stderr
+    assert "{{serve.shop.port}}" in refused.stderr
+
+
+def test_a_suite_that_cannot_be_loaded_fails_as_it_does_without_workers(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False, nonsense=1)])
+    failed = workspace.run("test", "--workers", "2")
+    assert failed.returncode == 1
+    assert failed.stderr.count("Unknown key") == 1
+    assert "1 of 1 shard" in failed.stdout
+
+
+def test_a_dry_run_says_how_many_shards_there_would_be(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write(workspace, server, 5)
+    planned = workspace.run("test", "--workers", "1", "--dry-run")
+    assert planned.returncode == 0
+    assert "4 shards on 1 worker" in planned.stderr
+    assert not server.requests
