@@ -75,8 +75,9 @@ def test_a_body_that_does_not_come_ends_the_connection(
 
 
 def test_an_answer_that_is_not_read_ends_the_connection(
-    tmp_path: Path, stack: ExitStack, impatient: None, make: Any
+    tmp_path: Path, stack: ExitStack, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connections, "CHECK_S", 0.2)
     history = History(tmp_path / "team.db")
     run = history.run("aaaa2222")
     run.suite(tests=[make.planned()])
@@ -84,9 +85,10 @@ def test_an_answer_that_is_not_read_ends_the_connection(
     run.finish()
     history.close()
     served = stack.enter_context(history_server(tmp_path / "team.db"))
+    asked = get(served.token(), "/v1/runs/aaaa2222")
     to = opened(stack, served)
     to.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    to.sendall(get(served.token(), "/v1/runs/aaaa2222"))
+    to.sendall(asked)
     assert to.recv(1) == b"H"
     # More is unread than fits between both ends: it goes only if the server gives up.
     with served.client(served.token("other")) as client:

@@ -49,10 +49,12 @@ def create_command(
         typer.Option("--pushes-per-minute", metavar="N", min=1, help="Allow N pushes a minute."),
     ] = None,
     mb_per_day: Annotated[
-        int | None, typer.Option("--mb-per-day", metavar="N", min=1, help="Allow N MB a day.")
+        int | None,
+        typer.Option("--mb-per-day", metavar="N", min=1, help="Allow N MB a day, unpacked."),
     ] = None,
     mb_total: Annotated[
-        int | None, typer.Option("--mb-total", metavar="N", min=1, help="Allow N MB in all.")
+        int | None,
+        typer.Option("--mb-total", metavar="N", min=1, help="Allow N MB in all, unpacked."),
     ] = None,
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
