@@ -109,8 +109,9 @@ def _client(address: str) -> Result[Client]:
                 "Install it here and on all workers: pip install 'kindlm[cluster]'",
             )
         )
-    # What it has to say, this module says.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # What it has to say, this module says; the other is how it forgets a connection that broke.
+    for name in ("distributed", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
     hint = f"Is it there? Start one with: dask scheduler --port {urlsplit(address).port}"
     try:
