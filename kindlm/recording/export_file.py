@@ -238,20 +238,23 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
         left = {name: stream.events - (stream.after or 0) for name, stream in streams.items()}
         for number, value in lines:
             line = checked(_Line, value, number)
-            if line.event is not None and line.text is None:
-                event = line.event
-                if event.stream not in streams:
-                    what = f"is of {event.stream!r}, which the header does not name"
-                    raise LineError(number, what)
-                next_version = streams[event.stream].events - left[event.stream] + 1
-                if not left[event.stream] or event.version != next_version:
-                    raise LineError(number, f"is not the next event of {event.stream}")
-                left[event.stream] -= 1
-                _add_event(log, event, number)
-            elif line.text is not None and line.event is None:
-                _add_text(log, line.text, number)
-            else:
-                raise LineError(number, "is neither an event nor a text")
+            try:
+                if line.event is not None and line.text is None:
+                    event = line.event
+                    if event.stream not in streams:
+                        what = f"is of {event.stream!r}, which the header does not name"
+                        raise LineError(number, what)
+                    next_version = streams[event.stream].events - left[event.stream] + 1
+                    if not left[event.stream] or event.version != next_version:
+                        raise LineError(number, f"is not the next event of {event.stream}")
+                    left[event.stream] -= 1
+                    _add_event(log, event, number)
+                elif line.text is not None and line.event is None:
+                    _add_text(log, line.text, number)
+                else:
+                    raise LineError(number, "is neither an event nor a text")
+            except UnicodeEncodeError:
+                raise LineError(number, "holds half of a character alone") from None
         if missing := sum(left.values()):
             are = "is" if missing == 1 else "are"
             raise LineError(number, f"is the last one, and {count(missing, 'event')} {are} missing")

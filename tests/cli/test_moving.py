@@ -566,3 +566,54 @@ def test_what_is_interrupted_leaves_nothing_behind(
     write_lines(exported, lines_of(exported)[:-1])
     assert kindlm("import", exported, "--db", here / "raw.db").code == 1
     assert kindlm("verify", "--db", here / "raw.db").code == 0
+
+
+def test_later_events_alone_go_into_a_history_that_has_the_others(
+    kindlm: Any, other: Any, exported: Path, here: Path
+) -> None:
+    more = [RunResumed(by="x:1", planned=2), RunInterrupted(reason="again")]
+    other.log.append("run/bbbb3333", [new_event(event) for event in more])
+    versions = [each.version for each in other.log.read(stream="run/bbbb3333")]
+    last = versions[-1]
+    later = here / "later.jsonl"
+    outcome = kindlm("export", "bbbb", "--after", last - 2, "-o", later, "--db", other.path)
+    assert outcome.code == 0, outcome.err
+    stream = lines_of(later)[0]["streams"]["run/bbbb3333"]
+    assert (stream["events"], stream["after"]) == (last, last - 2)
+
+    refused = kindlm("import", later, "--db", here / "new.db")
+    assert refused.code == 1
+    assert (
+        f"run bbbb3333: this history does not have the first {last - 2} events of it"
+        in " ".join(refused.err.split())
+    )
+    assert not (here / "new.db").exists()
+    kindlm("import", exported, "--db", here / "new.db")
+    assert "2 events imported" in kindlm("import", later, "--db", here / "new.db").err
+    assert facts(here / "new.db") == facts(other.path)
+    assert "0 events imported" in kindlm("import", later, "--db", here / "new.db").err
+
+    whole = kindlm("export", "bbbb", "--after", 0, "--db", other.path).out
+    assert "after" not in json.loads(whole.splitlines()[0])["streams"]["run/bbbb3333"]
+    too_far = kindlm("export", "bbbb", "--after", last + 1, "--db", other.path)
+    assert (too_far.code, f"has {last} events" in " ".join(too_far.err.split())) == (1, True)
+    both = kindlm("export", "bbbb", "--after", 1, "--format", "otlp", "--db", other.path)
+    assert (both.code, "--after" in both.err) == (1, True)
+
+
+def test_later_events_of_a_run_that_went_on_apart_are_refused(
+    kindlm: Any, other: Any, exported: Path, here: Path
+) -> None:
+    kindlm("import", exported, "--db", here / "new.db")
+    with EventLog.open(here / "new.db", projections=PROJECTIONS) as log:
+        log.append("run/bbbb3333", [new_event(RunResumed(by="here", planned=2))])
+    more = [RunResumed(by="there", planned=2), RunInterrupted(reason="again")]
+    other.log.append("run/bbbb3333", [new_event(event) for event in more])
+    last = [each.version for each in other.log.read(stream="run/bbbb3333")][-1]
+    later = here / "later.jsonl"
+    for after in (last - 1, last - 2):
+        kindlm("export", "bbbb", "--after", after, "-o", later, "--db", other.path)
+        outcome = kindlm("import", later, "--db", here / "new.db")
+        assert outcome.code == 1
+        assert "run bbbb3333: it diverged" in " ".join(outcome.err.split())
+        assert f"event {last - 1}" in " ".join(outcome.err.split())

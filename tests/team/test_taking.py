@@ -104,7 +104,7 @@ def test_a_push_brings_all_and_the_second_nothing(here: History, server: EventLo
 
 
 @given(most=st.integers(2_000, 6_000), twice=st.lists(st.booleans(), min_size=60, max_size=60))
-@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_however_it_is_split_and_repeated_it_is_the_same_log(
     here: History, tmp_path_factory: pytest.TempPathFactory, most: int, twice: list[bool]
 ) -> None:
@@ -163,7 +163,7 @@ def change(data: st.DataObject, lines: list[Any]) -> None:
                 members[key] = json.loads(f"{value[:at]}{9 - int(value[at])}{value[at + 1 :]}")
 
 
-@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_is_changed_nothing_of_it_is_stored(
     here: History, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -208,6 +208,12 @@ def test_a_wrong_line_is_named(here: History, server: EventLog) -> None:
         assert answer.details == {"line": number + 1}
     assert refusal(server, gzip.compress(b"no JSON")).details == {"line": 1}
     assert refusal(server, gzip.compress(b"")).details == {"line": 1}
+    for member, half in (("text", "body"), ("event", "subject"), ("event", "type")):
+        lines = lines_of(body)
+        line = next(line for line in lines[1:] if member in line and half in line[member])
+        line[member][half] = "\udd9c"
+        answer = refusal(server, body_of(lines))
+        assert answer.details == {"line": lines.index(line) + 1}
     deep = lines_of(body)
     deep[-1]["event"]["data"] = json.loads('{"x":' + "[" * 900 + "]" * 900 + "}")
     assert refusal(server, body_of(deep)).status == 422
