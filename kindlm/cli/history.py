@@ -26,6 +26,7 @@ from kindlm.wording import shown_path
 
 # Runs are imported where they are read: `kindlm history backup`, `verify` and `rebuild` read none.
 if TYPE_CHECKING:
+    from kindlm.history.groups import Group
     from kindlm.history.run_view import RunView
     from kindlm.reports.report_registry import ReportOptions
     from kindlm_store import ForeignSchemaError, SchemaProblem
@@ -426,6 +427,18 @@ def finished_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) 
         if reported is None
         else find_run(db, reported)
     )
+
+
+def finished_side(
+    db: sqlite3.Connection, wanted: str | None, suite: str | None
+) -> Result[str | Group]:
+    """Return what `finished_run` does, or the group of shards that a user names."""
+    from kindlm.history.groups import shards_of
+    from kindlm.history.run_names import find_run_or_group
+
+    if wanted is None or not shards_of(db, wanted):
+        return finished_run(db, wanted, suite)
+    return find_run_or_group(db, wanted, commit_named)
 
 
 def _reported_run(path: Path) -> str | None:

@@ -247,12 +247,13 @@ class RunSealed(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineSet(Payload):
-    """A run was made the baseline of a suite. Journal."""
+    """A run, or a group of shards, was made the baseline of a suite. Journal."""
 
     type: ClassVar[str] = "baseline.set"
     project: str
     suite: str
-    run: str
+    run: Annotated[str, Meaning("the run; of a group, that of the first shard")]
+    runs: Annotated[Sequence[str] | None, Meaning("of a group, the runs of all shards")] = None
     label: str | None = None
     by: str
 

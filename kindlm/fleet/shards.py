@@ -69,6 +69,6 @@ def runs_needed(db: sqlite3.Connection, plan: Plan) -> list[str]:
     for planned in plan.suites:
         baseline = find_baseline(db, planned.suite.project, planned.suite.name)
         if baseline is not None and baseline.here:
-            needed[baseline.run] = None
+            needed |= dict.fromkeys(baseline.runs)
         needed |= dict.fromkeys(cassette_runs(planned, db))
     return list(needed)

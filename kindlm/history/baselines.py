@@ -1,22 +1,28 @@
 """Baselines: the recorded runs that later ones are compared with.
 
-A baseline is a choice of a run, not a copy of it. Of a suite, the baseline that was set last is the
-active one; labels keep others at hand.
+A baseline is a choice of a run, or of the shards of a group, and no copy. Of a suite, the baseline
+that was set last is the active one; labels keep others at hand.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.queries import value_of
+from kindlm.history.groups import Group, group_of
+from kindlm.history.queries import among, value_of
 from kindlm.plan import Execution
 
 _LIST = """
 SELECT b.*, b."by" AS set_by, b.at AS set_at, a.run IS NOT NULL AS active,
-       EXISTS (SELECT 1 FROM runs r WHERE r.id = b.run) AS here
+       NOT EXISTS (
+         SELECT 1 FROM json_each(coalesce(b.runs, json_array(b.run))) named
+          WHERE named.value NOT IN (SELECT id FROM runs)) AS here,
+       CASE WHEN b.runs IS NOT NULL THEN (SELECT group_id FROM runs r WHERE r.id = b.run) END
+         AS group_id
   FROM baselines b
   LEFT JOIN active_baselines a
     ON a.project = b.project AND a.suite = b.suite AND a.label = b.label
@@ -45,7 +51,7 @@ SELECT c.body
   FROM suites s
   JOIN executions e ON e.suite = s.id
   LEFT JOIN contents c ON c.ref = e.output_ref
- WHERE s.run = ? AND s.name = ? AND e.test = ? AND e.target = ?
+ WHERE s.run IN $ids AND s.name = :suite AND e.test = :test AND e.target = :target
  ORDER BY e.status IS NOT 'passed', e.output_ref IS NULL, e.repeat
  LIMIT 1
 """
@@ -55,17 +61,34 @@ SELECT c.body
 class Baseline:
     """A baseline that is set. `label` is empty for one without; `set_at` is UTC, ISO 8601.
 
-    `here` says whether its run is in this history: a journal may be merged without it.
+    `here` says whether its runs are in this history: a journal may be merged without them. There
+    are several `runs` if a group is the baseline; `run` is that of the first shard then.
     """
 
     project: str
     suite: str
     label: str
     run: str
+    runs: tuple[str, ...]
+    group_id: str | None
     set_by: str
     set_at: str
     active: bool
     here: bool = True
+
+    @property
+    def name(self) -> str:
+        """What `kindlm show` takes for it: the id of the run, or the name of the group."""
+        return self.group_id or self.run
+
+    @property
+    def what(self) -> str:
+        """What it is, in words."""
+        return f"group {self.group_id}" if self.group_id else f"run {self.run}"
+
+    def side(self, db: sqlite3.Connection) -> str | Group:
+        """Return what is compared with: the run, or the shards as they were chosen."""
+        return self.run if len(self.runs) == 1 else group_of(db, self.runs)
 
 
 def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Baseline]:
@@ -74,8 +97,25 @@ def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Bas
         f"{_LIST} AND (:suite IS NULL OR b.suite = :suite) {_ORDER}", {"suite": suite}
     )
     return [
-        value_of(Baseline, row, active=bool(row["active"]), here=bool(row["here"])) for row in rows
+        value_of(
+            Baseline,
+            row,
+            runs=_runs(row["run"], row["runs"]),
+            active=bool(row["active"]),
+            here=bool(row["here"]),
+        )
+        for row in rows
     ]
+
+
+def _runs(run: str, shards: str | None) -> tuple[str, ...]:
+    return (run,) if shards is None else tuple(json.loads(shards))
+
+
+def chosen_runs(db: sqlite3.Connection, project: str, suite: str, run: str) -> tuple[str, ...]:
+    """Return the runs of the baseline that a run of a suite recorded by its first run."""
+    of_group = (each for each in list_baselines(db, suite) if each.project == project)
+    return next((each.runs for each in of_group if each.run == run), (run,))
 
 
 def find_baseline(
@@ -104,11 +144,15 @@ class BaselineChecks:
         self._db = db
         self._changed: dict[str, str | None] = {}
 
-    def corruption(self, run: str, suite: str) -> KindlmError | None:
-        """Return why a run cannot be the baseline of a suite; None if it can.
+    def corruption(self, runs: Iterable[str], suite: str) -> KindlmError | None:
+        """Return why a run, or shards of one, cannot be the baseline of a suite; None if they can.
 
-        It must be in this history as it was recorded, with the final texts that are compared.
+        They must be in this history as recorded, with the final texts that are compared.
         """
+        problems = (self._corruption(run, suite) for run in runs)
+        return next(filter(None, problems), None)
+
+    def _corruption(self, run: str, suite: str) -> KindlmError | None:
         known = self._db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
         why = None
         if not known["run_known"]:
@@ -151,13 +195,15 @@ def no_baseline(suite: str) -> KindlmError:
     )
 
 
-def output_of(db: sqlite3.Connection, run: str, suite: str, test: str, target: str) -> str | None:
+def output_of(
+    db: sqlite3.Connection, runs: Sequence[str], suite: str, test: str, target: str
+) -> str | None:
     """Return the text that stands for a test over its repeats.
 
     It is the final text of the first repeat that passed, else of the first that has one; None if
     the test has none there.
     """
-    row = db.execute(_OUTPUT, (run, suite, test, target)).fetchone()
+    row = db.execute(*among(_OUTPUT, runs, suite=suite, test=test, target=target)).fetchone()
     return None if row is None else row[0]
 
 
@@ -177,10 +223,17 @@ class RecordedBaselines:
         self._db = db
         self._checks = BaselineChecks(db)
         self._chosen = chosen or {}
-        self._runs: dict[tuple[str, str], Result[str | None]] = {}
+        self._runs: dict[tuple[str, str], Result[tuple[str, ...]]] = {}
 
     def run(self, project: str, suite: str) -> Result[str | None]:
-        """Return the run that is the active baseline; BASELINE_CORRUPT if it is unusable."""
+        """Return the run that is the active baseline; BASELINE_CORRUPT if it is unusable.
+
+        Of a group, that is the run of its first shard.
+        """
+        found = self._found(project, suite)
+        return found if isinstance(found, Err) else Ok(next(iter(found.value), None))
+
+    def _found(self, project: str, suite: str) -> Result[tuple[str, ...]]:
         key = (project, suite)
         if key not in self._runs:
             self._runs[key] = self._find(project, suite)
@@ -189,20 +242,20 @@ class RecordedBaselines:
     def text(self, execution: Execution) -> Result[str | None]:
         """Return the text that the output of a test is compared with."""
         suite = execution.suite.suite
-        run = self.run(suite.project, suite.name)
-        if isinstance(run, Err) or run.value is None:
-            return run
+        runs = self._found(suite.project, suite.name)
+        if isinstance(runs, Err):
+            return runs
         test = (suite.name, execution.case.name, execution.target)
-        return Ok(output_of(self._db, run.value, *test))
+        return Ok(output_of(self._db, runs.value, *test) if runs.value else None)
 
-    def _find(self, project: str, suite: str) -> Result[str | None]:
-        chosen = self._chosen.get((project, suite))
+    def _find(self, project: str, suite: str) -> Result[tuple[str, ...]]:
+        key = (project, suite)
         active = find_baseline(self._db, project, suite)
-        run = chosen or (active.run if active else None)
-        if run is None:
-            return Ok(None)
-        problem = self._checks.corruption(run, suite)
+        runs: tuple[str, ...] = active.runs if active else ()
+        if (chosen := self._chosen.get(key)) is not None:
+            runs = chosen_runs(self._db, project, suite, chosen)
+        problem = self._checks.corruption(runs, suite)
         if problem is not None:
             return Err(problem)
         # None was chosen then if there was no baseline, or none that could be used.
-        return Ok(self._chosen.get((project, suite), run))
+        return Ok(runs if self._chosen.get(key, runs) else ())

@@ -151,6 +151,12 @@ def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Resu
     return Ok(group)
 
 
+def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:
+    """Return the group that these runs are the shards of, whatever became of it since."""
+    shards = list(runs(db, RunFilter(ids=ids)))
+    return _group(db, shards[0].group_id or "", shards)
+
+
 def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
     counting: dict[str, ShardRun] = {}
     replaced = []

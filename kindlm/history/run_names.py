@@ -13,6 +13,7 @@ there, as on a machine that ran no other, is a run like any other.
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import unicodedata
@@ -22,7 +23,7 @@ from itertools import islice
 from typing import TypeAlias, cast
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.groups import Group, GroupName, find_group, shards_of
+from kindlm.history.groups import Group, GroupName, find_group, group_of, shards_of
 from kindlm.history.runs import Run, RunFilter, runs
 
 Revision: TypeAlias = Callable[[str], str | None]
@@ -65,7 +66,7 @@ SELECT project, group_id,
 """
 
 _BASELINES = """
-SELECT s.name, b.run
+SELECT s.name, b.run, coalesce(b.runs, json_array(b.run))
   FROM suites s
   LEFT JOIN active_baselines b ON b.project = s.project AND b.suite = s.name
  WHERE s.run = ? AND s.error_code IS NULL
@@ -220,24 +221,25 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
     return words.as_side(min(there, key=_is_dirty)) if there else None
 
 
-def compared_by_default(db: sqlite3.Connection, run: str) -> str | None:
-    """Return the run that `kindlm diff` compares a run with; None if there is none.
+def compared_by_default(db: sqlite3.Connection, run: str) -> Side | None:
+    """Return the run or group that `kindlm diff` compares a run with; None if there is none.
 
     That is the baseline of its suites if they have one, and else the run before it.
     """
     return baseline_of(db, run) or run_before(db, run)
 
 
-def baseline_of(db: sqlite3.Connection, run: str) -> str | None:
-    """Return the recorded run that is the baseline of all suites of a run that have one.
+def baseline_of(db: sqlite3.Connection, run: str) -> Side | None:
+    """Return the recorded run or group that is the baseline of all suites of a run that have one.
 
     None if there is none, if they have different ones, or if it is the run itself.
     """
-    chosen = {row[1] for row in db.execute(_BASELINES, (run,)) if row[1] is not None}
-    if len(chosen) != 1 or run in chosen:
+    chosen = {row[2] for row in db.execute(_BASELINES, (run,)) if row[1] is not None}
+    if len(chosen) != 1:
         return None
-    (baseline,) = chosen
-    return baseline if next(runs(db, RunFilter(ids=[baseline])), None) else None
+    ids = json.loads(*chosen)
+    here = run not in ids and len(list(runs(db, RunFilter(ids=ids)))) == len(ids)
+    return _side_of(db, ids) if here else None
 
 
 def run_before(db: sqlite3.Connection, run: str) -> str | None:
@@ -285,7 +287,9 @@ class _Words:
         """Return what a name means beside the other side, if that one is known."""
         if name is None:
             baseline = None if other is None else baseline_of(self.db, str(_run_of(other)))
-            return self._find("previous", other) if baseline is None else Ok(baseline)
+            if baseline is None or not (self.joins or isinstance(baseline, str)):
+                return self._find("previous", other)
+            return Ok(baseline)
         word = _WORD.fullmatch(name)
         if word is None:
             return find_run_or_group(self.db, name) if self.joins else find_run(self.db, name)
@@ -343,18 +347,24 @@ class _Words:
                 return newest
             other = newest.value
         chosen = self.db.execute(_BASELINES, (_run_of(other),)).fetchall()
-        distinct = list(dict.fromkeys(run for _, run in chosen if run is not None))
+        distinct = list(dict.fromkeys(ids for _, run, ids in chosen if run is not None))
         if len(distinct) == 1:
-            return Ok(distinct[0])
+            side = _side_of(self.db, json.loads(distinct[0]))
+            if self.joins or isinstance(side, str):
+                return Ok(side)
+            return _error(
+                f"The baseline is the group {side.name!r}, but one run is needed.",
+                f"Name a run: kindlm runs. The whole group: kindlm show {side.name}",
+            )
         if distinct:
-            listed = ", ".join(f"{suite!r} has run {run}" for suite, run in chosen if run)
+            listed = ", ".join(f"{suite!r} has run {run}" for suite, run, _ in chosen if run)
             return _error(
                 f"The suites have different baselines: {listed}.",
                 "Name the run to compare with: kindlm diff RUN",
             )
         message = f"No suite that could have a baseline was tested by {_named(other)}."
         if chosen:
-            suites = _listed([suite for suite, _ in chosen])
+            suites = _listed([suite for suite, _, _ in chosen])
             message = f"No baseline is set{suites}, which {_named(other)} tested."
         hint = "Choose one: kindlm baseline set RUN"
         return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
@@ -449,6 +459,11 @@ def _groups_here(db: sqlite3.Connection) -> dict[GroupName, bool]:
 def _group_named(db: sqlite3.Connection, name: GroupName) -> Result[Side]:
     shards = [run for run in shards_of(db, name.name) if run.project == name.project]
     return find_group(db, name.name, shards)
+
+
+def _side_of(db: sqlite3.Connection, ids: Sequence[str]) -> Side:
+    """Return the run or the shards that are a baseline."""
+    return ids[0] if len(ids) == 1 else group_of(db, ids)
 
 
 def _named(side: Side) -> str:

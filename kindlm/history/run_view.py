@@ -210,8 +210,9 @@ class RunView:
 
     @property
     def run_before(self) -> str | None:
-        """The run that `kindlm diff` compares this one with: the baseline, else the one before."""
-        return compared_by_default(self.db, self.id) if self.group is None else None
+        """What `kindlm diff` compares this run with: the baseline, else the one before."""
+        found = compared_by_default(self.db, self.id) if self.group is None else None
+        return found.name if isinstance(found, Group) else found
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped that were to run: suite, reason, how many."""

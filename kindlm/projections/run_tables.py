@@ -228,11 +228,11 @@ GATES = Projection(
 # set before would come back when its journal is merged later.
 BASELINES = Projection(
     "baselines",
-    version=2,
+    version=3,
     create="""
     CREATE TABLE baselines (
-        project TEXT, suite TEXT, label TEXT, run TEXT REFERENCES runs (id), "by" TEXT, at TEXT,
-        event TEXT,
+        project TEXT, suite TEXT, label TEXT, run TEXT REFERENCES runs (id), runs TEXT, "by" TEXT,
+        at TEXT, event TEXT,
         PRIMARY KEY (project, suite, label));
     """,
     folds=(
@@ -242,7 +242,7 @@ BASELINES = Projection(
         INSERT INTO baselines BY NAME
         SELECT data ->> 'project' AS project, data ->> 'suite' AS suite,
                coalesce(data ->> 'label', '') AS label, data ->> 'run' AS run,
-               data ->> 'by' AS "by", at, id AS event
+               data ->> 'runs' AS runs, data ->> 'by' AS "by", at, id AS event
           FROM new_events WHERE true ORDER BY seq
         ON CONFLICT (project, suite, label) DO UPDATE BY NAME
          WHERE (excluded.at, excluded.event) >= (baselines.at, baselines.event)""",
@@ -251,7 +251,7 @@ BASELINES = Projection(
     views={
         # What counts: of each suite the baseline that was set last.
         "active_baselines": """
-SELECT project, suite, label, run, "by", at
+SELECT project, suite, label, run, runs, "by", at
   FROM baselines b
  WHERE run IS NOT NULL
    AND NOT EXISTS (

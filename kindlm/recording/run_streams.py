@@ -23,9 +23,12 @@ _JOURNALS = """
 SELECT DISTINCT j.stream FROM event_log j
  WHERE j.stream GLOB 'journal/*'
    AND (json_extract(j.data, '$.run') = :run
+        OR :run IN (SELECT value FROM json_each(j.data, '$.runs'))
         OR j.type = 'baseline.removed' AND EXISTS (
           SELECT 1 FROM event_log s
-           WHERE s.type = 'baseline.set' AND json_extract(s.data, '$.run') = :run
+           WHERE s.type = 'baseline.set'
+             AND (json_extract(s.data, '$.run') = :run
+                  OR :run IN (SELECT value FROM json_each(s.data, '$.runs')))
              AND json_extract(s.data, '$.project') = json_extract(j.data, '$.project')
              AND json_extract(s.data, '$.suite') = json_extract(j.data, '$.suite')
              AND json_extract(s.data, '$.label') IS json_extract(j.data, '$.label')))

@@ -470,4 +470,42 @@ def test_a_shard_as_a_baseline_names_its_group_and_what_to_do(
     said = " ".join(kindlm("baseline", "set", "--db", history.path).err.split())
     assert "3 of its 6 tests did not run in it" in said
     assert "run bbbb2222 is shard 2/2 of group 'nightly'" in said
-    assert "kindlm test without --shard, then kindlm baseline set" in said
+    assert "Choose the whole group: kindlm baseline set nightly" in said
+
+
+def test_a_complete_group_is_a_baseline_like_a_run(kindlm: Any, history: Any, shard: Any) -> None:
+    shard("aaaa2222", "1/2")
+    said = kindlm("baseline", "set", "nightly", "--db", history.path)
+    assert said.code == 1
+    assert "The group nightly is incomplete: shard 2/2 is not here." in said.err
+    shard("bbbb2222", "2/2")
+    said = kindlm("baseline", "set", "nightly", "--db", history.path)
+    assert "support: group nightly is the baseline now; there was none before." in said.err
+    assert "did not run in it" not in said.err
+    (listed,) = json.loads(
+        kindlm("baseline", "list", "--format", "json", "--db", history.path).out
+    )["baselines"]
+    assert listed["runs"] == ["aaaa2222", "bbbb2222"]
+    assert (listed["run"], listed["group"], listed["here"]) == ("aaaa2222", "nightly", True)
+    assert " nightly " in kindlm("baseline", "list", "--db", history.path).out
+    assert kindlm("baseline", "compare", "nightly", "--db", history.path).code == 0
+
+    # A shard that runs again later is not what was chosen.
+    shard("cccc2222", "2/2", failing=("t1", "t3"))
+    shard("dddd2222", "1/2", group="later", failing=("t0",))
+    shard("eeee2222", "2/2", group="later")
+    for after in ("later", "dddd2222"):
+        compared = json.loads(
+            kindlm("baseline", "compare", after, "--format", "json", "--db", history.path).out
+        )
+        (suite,) = compared["suites"]
+        assert suite["baseline"]["group"] == "nightly"
+        changed = {test["name"]: test["change"] for test in suite["tests"]}
+        assert changed["t0"] == "regressed"
+        assert changed["t2"] == "unchanged"
+        named = kindlm("diff", "baseline", after, "--format", "json", "--db", history.path)
+        assert json.loads(named.out)["before"]["id"] == "nightly"
+    by_default = kindlm("diff", "--db", history.path)
+    assert "Compared with the baseline, group nightly." in by_default.err
+    removed = kindlm("baseline", "remove", "--db", history.path)
+    assert "support: group nightly is no longer the baseline." in removed.err

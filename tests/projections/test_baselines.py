@@ -109,7 +109,7 @@ def expected(entries: Sequence[Entry]) -> tuple[set[Row], set[Row]]:
         if entry.run is not None:
             active[entry.suite] = entry
     return (
-        {("shop", *e.key, e.run, "me@here", e.at, str(e.id)) for e in newest.values()},
+        {("shop", *e.key, e.run, None, "me@here", e.at, str(e.id)) for e in newest.values()},
         {(*e.key, e.run) for e in active.values()},
     )
 

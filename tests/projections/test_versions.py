@@ -18,7 +18,7 @@ _KNOWN = {
     "agent_spans": (1, "d8f828de27bf"),
     "assertions": (4, "cd7207b7ecd7"),
     "gates": (2, "ad79b511f78c"),
-    "baselines": (2, "95149673abf3"),
+    "baselines": (3, "0d265f93f2f1"),
     "reviews": (3, "299186e6fbe8"),
     "views": (12, "6788ab9907e7"),
 }

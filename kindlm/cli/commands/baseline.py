@@ -14,7 +14,7 @@ import typer
 
 from kindlm.cli.commands.runs import aligned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.history import finished_run, open_history, project_here
+from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -27,6 +27,7 @@ from kindlm.history.baselines import (
     list_baselines,
     no_baseline,
 )
+from kindlm.history.groups import Group
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, runs
 from kindlm.outcome import Status
@@ -42,7 +43,8 @@ _Run = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN",
-        help=f"{RUN_NAMES} Or a JSON report. Default: the newest finished run.",
+        help=f"{RUN_NAMES} Or a group of shards, or a JSON report. Default: the newest finished"
+        " run.",
         show_default=False,
     ),
 ]
@@ -71,11 +73,16 @@ def set_command(
     database: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Make a finished run the baseline of its suites."""
+    """Make a finished run, or a complete group of shards, the baseline of its suites."""
     del verbose
     with open_journal(database, create=_holds_results(wanted)) as (log, db):
-        run = or_fail(_chosen_run(log, db, wanted, suite))
-        view = RunView(db, run)
+        view = RunView(db, or_fail(_chosen(log, db, wanted, suite)))
+        run = view.runs[0]
+        if view.group is not None and not view.group.complete:
+            refuse(
+                f"The group {view.id} is incomplete: {view.group.what_lacks}.",
+                "Run what is missing with the same --run-group, and set the baseline again.",
+            )
         if view.info.ended != "finished":
             refuse(
                 f"The run {run} is {view.status}: only a run that finished can be a baseline.",
@@ -88,17 +95,24 @@ def set_command(
             )
         chosen = or_fail(suites_of(db, run, suite))
         checks = BaselineChecks(db)
-        problems = [error for _, name in chosen if (error := checks.corruption(run, name))]
+        problems = [error for _, name in chosen if (error := checks.corruption(view.runs, name))]
         if problems:
             fail(problems)
         before = [find_baseline(db, *key) for key in chosen]
-        events = [
-            _event(db, BaselineSet(project=p, suite=s, run=run, label=label or None, by=author()))
+        payloads = [
+            BaselineSet(
+                project=p,
+                suite=s,
+                run=run,
+                runs=view.runs if len(view.runs) > 1 else None,
+                label=label or None,
+                by=author(),
+            )
             for p, s in chosen
         ]
-        log.append(new_journal(), events)
+        log.append(new_journal(), [_event(db, payload) for payload in payloads])
         for (_, name), previous in zip(chosen, before, strict=True):
-            _tell_set(run, name, label, previous)
+            _tell_set(view, name, label, previous)
         names = {name for _, name in chosen}
         if not all(one.passed for one in view.suites if one.name in names):
             warn(
@@ -184,11 +198,11 @@ def remove_command(
         )
         log.append(new_journal(), [_event(db, payload)])
         now = find_baseline(db, found.project, found.suite)
-    note(f"{found.suite}: run {_named(found)} is no longer the baseline.")
+    note(f"{found.suite}: {_named(found)} is no longer the baseline.")
     if now is None:
         note("No baseline is left, so drift is not checked. Set one: kindlm baseline set")
     else:
-        note(f"The baseline is run {_named(now)} now.")
+        note(f"The baseline is {_named(now)} now.")
 
 
 def _holds_results(wanted: str | None) -> bool:
@@ -199,13 +213,13 @@ def _holds_results(wanted: str | None) -> bool:
     return file.is_file() and isinstance(read_results(file), Ok)
 
 
-def _chosen_run(
+def _chosen(
     log: EventLog, db: sqlite3.Connection, wanted: str | None, suite: str | None
-) -> Result[str]:
-    """Return the run that a user names, also by a file in which another program recorded one."""
+) -> Result[str | Group]:
+    """Return what a user names, also by a file in which another program recorded a run."""
     from kindlm.cli.foreign_import import import_results, read_results
 
-    found = finished_run(db, wanted, suite)
+    found = finished_side(db, wanted, suite)
     if isinstance(found, Ok) or wanted is None or not Path(wanted).is_file():
         return found
     file = Path(wanted)
@@ -252,14 +266,15 @@ def _to_remove(
     return Err(_none_set(label) if suite is None else no_baseline(suite))
 
 
-def _tell_set(run: str, suite: str, label: str, before: Baseline | None) -> None:
-    name = f"run {run} ({label})" if label else f"run {run}"
+def _tell_set(view: RunView, suite: str, label: str, before: Baseline | None) -> None:
+    what = f"run {view.id}" if view.group is None else f"group {view.id}"
+    name = f"{what} ({label})" if label else what
     if before is None:
         was = "there was none before"
-    elif (before.run, before.label) == (run, label):
+    elif (before.runs, before.label) == (view.runs, label):
         was = "as it was before"
     else:
-        was = f"it was run {_named(before)}"
+        was = f"it was {_named(before)}"
     note(f"{suite}: {name} is the baseline now; {was}.")
 
 
@@ -323,13 +338,15 @@ def _why_untested(view: RunView) -> str:
     if info.shard is None:
         return "."
     group = f" of group {info.group_id!r}" if info.group_id else ""
-    return f": run {view.id} is shard {info.shard}{group}, and a baseline is one run."
+    return f": run {view.id} is shard {info.shard}{group}."
 
 
 def _instead(view: RunView) -> str | None:
     """Return what to do about tests that did not run, where the run is but a part."""
     if view.info.shard is None:
         return None
+    if view.info.group_id:
+        return f"Choose the whole group: kindlm baseline set {shlex.quote(view.info.group_id)}"
     whole = "kindlm test without --shard" if view.runner is None else "pytest --kindlm without -n"
     return (
         f"Choose a run of all tests: {whole}, then kindlm baseline set. What changed since the"
@@ -338,7 +355,7 @@ def _instead(view: RunView) -> str | None:
 
 
 def _named(baseline: Baseline) -> str:
-    return f"{baseline.run} ({baseline.label})" if baseline.label else baseline.run
+    return f"{baseline.what} ({baseline.label})" if baseline.label else baseline.what
 
 
 def _no_suite(run: str, suite: str | None, known: list[str]) -> KindlmError:
@@ -375,6 +392,8 @@ def baselines_json(baselines: Sequence[Baseline]) -> str:
             "suite": baseline.suite,
             "label": baseline.label or None,
             "run": baseline.run,
+            "group": baseline.group_id,
+            "runs": list(baseline.runs),
             "setAt": baseline.set_at,
             "setBy": baseline.set_by,
             "active": baseline.active,
@@ -397,7 +416,7 @@ def _cells(baseline: Baseline) -> tuple[str, ...]:
         "→" if baseline.active else "",
         one_line(baseline.suite),
         one_line(baseline.label),
-        one_line(baseline.run) + ("" if baseline.here else " (not here)"),
+        one_line(baseline.name) + ("" if baseline.here else " (not here)"),
         when.strftime("%Y-%m-%d %H:%M"),
         one_line(baseline.set_by),
         one_line(baseline.project),

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from kindlm.cli.commands.baseline import suites_of
 from kindlm.cli.console import fail, note, or_fail, show, wants_color, warn
-from kindlm.cli.history import existing_history, finished_run, open_history
+from kindlm.cli.history import existing_history, finished_side, open_history
 from kindlm.cli.options import ListFormat
 from kindlm.errors import KindlmError
 from kindlm.history.baselines import (
@@ -126,8 +126,9 @@ def compare_with_baseline(
 ) -> bool:
     """Write how the tests of a run did against the baseline; return whether none got worse."""
     with open_history(database) as db:
-        run = or_fail(finished_run(db, wanted, suite))
-        view = RunView(db, run)
+        side = or_fail(finished_side(db, wanted, suite))
+        view = RunView(db, side)
+        run = view.id
         whole = view.is_whole(suite)
         if not whole:
             warn(
@@ -141,20 +142,20 @@ def compare_with_baseline(
         ]
         for name in unloaded:
             warn(f"{name}: the suite could not be loaded in run {run}.")
-        suites = or_fail(suites_of(db, run, suite))
+        suites = or_fail(suites_of(db, view.runs[0], suite))
         threshold = or_fail(regression_threshold(existing_history(database).root))
         checks = BaselineChecks(db)
 
         @cache
-        def diff_with(baseline: str) -> RunDiff:
-            before = view if baseline == run else RunView(db, baseline)
+        def diff_with(baseline: Baseline) -> RunDiff:
+            before = view if baseline.runs == view.runs else RunView(db, baseline.side(db))
             return RunDiff(db, before, view, DiffOptions(regression_threshold=threshold))
 
         compared = []
         for project, name in suites:
             baseline = find_baseline(db, project, name, label)
-            problem = checks.corruption(baseline.run, name) if baseline else None
-            diff = diff_with(baseline.run) if baseline and problem is None else None
+            problem = checks.corruption(baseline.runs, name) if baseline else None
+            diff = diff_with(baseline) if baseline and problem is None else None
             tests = tuple(compared_tests(db, diff, project, name)) if diff else ()
             compared.append(_SuiteComparison(name, baseline, problem, diff, tests))
         if all(one.baseline is None for one in compared):
@@ -175,7 +176,7 @@ def compare_with_baseline(
             width = shutil.get_terminal_size().columns
             page = Page(out, ReportOptions(color=wants_color(out), width=width))
             for one in compared:
-                _write_suite(run, one, page)
+                _write_suite(one, page)
     return not fails
 
 
@@ -201,7 +202,7 @@ def compared_tests(
         output_changed = False
         if test.compared:
             before, after = (
-                output_of(db, run, *test.key[1:]) for run in (diff.before.id, diff.after.id)
+                output_of(db, side.runs, *test.key[1:]) for side in (diff.before, diff.after)
             )
             output_changed = before != after
         yield ComparedTest(test, change, test.after, checks, output_changed)
@@ -214,17 +215,20 @@ def compared_tests(
             yield ComparedTest(test, Change.REMOVED, None)
 
 
-def _write_suite(run: str, compared: _SuiteComparison, page: Page) -> None:
+def _write_suite(compared: _SuiteComparison, page: Page) -> None:
     baseline, diff = compared.baseline, compared.diff
     if baseline is None:
         note(f"{compared.suite}: no baseline.")
     if baseline is None or diff is None:
         return
     label = f" ({one_line(baseline.label)})" if baseline.label else ""
+    what = "run" if diff.after.group is None else "group"
     page.line(
-        (one_line(baseline.suite), "bold"), f"  baseline {baseline.run}{label} → run {run}", hang=2
+        (one_line(baseline.suite), "bold"),
+        f"  baseline {baseline.name}{label} → {what} {diff.after.id}",
+        hang=2,
     )
-    if baseline.run == run:
+    if baseline.runs == diff.after.runs:
         page.line("The run is the baseline itself.", indent=2)
     if diff.attempts is not None:
         page.line(attempts_text(diff.attempts), indent=2)
@@ -276,6 +280,8 @@ def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
         "baseline": baseline
         and {
             "run": baseline.run,
+            "group": baseline.group_id,
+            "runs": list(baseline.runs),
             "label": baseline.label or None,
             "setAt": baseline.set_at,
             "setBy": baseline.set_by,

@@ -163,7 +163,8 @@ def _tell_baseline(db: sqlite3.Connection, before: Side, after: Side) -> None:
 
     run = after if isinstance(after, str) else after.runs[0]
     if before == baseline_of(db, run):
-        note(f"Compared with the baseline, run {before}. With the run before: kindlm diff previous")
+        what = f"run {before}" if isinstance(before, str) else f"group {before.name}"
+        note(f"Compared with the baseline, {what}. With the run before: kindlm diff previous")
 
 
 def _say_what_it_can_show(diff: RunDiff) -> None:

@@ -328,13 +328,14 @@ def _baseline(
     found = find_baseline(view.db, project, suite.name)
     if found is None:
         return None
-    facts = {"run": found.run, "label": found.label, "by": found.set_by, "at": found.set_at}
+    facts = {"run": found.name, "label": found.label, "by": found.set_by, "at": found.set_at}
     if found.run in view.runs:
         return {**facts, "verdict": "this run is the baseline", "reasons": []}
     if not found.here:
         return {**facts, "verdict": "its run is not in this history", "reasons": []}
     asked = DiffOptions(regression_threshold=regression_threshold, suite=suite.name)
-    headline = headline_of(compare_runs(view.db, found.run, view.group or view.id, asked))
+    before = found.side(view.db)
+    headline = headline_of(compare_runs(view.db, before, view.group or view.id, asked))
     return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
 
 
