@@ -184,7 +184,7 @@ class TestUnusable:
         assert found == [Ok("run1")] * 4 + [Ok("run2")]
         assert verified == ["run/run1", "run/run2"]
         tamper(history, "UPDATE events SET data = replace(data, 'greets', 'grates')")
-        errors = [BaselineChecks(history.reader()).corruption("run1", suite) for suite in suites]
+        errors = [BaselineChecks(history.reader()).corruption(["run1"], suite) for suite in suites]
         assert all(
             error and suite in error.message for error, suite in zip(errors, suites, strict=True)
         )
@@ -216,7 +216,7 @@ class TestOutput:
             )
         writer.finish()
 
-        assert output_of(history.reader(), "run1", "support", "greets", "gpt") == output
+        assert output_of(history.reader(), ["run1"], "support", "greets", "gpt") == output
 
     def test_only_of_the_same_test_target_suite_and_run(self, history: Any, make: Any) -> None:
         for run in ("run1", "run2"):
@@ -230,9 +230,9 @@ class TestOutput:
             writer.finish()
         output_here = partial(output_of, history.reader())
 
-        assert output_here("run2", "sales", "b", "x") == "run2 sales b x"
-        assert output_here("run2", "sales", "b", "z") is None
-        assert output_here("run3", "sales", "b", "x") is None
+        assert output_here(["run2"], "sales", "b", "x") == "run2 sales b x"
+        assert output_here(["run2"], "sales", "b", "z") is None
+        assert output_here(["run3"], "sales", "b", "x") is None
 
     def test_the_last_attempt_counts(self, history: Any, make: Any) -> None:
         writer = history.run("run1")
@@ -241,7 +241,7 @@ class TestOutput:
         writer.execution(number=1, attempt=2, output="second", assertions=(make.passed(),))
         writer.finish()
 
-        assert output_of(history.reader(), "run1", "support", "greets", "gpt") == "second"
+        assert output_of(history.reader(), ["run1"], "support", "greets", "gpt") == "second"
 
 
 def tamper(history: Any, change: str) -> None:

@@ -288,5 +288,5 @@ def check_recorded(vector: Vector, history: Any, make: Any) -> None:
     found = compare_runs(db, "run1", "run1", DiffOptions()).tests
     assert {f"{test.key.name}::{test.key.target}" for test in found} == expected.keys()
     for key, test in expected.items():
-        output = output_of(db, "run1", "s", *key.rsplit("::", 1))
+        output = output_of(db, ["run1"], "s", *key.rsplit("::", 1))
         assert (output or "") == test["outputText"]
