@@ -156,7 +156,8 @@ class Coordinator:
     def workers(self) -> int:
         """How many workers have a shard now."""
         with self._lock:
-            return self._leases.live
+            # The shard of a worker that has just finished one counts until its end was looked at.
+            return min(self._leases.live, self._capacity)
 
     # What the run does.
 
