@@ -8,6 +8,7 @@ from __future__ import annotations
 from benchmarks.comparison import comparison
 from benchmarks.diff import diff
 from benchmarks.figures import Benchmark
+from benchmarks.fleet import fleet
 from benchmarks.gateway import gateway
 from benchmarks.history import history
 from benchmarks.recorder import recorder
@@ -30,5 +31,6 @@ BENCHMARKS = (
     Benchmark("diff", diff),
     Benchmark("server", server),
     Benchmark("gateway", gateway),
+    Benchmark("fleet", fleet),
     Benchmark("comparison", comparison),
 )
