@@ -18,8 +18,7 @@ from benchmarks.workspaces import KEY, write_project
 
 _LATENCY_MS = 50
 _CONCURRENCY = 32
-_CLIENTS = 8
-_RUNS = 200
+_MOST_RUNS = 200
 
 
 def fleet(sizes: Sizes) -> Iterator[Figure]:
@@ -31,19 +30,19 @@ def fleet(sizes: Sizes) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name:
         history = Path(name) / "history.db"
         # A run is a push of its own, of about as many events as a worker pushes at once.
-        tests = max(sizes.many // _RUNS, 1)
-        events = in_process("fleet.record", path=str(history), tests=tests)
-        for clients in (1, _CLIENTS):
-            rates = [events / _push(history, clients) for _ in range(sizes.long_runs)]
+        runs = min(_MOST_RUNS, sizes.many)
+        events = in_process("fleet.record", path=str(history), runs=runs, tests=sizes.many // runs)
+        for clients in (1, sizes.processes):
+            rates = [events / _push(history, runs, clients) for _ in range(sizes.long_runs)]
             what = "client" if clients == 1 else "clients at once"
             yield Figure(f"pushed by {clients} {what}, {events:,} events", rates, "events/s")
 
 
-def record(path: str, tests: int) -> int:
+def record(path: str, runs: int, tests: int) -> int:
     """Record the runs that are pushed; returns how many events they have."""
     from benchmarks.recorded import record_history
 
-    return record_history(Path(path), runs=_RUNS, tests=tests)
+    return record_history(Path(path), runs=runs, tests=tests)
 
 
 def _run(url: str, tests: int, *arguments: str) -> float:
@@ -53,11 +52,11 @@ def _run(url: str, tests: int, *arguments: str) -> float:
         return kindlm("test", *arguments, folder=folder, OPENAI_API_KEY=KEY).wall_s
 
 
-def _push(history: Path, clients: int) -> float:
+def _push(history: Path, runs: int, clients: int) -> float:
     """Push all runs to an empty server, each client a part of them; returns the seconds."""
     from benchmarks.recorded import run_name
 
-    runs = [run_name(number) for number in range(_RUNS)]
+    names = [run_name(number) for number in range(runs)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         create = ("token", "create", "--name", "all", "--db", "team.db")
@@ -66,7 +65,7 @@ def _push(history: Path, clients: int) -> float:
             began = time.perf_counter()
             processes = [
                 _start(
-                    ["push", *runs[client::clients], "--db", str(history)],
+                    ["push", *names[client::clients], "--db", str(history)],
                     folder,
                     KINDLM_URL=url,
                     KINDLM_TOKEN=token,
