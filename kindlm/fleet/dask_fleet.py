@@ -110,7 +110,7 @@ def _client(address: str) -> Result[Client]:
             )
         )
     # What it has to say, this module says; the other is how it forgets a connection that broke.
-    for name in ("distributed", "asyncio"):
+    for name in ("distributed", "distributed.client", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
     hint = f"Is it there? Start one with: dask scheduler --port {urlsplit(address).port}"
@@ -183,6 +183,7 @@ class DaskFleet:
             )
         if wrong := self._admit(workers):
             return _unfit(wrong, len(workers))
+        self._fit = tuple(workers)
         hosts = {urlsplit(worker).hostname or "" for worker in workers}
         away = next((host for host in sorted(hosts) if not _is_loopback(host)), None)
         if listen is not None:
@@ -204,9 +205,8 @@ class DaskFleet:
     def check(self, url: str) -> Result[None]:
         """Return an error if a worker does not reach the history: then none gets a shard."""
         self._url = url
-        looked_at, self._fit = self._fit, ()
-        if wrong := self._admit(looked_at):
-            return Err(_unfit(wrong, len(looked_at)))
+        if wrong := self._admit(self._fit):
+            return Err(_unfit(wrong, len(self._fit)))
         self._watch.start()
         return Ok(None)
 
@@ -308,7 +308,6 @@ class DaskFleet:
                 wrong[worker] = str(found)
         fit = [worker for worker in same if worker not in wrong]
         self._run(take_one_at_a_time, workers=fit)
-        self._fit = (*self._fit, *fit)
         return wrong
 
     def _run(self, function: Any, *arguments: str, workers: Sequence[str]) -> dict[str, Any]:
