@@ -80,7 +80,7 @@ def test_a_scripted_run_loads_no_sdk_and_few_modules(tmp_path: Path) -> None:
     loaded = loaded_by_run(tmp_path, "scripted", SCRIPTED)
     # The history is there already, the answers are, too.
     sdks = ("genai_prices", "httpx", "httpx2", "openai")
-    others = ("rich.progress", "sqlite_utils", "urllib.request")
+    others = ("kindlm.fleet", "kindlm.team", "rich.progress", "sqlite_utils", "urllib.request")
     assert below(loaded, UNUSED + sdks + others) == set()
     ours = {module for module in loaded if module.partition(".")[0].startswith("kindlm")}
     assert len(ours) <= MOST_MODULES

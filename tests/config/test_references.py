@@ -288,3 +288,25 @@ def test_a_name_that_is_too_long_for_a_file_is_an_error(tmp_path: Path) -> None:
     assert found.error.code is ErrorCode.CONFIG_FILE_REF_ERROR
     assert "too long" in found.error.message
     assert found.error.hint
+
+
+@pytest.mark.parametrize(
+    ("upload", "wrong"),
+    [
+        ("{enabled: true}", True),
+        ("{enabled: true, apiUrl: 'https://api.kindlm.com/v1'}", True),
+        ("{enabled: true, apiUrl: 'https://h.example/v1'}", False),
+        ("{includeArtifacts: true, redactPatterns: [a+]}", False),
+    ],
+)
+def test_an_upload_needs_a_server_of_the_users_own_and_changes_no_identity(
+    load: Any, minimal: str, upload: str, wrong: bool
+) -> None:
+    plain = load(minimal).suite
+    loaded = load(minimal.replace("tests:", f"upload: {upload}\ntests:"))
+    if wrong:
+        assert errors(loaded) == [("upload.enabled", "CONFIG_VALIDATION_ERROR")]
+        return
+    assert loaded.suite.config_hash == plain.config_hash
+    assert loaded.suite.config_text != plain.config_text
+    assert loaded.suite.upload != plain.upload

@@ -12,8 +12,6 @@ import typer
 
 from kindlm.cli.console import note, or_fail
 from kindlm.cli.options import InsecureOption, VerboseOption
-from kindlm.team.client import HistoryClient
-from kindlm.team.credentials import checked_login, parse_address, save_token
 
 
 def login_command(
@@ -25,6 +23,9 @@ def login_command(
 ) -> None:
     """Save the token of a history server. Reads it from the terminal or from stdin."""
     del verbose
+    from kindlm.team.client import HistoryClient
+    from kindlm.team.credentials import checked_login, parse_address, save_token
+
     address = or_fail(parse_address(url))
     if sys.stdin.isatty():
         token = getpass.getpass(f"Token for {address.origin}: ", sys.stderr)

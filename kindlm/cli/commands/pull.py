@@ -9,12 +9,9 @@ import typer
 
 from kindlm.cli.console import fail, make_console, note, or_fail, show
 from kindlm.cli.history import db_option, fail_to_open, project_here
-from kindlm.cli.history_server import configured_upload, history_server
 from kindlm.cli.options import DatabaseOption, InsecureOption, ServerOption, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, misuse
-from kindlm.team.pulling import pull_run
 from kindlm.wording import count, printable
-from kindlm_store import OpenError
 
 _SHOWN = 3
 
@@ -49,6 +46,10 @@ def pull_command(
 ) -> None:
     """Fetch runs from a history server, with labels, reviews and baselines. Safe to repeat."""
     del verbose
+    from kindlm.cli.history_server import configured_upload, history_server
+    from kindlm.team.pulling import pull_run
+    from kindlm_store import OpenError
+
     if [bool(runs), branch is not None, group is not None].count(True) != 1:
         hint = "kindlm pull RUN, kindlm pull --branch main, or kindlm pull --group nightly-42"
         fail([misuse("Name runs, a branch or a group.", hint)])

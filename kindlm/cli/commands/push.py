@@ -11,7 +11,6 @@ import typer
 
 from kindlm.cli.console import make_console, note, or_fail, show, warn
 from kindlm.cli.history import commit_named, db_option, existing_history, open_history
-from kindlm.cli.history_server import REDACTS, configured_upload, history_server
 from kindlm.cli.options import (
     RUN_NAMES,
     DatabaseOption,
@@ -20,9 +19,6 @@ from kindlm.cli.options import (
     TextsOption,
     VerboseOption,
 )
-from kindlm.history.run_names import find_run_or_group
-from kindlm.team.pushing import push_runs
-from kindlm.team.upload_rules import recorded_uploads
 from kindlm.wording import count
 
 _EVERY_S = 2.0
@@ -48,6 +44,11 @@ def push_command(
     Content stays here unless `upload.includeArtifacts` or --texts sends it.
     """
     del verbose
+    from kindlm.cli.history_server import REDACTS, configured_upload, history_server
+    from kindlm.history.run_names import find_run_or_group
+    from kindlm.team.pushing import push_runs
+    from kindlm.team.upload_rules import recorded_uploads
+
     project = existing_history(db)
     now = configured_upload(project.root)
     with open_history(db) as reader:

@@ -1,0 +1,108 @@
+"""A run that goes on is pushed as far as it is, and a worker obeys its coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import pytest
+from history_server import Served
+from recorded_history import History
+
+from kindlm.errors import Err, KindlmError
+from kindlm.projections import PROJECTIONS
+from kindlm.suite import Upload
+from kindlm.team.access import OneToken
+from kindlm.team.client import HistoryClient
+from kindlm.team.history_api import HistoryApi
+from kindlm.team.protocol import TOKEN_PREFIX, Control
+from kindlm.team.pushing import LivePush
+from kindlm.team.team_server import RunningServer
+from kindlm.team.upload_rules import combined
+from kindlm_store import EventLog
+
+TOKEN = TOKEN_PREFIX + "t" * 43
+
+
+class Coordinator:
+    """Hands out one shard; `newest` is the number of its lease."""
+
+    newest = 1
+
+    def is_current(self, lease: str) -> bool:
+        return lease == f"3.{self.newest}"
+
+    def control(self, lease: str) -> Control:
+        return Control(max_rpm=30.0)
+
+    def pushed(self, lease: str, runs: Any) -> None:
+        """Note nothing."""
+
+    def claim(self, shard: int) -> dict[str, Any]:
+        return {}
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[tuple[Coordinator, EventLog, str]]:
+    hooks = Coordinator()
+    with (
+        EventLog.open(tmp_path / "all.db", projections=PROJECTIONS) as log,
+        closing(HistoryApi(log, OneToken(TOKEN), fleet=hooks)) as api,
+        RunningServer(api) as server,
+    ):
+        yield hooks, log, server.url
+
+
+def test_a_worker_is_heard_of_and_obeys(
+    coordinator: tuple[Coordinator, EventLog, str], home: History
+) -> None:
+    hooks, log, url = coordinator
+    controls: Queue[Control] = Queue()
+    stale: Queue[KindlmError] = Queue()
+    with closing(HistoryClient(url, TOKEN, lease="3.1", patience_s=0)) as client:
+        push = LivePush(
+            client, home.log.path, "aaaa2222", texts=True, every_s=0.01,
+            on_control=controls.put, on_stale=stale.put,
+        )  # fmt: skip
+        with push:
+            # One of the push, and of what is said while nothing happens.
+            assert [controls.get(timeout=20).max_rpm for _ in range(3)] == [30.0] * 3
+            hooks.newest = 2
+            assert "409" in stale.get(timeout=20).message
+    assert push.error is not None
+    with closing(log.reader()) as db:
+        assert db.execute("SELECT count(*) FROM contents WHERE body IS NULL").fetchone()[0] == 0
+
+
+def test_what_has_not_arrived_is_sent_in_the_end(served: Served, home: History) -> None:
+    token = served.token()
+    with closing(HistoryClient(served.url, token, patience_s=0)) as client:
+        push = LivePush(client, home.log.path, "aaaa2222", texts=False, every_s=600)
+        with push:
+            pass
+    assert push.error is None
+    assert push.pushed.added == len(list(served.log.read())) == len(list(home.log.read()))
+    assert push.pushed.withheld
+
+
+def test_a_token_that_is_not_accepted_ends_it(served: Served, home: History) -> None:
+    with (
+        closing(HistoryClient(served.url, TOKEN, patience_s=0)) as client,
+        LivePush(client, home.log.path, "aaaa2222", texts=False) as push,
+    ):
+        pass
+    assert push.error is not None
+    assert push.error.details["status"] == 401
+
+
+def test_of_several_suites_the_strictest_settings_hold() -> None:
+    one = Upload(enabled=True, url="https://a", include_texts=True, patterns=("x",))
+    both = combined([one, Upload(patterns=("y",))])
+    assert not isinstance(both, Err)
+    assert both.value == Upload(True, "https://a", False, ("x", "y"))
+    apart = combined([one, Upload(url="https://b")])
+    assert isinstance(apart, Err)
+    assert "https://a and https://b" in apart.error.message
