@@ -23,7 +23,7 @@ CHANGES = [
     ("seals", "DELETE FROM seals"),
     ("run_labels", "INSERT INTO run_labels VALUES ('k3f9x2ab', 'released', 'x', '', '')"),
     ("reviews", "INSERT INTO reviews VALUES ('k3f9x2ab-1', 'eve', 'other', 1, NULL, '', '')"),
-    ("baselines", "INSERT INTO baselines VALUES ('p', 's', '', 'k3f9x2ab', 'eve', '', '')"),
+    ("baselines", "INSERT INTO baselines VALUES ('p', 's', '', 'k3f9x2ab', 'eve', '', '', '')"),
     ("tests", "DROP VIEW tests; CREATE VIEW tests AS SELECT * FROM planned_tests"),
 ]
 """A table or view, and how somebody changes it."""
