@@ -23,7 +23,7 @@ _JOURNALS = """
 SELECT DISTINCT j.stream FROM event_log j
  WHERE j.stream GLOB 'journal/*'
    AND (json_extract(j.data, '$.run') = :run
-        OR :run IN (SELECT value FROM json_each(j.data, '$.runs'))
+        OR j.type = 'baseline.set' AND :run IN (SELECT value FROM json_each(j.data, '$.runs'))
         OR j.type = 'baseline.removed' AND EXISTS (
           SELECT 1 FROM event_log s
            WHERE s.type = 'baseline.set'

@@ -282,10 +282,10 @@ class HistoryApi:
 
     def _shown_streams(self, db: sqlite3.Connection, run: str, grant: Grant) -> list[str]:
         known = db.execute("SELECT 1 FROM streams WHERE name = 'run/' || ?", (run,)).fetchone()
-        streams = streams_of(db, run)[1] if known else []
-        if not streams or not all(self._is_shown(db, each, grant) for each in streams):
+        if not known or not self._is_shown(db, f"run/{run}", grant):
             raise RefusedError(ApiError(404, "not_found", "There is no such run."))
-        return streams
+        # Others can add to a run what is not theirs alone: it is left out, and the run stays.
+        return [each for each in streams_of(db, run)[1] if self._is_shown(db, each, grant)]
 
     def _is_shown(self, db: sqlite3.Connection, stream: str, grant: Grant) -> bool:
         """Return whether a stream is about runs of the project of a grant alone."""

@@ -29,9 +29,9 @@ _CONFLICTS = ("apart", "behind", "going on")
 
 _PROJECTS = """
 SELECT s.name, e.version, json_extract(e.data, '$.project') AS project,
-       json_extract(e.data, '$.run') AS run
+       json_extract(e.data, '$.run') AS run, json_extract(e.data, '$.source_run') AS source
   FROM streams s JOIN events e ON e.stream = s.id
- WHERE s.name GLOB 'journal/*' OR e.version = 1 OR project IS NOT NULL
+ WHERE s.name GLOB 'journal/*' OR e.version = 1 OR project IS NOT NULL OR source IS NOT NULL
 """
 
 _EVENT_LINE = """
@@ -94,14 +94,17 @@ def _projects(export: Export, log: EventLog) -> dict[str, frozenset[str | None]]
     streams = [name for (name,) in export.log.execute("SELECT name FROM streams")]
     found: dict[str, set[str | None]] = {name: set() for name in streams}
     noted: list[tuple[str, str]] = []
+    derived: list[tuple[str, str]] = []
     try:
-        for name, version, project, run in export.log.execute(_PROJECTS):
+        for name, version, project, run, source in export.log.execute(_PROJECTS):
             if project is not None:
                 found[name].add(str(project))
             elif name.startswith("run/") and version == 1:
                 found[name].add(None)
             if name.startswith("journal/") and (run is not None or project is None):
                 noted.append((name, f"run/{run}"))
+            if source is not None:
+                derived.append((name, f"run/{source}"))
     except sqlite3.OperationalError as error:
         raise LineError(1, f"comes before data that SQLite cannot read ({error})") from None
     with closing(log.reader()) as reader:
@@ -115,6 +118,9 @@ def _projects(export: Export, log: EventLog) -> dict[str, frozenset[str | None]]
                 found[name] |= recorded(name)
         for name, run in noted:
             found[name] |= found[run] if run in found else recorded(run)
+        for name, source in derived:
+            # The run that it was derived from may be nowhere; it is no other project's then.
+            found[name] |= (found.get(source) or recorded(source)) - {None}
     return {name: frozenset(projects) for name, projects in found.items()}
 
 

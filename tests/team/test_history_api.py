@@ -127,6 +127,31 @@ def test_a_token_of_a_project_sees_and_writes_no_other(served: Served, home: His
         assert client.get("/v1/runs/aaaa2222").status_code == 404
 
 
+def test_what_others_add_to_a_run_never_hides_it(
+    served: Served, home: History, tmp_path: Path, make: Any
+) -> None:
+    elsewhere = History(tmp_path / "elsewhere.db", journal="journal/k")
+    added = elsewhere.run("bbbb2222", project="bakery", mode="settled", source_run="aaaa2222")
+    added.leave()
+    with (
+        closing(elsewhere),
+        served.client(served.token("shop", project="shop")) as shop,
+        served.client(served.token("bakery", project="bakery")) as bakery,
+    ):
+        assert push(shop, body_of(home)).status_code == 200
+        assert refusal(push(bakery, body_of(elsewhere, "bbbb2222"))) == (404, "not_found")
+        # With a token of no project, or before the run is there, it can be pushed.
+        with served.client(served.token("all")) as client:
+            assert push(client, body_of(elsewhere, "bbbb2222")).status_code == 200
+            whole = client.get("/v1/runs/aaaa2222")
+        pulled = shop.get("/v1/runs/aaaa2222")
+        of_bakery = bakery.get("/v1/runs/bbbb2222")
+    assert pulled.status_code == of_bakery.status_code == 200
+    assert pulled.content == exported(home.log)
+    assert b"bbbb2222" in whole.content
+    assert b"aaaa2222-" not in of_bakery.content
+
+
 def test_a_forged_file_is_refused_and_nothing_of_it_is_kept(served: Served, home: History) -> None:
     forged = gzip.decompress(body_of(home)).replace(b"Question 1", b"Question 7")
     with served.client(served.token()) as client:
