@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from kindlm.matching import Bounds, Reason, equal, in_sequence, mismatches
+from kindlm.projections.views import GONE
 
 _MOST_COMPARED = 300
 """Of longer sequences, so many calls are compared: the work grows with their product."""
@@ -132,7 +133,7 @@ def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
 
 
 def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
-    arguments = compare_arguments(call.arguments, made.arguments)
+    arguments = () if _same(call, made) else compare_arguments(call.arguments, made.arguments)
     edit = CallEdit.ARGUMENTS if arguments else CallEdit.SAME
     if is_moved or call.turn != made.turn:
         edit = CallEdit.MOVED
@@ -163,7 +164,9 @@ def _matched(
 
 
 def _same(one: Call, other: Call) -> bool:
-    return one.tool == other.tool and equal(one.arguments, other.arguments)
+    """Whether no difference is known: arguments that a side lacks show none."""
+    lacks = any(call.arguments == gone for call in (one, other) for gone in GONE)
+    return one.tool == other.tool and (lacks or equal(one.arguments, other.arguments))
 
 
 def _same_tool(one: Call, other: Call) -> bool:

@@ -29,6 +29,7 @@ from kindlm.history.diff.samples import SCORED, USERS, Attempts, turns_of
 from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import AssertionView, AttemptView
 from kindlm.history.run_view import RunView
+from kindlm.projections.views import GONE
 
 _WORDS = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _MOST_CHARACTERS = 20_000
@@ -62,6 +63,10 @@ class WordDiff(NamedTuple):
 
     segments: tuple[Segment, ...]
     left_out: int = 0
+
+
+_NOT_COMPARED = WordDiff(((Edit.KEPT, "[not compared: erased or withheld]"),))
+"""Of texts of which one is not there; nothing is known of a change."""
 
 
 def diff_words(before: str, after: str) -> WordDiff:
@@ -154,7 +159,8 @@ class TestDetails:
 
     `sequences` are the ways in which its repeats call tools, the most common first, if those of a
     side do it in several. `words` are the texts that changed, in their order: the first messages
-    (`system`, `user`), the answers to turns before the last one, by their number, and `output`.
+    (`system`, `user`), the answers to turns before the last one, by their number, and `output`;
+    a text that one side lacks is not compared.
     `checks` are in the order of the newer run, then those that are gone. `errors` are those before
     and after. `config` names the parts of its definition that changed.
     """
@@ -196,10 +202,10 @@ def read_details(
     turns = sorted(place for place in old_texts if isinstance(place, int))
     places: list[_Place] = ["system", "user", *turns, "output"]
     for place in places:
-        # A text that is not there any more cannot be compared.
         was, now = old_texts.get(place), new_texts.get(place)
         if was is not None and now is not None and was != now:
-            words[place] = diff_words(was, now)
+            is_there = was not in GONE and now not in GONE
+            words[place] = diff_words(was, now) if is_there else _NOT_COMPARED
     return TestDetails(
         calls=diff_calls(old, new) if all(stands) else (),
         sequences=_sequences(before, attempts, test),

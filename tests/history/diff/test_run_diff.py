@@ -11,6 +11,7 @@ import pytest
 from compared_runs import compared, record_run
 from recorded_history import History, Make
 
+from kindlm.history.diff.details import Edit
 from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.evidence_values import Change, FailOn, Strength, Verdict
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
@@ -390,6 +391,22 @@ def test_texts_that_were_erased_are_neither_a_change_nor_none(history: History) 
     assert headline.reasons == ("1 test with the same result, whose texts were erased or withheld",)
     assert not diff.fails
     assert compared(history, fail_on=FailOn.BEHAVIOUR).fails
+
+
+def test_a_text_that_one_side_lacks_shows_no_change(history: History) -> None:
+    tools = (("lookup", {"id": "secret"}, {}),)
+    record_run(history, "before", {"a": [{"output": "secret", "tools": tools}]})
+    tools = (("lookup", {"id": "known"}, {}),)
+    record_run(history, "after", {"a": [{"output": "another", "tools": tools}]})
+    with closing(sqlite3.connect(history.path)) as db, db:
+        db.execute(
+            "UPDATE contents SET salt = NULL, digest = NULL, body = NULL WHERE body LIKE '%secret%'"
+        )
+    diff = compared(history)
+    details = diff.details(diff.tests[0])
+    assert not details.calls_changed
+    ((edit, text),) = details.words["output"].segments
+    assert (edit, text) == (Edit.KEPT, "[not compared: erased or withheld]")
 
 
 CHECKED = Make.passed(label="hi")
