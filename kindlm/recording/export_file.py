@@ -21,7 +21,7 @@ from uuid import UUID
 from pydantic import Field, model_validator
 
 from kindlm import __version__
-from kindlm.events import EVENTS, EventError, load_event
+from kindlm.events import EVENTS, EventError, RunStarted, load_event
 from kindlm.recording.event_files import (
     EventId,
     HashText,
@@ -50,7 +50,15 @@ _PIECE = 500
 _STREAM = re.compile(r"(run|journal)/[0-9A-Za-z_.-]{1,100}")
 
 _BITS = 63
-"""Bits of the largest integer that SQLite keeps as one."""
+"""Bits of the largest integer that SQLite keeps as one; a parameter like `seed` may be as large."""
+
+_MOST = 10**12
+"""More than any number of an event is: sums of many still fit into SQLite."""
+
+_NEVER_NEGATIVE = re.compile(r"(?!start_ms$).*(_ms|_usd|_tokens)|planned|repeat")
+_SHARES = ("pass_rate", "confidence")
+
+_SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 
 _ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
 """What an event of an attempt is about: `<number>.<attempt>`."""
@@ -316,21 +324,43 @@ def require_known_form(recorded: RecordedEvent) -> None:
     if event.OF_ATTEMPT and not _ATTEMPT.fullmatch(recorded.subject or ""):
         message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
         raise ValueError(message)
-    if any(
-        isinstance(value, int) and value.bit_length() > _BITS for value in _leaves(recorded.data)
-    ):
-        message = f"{recorded.type}: a number is too large"
-        raise ValueError(message)
     try:
         load_event(recorded.type, recorded.data, str)
     except EventError as error:
         message = f"{recorded.type} {'.'.join(error.path)}: {error.problem}"
         raise ValueError(message) from None
+    for key, number in _numbers(recorded.data):
+        if not _is_possible(key, number):
+            message = f"{recorded.type} {key}: the number is too large, or none that there can be"
+            raise ValueError(message)
+    shard = recorded.data.get("shard") if event is RunStarted else None
+    if shard is not None and not _is_shard(shard):
+        message = f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4"
+        raise ValueError(message)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict | list):
-        for member in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(member)
-    else:
-        yield value
+def _is_shard(shard: str) -> bool:
+    found = _SHARD.fullmatch(shard)
+    return found is not None and int(found[1]) <= int(found[2])
+
+
+def _is_possible(key: str, number: float) -> bool:
+    """Return whether pages can calculate with a number, which a key of an event holds."""
+    if key.startswith("parameters."):
+        return not isinstance(number, int) or number.bit_length() <= _BITS
+    name = key.rpartition(".")[2]
+    if name in _SHARES:
+        return 0 <= number <= 1
+    return (0 if _NEVER_NEGATIVE.fullmatch(name) else -_MOST) <= number <= _MOST
+
+
+def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers in the data of an event, each with its path."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from _numbers(member, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _numbers(member, key)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield key, value

@@ -224,7 +224,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"data": {"call": "one"}}, "call"),
     ({"data": {"text": {"$ref": "AAAA"}}}, "ref"),
     ({"data": {"text": {"$ref": {"text": "a", "more": 1}}}}, "ref"),
-    ({"data": {"call": 2**70}}, "too large"),
+    ({"data": {"call": 2**70}}, "large"),
     ({"data": {"call": float("nan")}}, "nan"),
     ({"data": json.loads('{"a":' * 200 + "1" + "}" * 200)}, "nested"),
     ({"surprise": 1}, "surprise"),

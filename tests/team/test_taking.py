@@ -378,3 +378,41 @@ def test_clients_that_push_at_once_disturb_no_other(
         assert list(pool.map(client, range(8))) == [0] * 8
     assert server.verify(claims=SEALED_HEADS, erasures=PURGES).ok
     assert server.projection_errors() == {}
+
+
+@pytest.mark.parametrize(
+    ("started", "execution", "told"),
+    [
+        ({}, {"tokens": (2**62, 1)}, "gen_ai.usage.input_tokens: the number"),
+        ({}, {"latency_ms": 1.7e308}, "latency_ms: the number"),
+        ({}, {"latency_ms": -1.0}, "latency_ms: the number"),
+        ({}, {"cost_usd": -1e300}, "cost_usd: the number"),
+        ({"planned": -5}, {}, "planned: the number"),
+        ({"group": "g", "shard": "../x"}, {}, "shard: '../x'"),
+        ({"group": "g", "shard": "3/2"}, {}, "shard: '3/2'"),
+        ({"group": "g", "shard": "1/99999999"}, {}, "shard: '1/99999999'"),
+        ({"group": "g", "shard": "2/2"}, {"latency_ms": 1e9, "tokens": (10**9, 0)}, None),
+    ],
+)
+def test_numbers_that_break_pages_stay_outside(
+    server: EventLog,
+    tmp_path: Path,
+    make: Any,
+    started: dict[str, Any],
+    execution: dict[str, Any],
+    told: str | None,
+) -> None:
+    with closing(History(tmp_path / "odd.db")) as odd:
+        run = odd.run("cccc4444", **started)
+        run.suite(tests=[make.planned()])
+        run.execution(**execution)
+        run.finish()
+        (body,) = packed(odd.log, {}, "cccc4444")
+    answer = take(server, body)
+    if told is None:
+        assert isinstance(answer, PushAnswer)
+    else:
+        assert isinstance(answer, ApiError)
+        assert answer.status == 422
+        assert told in answer.message
+        assert list(server.read()) == []
