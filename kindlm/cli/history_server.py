@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail
+from kindlm.cli.server_environ import server_environ
 from kindlm.config.interpolation import insert
 from kindlm.config.load import load_suite
 from kindlm.errors import Result
@@ -42,10 +42,11 @@ def find_server(
     url: str | None, configured: str | None, root: Path, *, insecure: bool = False
 ) -> Result[Login | None]:
     """Return the server that is meant, with its token; `configured` may hold variables."""
+    own = server_environ()
     if configured is not None:
-        environ = run_environment([root], os.environ)
+        environ = run_environment([root], own)
         configured = insert(configured, lambda name: environ.get(name.removeprefix("env."), ""))
-    return server_login(url, configured, os.environ, insecure=insecure)
+    return server_login(url, configured, own, insecure=insecure)
 
 
 def configured_upload(root: Path) -> Upload | None:

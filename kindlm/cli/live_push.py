@@ -5,7 +5,6 @@ Whatever goes wrong with that is one warning: it changes no exit code, and the r
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from kindlm.cli.history import open_tables
 from kindlm.cli.history_server import REDACTS, find_server
 from kindlm.cli.options import TestOptions
 from kindlm.cli.run_recording import Beside, end_now
+from kindlm.cli.server_environ import server_environ
 from kindlm.config import Diagnostic
 from kindlm.engine.steering import Steering
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -38,7 +38,7 @@ def live_push(
 
     With `KINDLM_LEASE`, this process is a worker: it pushes to `KINDLM_URL`, whatever suites say.
     """
-    found, lease = _login(request), os.environ.get("KINDLM_LEASE")
+    found, lease = _login(request), server_environ().get("KINDLM_LEASE")
     if isinstance(found, Err):
         if found.error is NO_SERVER or found.error.code is not ErrorCode.CLOUD_AUTH_ERROR:
             fail([found.error])
@@ -53,7 +53,7 @@ def live_push(
 def _login(request: RunRequest) -> Result[Login]:
     """Return where runs of a request are pushed to."""
     configured = None
-    if "KINDLM_LEASE" not in os.environ:
+    if "KINDLM_LEASE" not in server_environ():
         settings = combined(suite.upload for suite in request.suites)
         if isinstance(settings, Err):
             return settings

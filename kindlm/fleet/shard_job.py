@@ -16,6 +16,7 @@ from typing import Any
 
 from kindlm.errors import Err
 from kindlm.fleet.fleet import ShardEnd, ShardJob
+from kindlm.keeper import PARENT
 from kindlm.recording.history_file import open_log
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import ApiError
@@ -52,6 +53,7 @@ def run_shard(job: str, *, started: Started = lambda _: None) -> str:
             "KINDLM_URL": shard.url,
             "KINDLM_TOKEN": shard.token,
             "KINDLM_LEASE": claimed.value["lease"],
+            PARENT: str(os.getpid()),
         }
         return _test(arguments, environ, shard.folder, started).dump()
 

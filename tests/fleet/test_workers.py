@@ -102,6 +102,35 @@ def test_no_worker_outlives_the_coordinator_and_the_group_is_resumed(
     assert "nothing is left to run" in again.stderr
 
 
+@needs_proc
+def test_no_worker_goes_on_if_the_coordinator_is_killed_while_it_loads(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write(workspace, server, 1)
+    run = workspace.start("test", "--workers", "1", "--run-group", "g4")
+    until(lambda: bool(commands_of("g4")))
+    run.kill()
+    run.communicate()
+    until(lambda: not commands_of("g4"))
+    assert not server.requests
+
+
+def test_no_agent_is_given_what_opens_the_history_of_the_run(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    (workspace.root / "agent.py").write_text(
+        "import json, os\n"
+        "names = [name for name in os.environ if name.startswith('KINDLM')]\n"
+        "print(json.dumps({'text': f'delivered, {names}'}))\n"
+    )
+    agent = {"id": "a", "adapter": "subprocess", "command": "python agent.py"}
+    write_orders(workspace, server, [order("k0", judged=False)], agents=[agent], models=[])
+    run = workspace.run("test", "--workers", "1", "--run-group", "g5")
+    assert run.returncode == 0, run.stderr
+    ((body,),) = workspace.query("SELECT body FROM shown_texts WHERE body LIKE 'delivered, %'")
+    assert not any(name in body for name in ("KINDLM_URL", "KINDLM_TOKEN", "KINDLM_LEASE"))
+
+
 def test_ctrl_c_ends_all_workers_and_says_how_to_go_on(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

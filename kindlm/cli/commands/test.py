@@ -6,6 +6,7 @@ import typer
 
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import TestOptions, with_options
+from kindlm.cli.server_environ import kept_from_tests
 from kindlm.garbage import put_off
 from kindlm.guard import guard
 
@@ -26,7 +27,8 @@ def test_command(options: TestOptions, context: typer.Context) -> int:
     with ending_at_once(), put_off():
         from kindlm.cli.commands.test_run import run_tests
 
-    return run_tests(options)
+    with kept_from_tests():
+        return run_tests(options)
 
 
 def _typed(context: typer.Context) -> list[str]:
