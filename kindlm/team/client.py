@@ -34,7 +34,9 @@ _UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 
 _CONNECT_S = 5.0
 _ANSWER_S = 120.0
-"""How long an answer may take to come, but for a whole run."""
+"""How long an answer may take to come; one that is longer has more time, at this rate."""
+_SLOWEST = 10_000
+"""Bytes in a second."""
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
@@ -58,6 +60,10 @@ _HINTS = {
 
 _AGAIN = "Check the server, then run it again. What has arrived is not sent again."
 _ADDRESS = "Check the address: it must be that of kindlm serve-history."
+
+
+class _EndlessError(Exception):
+    """An answer goes on for too long; so would the next one."""
 
 
 class _Answer(BaseModel):
@@ -215,6 +221,8 @@ class HistoryClient:
             asked = None
             try:
                 reply = self._exchange(method, f"{self.base}/v1/{path}", out, given)
+            except _EndlessError as error:
+                return Err(self._failed(f"cannot be used: {error}", _ADDRESS))
             except _UNREACHABLE as error:
                 why = f"cannot be reached: {self._safe(unreachable_reason(error))}"
                 failed = self._failed(why, _AGAIN)
@@ -243,12 +251,8 @@ class HistoryClient:
                 for piece in _pieces(response, _MOST_OF_A_RUN):
                     out.write(piece)
             else:
-                deadline = time.monotonic() + _ANSWER_S
                 for piece in _pieces(response, _MOST_OF_AN_ANSWER):
                     body += piece
-                    if time.monotonic() > deadline:
-                        message = "its answer takes too long"
-                        raise httpx.ReadTimeout(message)
             return _Reply(response.status_code, response.headers, bytes(body))
 
     def _refused(self, reply: _Reply) -> KindlmError:
@@ -279,12 +283,13 @@ class HistoryClient:
 
 
 def _pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
-    total = 0
-    for piece in response.iter_bytes(65_536):
+    total, began = 0, time.monotonic()
+    for piece in response.iter_bytes():
         total += len(piece)
         if total > most:
-            message = "its answer is too long"
-            raise httpx.DecodingError(message)
+            raise _EndlessError("its answer is too long")
+        if time.monotonic() - began > _ANSWER_S + total / _SLOWEST:
+            raise _EndlessError("its answer takes too long")
         yield piece
 
 

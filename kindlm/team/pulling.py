@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import BinaryIO
@@ -35,17 +36,22 @@ def pull_run(client: HistoryClient, database: Path, run: str) -> Result[PushAnsw
         if not database.exists():
             # What is refused must leave no history where there was none.
             with TemporaryDirectory(prefix="kindlm-") as folder:
-                trial = _take(file, Path(folder) / database.name)
+                trial = _take(run, file, Path(folder) / database.name)
             if isinstance(trial, ApiError):
                 return Err(_refused(run, trial))
-        answer = _take(file, database)
+        answer = _take(run, file, database)
     return Err(_refused(run, answer)) if isinstance(answer, ApiError) else Ok(answer)
 
 
-def _take(file: BinaryIO, database: Path) -> PushAnswer | ApiError:
+def _take(run: str, file: BinaryIO, database: Path) -> PushAnswer | ApiError:
+    def allowed(streams: Collection[str]) -> ApiError | None:
+        if f"run/{run}" in streams:
+            return None
+        return ApiError(422, "validation_error", "The server sent another run.")
+
     file.seek(0)
     with open_log(database, secret_values(os.environ, ())) as log:
-        return take_body(log, file, allowed=lambda _: None)
+        return take_body(log, file, allowed=allowed)
 
 
 def _refused(run: str, refused: ApiError) -> KindlmError:

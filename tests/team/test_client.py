@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
+from history_server import body_of
+from recorded_history import History
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
 from kindlm.team import client as client_module
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import Control, PushAnswer
+from kindlm.team.pulling import pull_run
 
 TOKEN = "kdl_" + "t" * 43
 PUSHED = {"added": 2, "known": 1, "filled": 0}
@@ -175,10 +179,15 @@ def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(client_module, "_MOST_OF_AN_ANSWER", 1000)
     monkeypatch.setattr(client_module, "_MOST_OF_A_RUN", 1000)
     with answering((200, b" " * 100_000)) as server:
-        client = HistoryClient(server.url, TOKEN, patience_s=0)
-        assert "too long" in failure(client.runs()).message
-        assert "too long" in failure(client.fetch("a/../b?c", BytesIO())).message
+        client = HistoryClient(server.url, TOKEN)
+        assert "is too long" in failure(client.runs()).message
+        assert "is too long" in failure(client.fetch("a/../b?c", BytesIO())).message
+        monkeypatch.setattr(client_module, "_MOST_OF_A_RUN", 200_000)
+        monkeypatch.setattr(client_module, "_ANSWER_S", -100)
+        assert "takes too long" in failure(client.fetch("b", BytesIO())).message
         client.close()
+        assert len(server.requests) == 3, "it is not asked again"
+        server.requests.pop()
     assert server.requests[-1][0] == "/v1/runs/a%2F..%2Fb%3Fc"
 
 
@@ -187,3 +196,14 @@ def test_what_a_coordinator_says_is_handed_on() -> None:
     with answering((200, said)) as server:
         answered, _ = ask(server)
     assert answered == Ok(PushAnswer(2, 1, 0, Control("cost\\x07", at_once=True, max_rpm=30.0)))
+
+
+def test_a_pull_takes_only_the_run_that_was_asked_for(tmp_path: Path, home: History) -> None:
+    gzipped = {"content-encoding": "gzip"}
+    with answering((200, body_of(home), gzipped)) as server:
+        client = HistoryClient(server.url, TOKEN)
+        there = tmp_path / "there.db"
+        assert "sent another run" in failure(pull_run(client, there, "bbbb2222")).message
+        assert not there.exists()
+        assert isinstance(pull_run(client, there, "aaaa2222"), Ok)
+        client.close()
