@@ -60,6 +60,14 @@ _SHARES = ("pass_rate", "confidence")
 
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 
+_LONGEST_LINE = 4_000_000
+"""Bytes of a line that is more than one text: in memory, small members take forty times as much."""
+
+_TEXT_LINE = re.compile(
+    rb'\{"text":\{"ref":"[\w-]+","salt":"\w+","body":"(?:[^"\\]++|\\.)*+"\}\}\n?'
+)
+"""A text and nothing else, as `text_lines` writes it."""
+
 _ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
 """What an event of an attempt is about: `<number>.<attempt>`."""
 
@@ -227,7 +235,7 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
     Raises:
         LineError: It is something else, ends early, or a line is not what it must be.
     """
-    lines = numbered_lines(file, may_end_early=False)
+    lines = numbered_lines(file, may_end_early=False, is_welcome=_is_short_or_text)
     number, first = next(lines, (1, None))
     require_format(first, FORMAT, VERSION, "events of an export")
     streams = checked(_Header, first, number).streams
@@ -268,6 +276,10 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
             raise LineError(number, f"is the last one, and {count(missing, 'event')} {are} missing")
         log.execute("COMMIT")
         yield Export(log, begins)
+
+
+def _is_short_or_text(line: bytes) -> bool:
+    return len(line) <= _LONGEST_LINE or _TEXT_LINE.fullmatch(line) is not None
 
 
 def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:

@@ -25,6 +25,8 @@ Allowed = Callable[[Mapping[str, frozenset[str | None]]], ApiError | None]
 None among them is a project that neither the file nor the history names.
 """
 
+_LONGEST_MESSAGE = 500
+
 _CONFLICTS = ("apart", "behind", "going on")
 
 _PROJECTS = """
@@ -140,4 +142,5 @@ def _explained(refusal: Refusal, source: sqlite3.Connection) -> ApiError:
 
 
 def _invalid(message: str, *, line: int) -> ApiError:
-    return ApiError(422, "validation_error", message, {"line": line})
+    # It may quote what the file holds, of whatever length.
+    return ApiError(422, "validation_error", message[:_LONGEST_MESSAGE], {"line": line})

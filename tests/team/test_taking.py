@@ -416,3 +416,33 @@ def test_numbers_that_break_pages_stay_outside(
         assert answer.status == 422
         assert told in answer.message
         assert list(server.read()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b'{"event":{"data":{"a":[%s1]}}}' % (b"[]," * 1_400_000), "Line 2 is too long."),
+        (b'{"text":{"ref":"a","salt":"b","body":"","c":[%s1]}}' % (b"{}," * 1_400_000), "is too"),
+        (b'{"%s":1}' % (b"k" * 3_900_000), "Line 2 kkk"),
+    ],
+)
+def test_what_takes_much_more_memory_than_bytes_is_not_read(
+    here: History, server: EventLog, line: bytes, told: str
+) -> None:
+    header = gzip.decompress(packed(here.log, {})[0]).split(b"\n")[0]
+    answer = take_body(server, BytesIO(header + b"\n" + line + b"\n"), allowed=lambda _: None)
+    assert isinstance(answer, ApiError)
+    assert (answer.status, answer.details, len(answer.message) <= 500) == (422, {"line": 2}, True)
+    assert told in answer.message
+
+
+def test_a_text_may_be_longer_than_any_other_line(
+    here: History, server: EventLog, make: Any
+) -> None:
+    large = here.run("cccc4444")
+    large.suite(tests=[make.planned()])
+    large.execution(output='{"a": [[], "\\n🦜"]},\n' * 250_000)
+    large.interrupt()
+    for body in packed(here.log, {}, "cccc4444"):
+        assert isinstance(take(server, body), PushAnswer)
+    assert facts(server)
