@@ -100,6 +100,11 @@ def test_no_worker_outlives_the_coordinator_and_the_group_is_resumed(
     again = workspace.run("test", "--resume", "g2")
     assert again.returncode == 0
     assert "nothing is left to run" in again.stderr
+    calls = len(server.requests)
+    anew = workspace.run("test", "--workers", "2", "--run-group", "g2")
+    assert anew.returncode == 1
+    assert "There is a group g2 already" in anew.stderr
+    assert len(server.requests) == calls
 
 
 @needs_proc

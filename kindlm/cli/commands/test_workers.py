@@ -30,7 +30,7 @@ from kindlm.fleet.fleet import Fleet, ShardJob
 from kindlm.fleet.local_fleet import LocalFleet
 from kindlm.fleet.shards import Took, longest_first, read_took, runs_needed, shard_count
 from kindlm.guard import guard
-from kindlm.history.groups import Group
+from kindlm.history.groups import Group, shards_of
 from kindlm.plan import Plan, make_plan
 from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.loading import Loaded
@@ -132,11 +132,18 @@ def _parts(
     request: RunRequest, plan: Plan, workers: int, options: TestOptions, group: Group | None
 ) -> _Parts:
     """Divide a run into shards; of a group, find what is left of it."""
+    name = (options.run_group or new_run_id()) if group is None else group.name
     took: Took = {}
     needed: list[str] = []
     if request.database.exists():
         with closing(open_tables(request.database)) as db:
             took, needed = read_took(db, request.suites), runs_needed(db, plan)
+            if group is None and shards_of(db, name):
+                # A shard of it that finished would stand for one that this run does not come to.
+                refuse(
+                    f"There is a group {name} already.",
+                    f"Finish it with --resume {name}, or choose another --run-group.",
+                )
             if group is not None:
                 needed += _require_same(request, group, db, force=options.force_resume)
     number = shard_count(plan, workers) if group is None else group.count
@@ -146,7 +153,6 @@ def _parts(
         for shard in longest_first(plan, number, took)
         if shard not in unfinished or unfinished[shard].state != "finished"
     }
-    name = (options.run_group or new_run_id()) if group is None else group.name
     earlier = () if group is None else group.runs
     return _Parts(name, number, left, earlier, list(dict.fromkeys(needed)))
 
