@@ -65,8 +65,9 @@ def pull_command(
             if group in (None, row.get("group")) and isinstance(run := row.get("run"), str)
         ]
         if not wanted:
-            what = f"The server has no run of {branch or group!r}."
-            fail([KindlmError(ErrorCode.CONFIG_NOT_FOUND, what, "Push one: kindlm push")])
+            what = f"The server has no run of {branch or group!r} that this token may read."
+            hint = "Push one: kindlm push. Or use a token that is for its project."
+            fail([KindlmError(ErrorCode.CONFIG_NOT_FOUND, what, hint)])
         for run in wanted:
             try:
                 answer = pull_run(client, project.database, run)
