@@ -432,13 +432,24 @@ def finished_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) 
 def finished_side(
     db: sqlite3.Connection, wanted: str | None, suite: str | None
 ) -> Result[str | Group]:
-    """Return what `finished_run` does, or the group of shards that a user names."""
-    from kindlm.history.groups import shards_of
-    from kindlm.history.run_names import find_run_or_group
+    """Return what `finished_run` does, or a group of shards.
 
-    if wanted is None or not shards_of(db, wanted):
-        return finished_run(db, wanted, suite)
-    return find_run_or_group(db, wanted, commit_named)
+    That is the group that a user names, or a complete one that the newest run is a shard of.
+    """
+    from kindlm.history.groups import find_group, shards_of
+    from kindlm.history.run_names import find_run_or_group
+    from kindlm.history.runs import RunFilter, runs
+
+    if wanted is not None and shards_of(db, wanted):
+        return find_run_or_group(db, wanted, commit_named)
+    found = finished_run(db, wanted, suite)
+    if wanted not in (None, "latest") or isinstance(found, Err):
+        return found
+    (run,) = runs(db, RunFilter(ids=[found.value]))
+    if run.shard is None or run.group_id is None:
+        return found
+    whole = find_group(db, run.group_id, shards_of(db, run.group_id))
+    return whole if isinstance(whole, Ok) and whole.value.complete else found
 
 
 def _reported_run(path: Path) -> str | None:

@@ -467,7 +467,7 @@ def test_a_shard_as_a_baseline_names_its_group_and_what_to_do(
 ) -> None:
     shard("aaaa2222", "1/2")
     shard("bbbb2222", "2/2")
-    said = " ".join(kindlm("baseline", "set", "--db", history.path).err.split())
+    said = " ".join(kindlm("baseline", "set", "bbbb2222", "--db", history.path).err.split())
     assert "3 of its 6 tests did not run in it" in said
     assert "run bbbb2222 is shard 2/2 of group 'nightly'" in said
     assert "Choose the whole group: kindlm baseline set nightly" in said

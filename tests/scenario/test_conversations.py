@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -80,9 +79,9 @@ def test_a_talk_is_checked_over_all_of_its_turns(talks: Project) -> None:
 
 def test_text_that_a_talk_must_not_have_is_shown_in_its_turn(talks: Project) -> None:
     talks.test(tests=TALK + '    t.check(talk).not_contains("where")')
-    [(found,)] = talks.rows("SELECT evidence FROM assertions")
-    [place] = json.loads(found)
-    assert (place["source"], place["excerpt"]) == ("turn[2].output", "where")
+    excerpt = "(SELECT body FROM contents WHERE ref = place.value ->> '$.excerpt.$ref')"
+    sql = f"SELECT place.value ->> 'source', {excerpt} FROM assertions, json_each(evidence) place"
+    assert talks.rows(sql) == [("turn[2].output", "where")]
 
 
 def test_the_conversation_so_far_is_that_of_all_messages(talks: Project) -> None:

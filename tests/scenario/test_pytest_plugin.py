@@ -13,6 +13,7 @@ from pytest_project import Done, run_inside, run_new_pytest, run_pytest, start_p
 from scenario_project import Project
 
 from kindlm.cli.app import run
+from kindlm.history.runs import REASON
 
 MIXED = """
 import pytest
@@ -57,7 +58,8 @@ def outcomes(done: Done) -> dict[str, int]:
 
 
 def runs(project: Project) -> list[tuple[Any, ...]]:
-    return project.rows("SELECT ended, reason, planned, passed FROM runs ORDER BY started_at")
+    sql = f"SELECT ended, {REASON}, planned, passed FROM runs r ORDER BY started_at"
+    return project.rows(sql)
 
 
 SILENT = """

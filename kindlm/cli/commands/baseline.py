@@ -347,11 +347,7 @@ def _instead(view: RunView) -> str | None:
         return None
     if view.info.group_id:
         return f"Choose the whole group: kindlm baseline set {shlex.quote(view.info.group_id)}"
-    whole = "kindlm test without --shard" if view.runner is None else "pytest --kindlm without -n"
-    return (
-        f"Choose a run of all tests: {whole}, then kindlm baseline set. What changed since the"
-        " group before: kindlm diff"
-    )
+    return "Choose a run of all tests: kindlm test without --shard, then kindlm baseline set."
 
 
 def _named(baseline: Baseline) -> str:
