@@ -336,15 +336,15 @@ def require_known_form(recorded: RecordedEvent) -> None:
     if event.OF_ATTEMPT and not _ATTEMPT.fullmatch(recorded.subject or ""):
         message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
         raise ValueError(message)
+    for key, number in _numbers(recorded.data):
+        if not _is_possible(key, number):
+            message = f"{recorded.type} {key}: the number is too large, or none that there can be"
+            raise ValueError(message)
     try:
         load_event(recorded.type, recorded.data, str)
     except EventError as error:
         message = f"{recorded.type} {'.'.join(error.path)}: {error.problem}"
         raise ValueError(message) from None
-    for key, number in _numbers(recorded.data):
-        if not _is_possible(key, number):
-            message = f"{recorded.type} {key}: the number is too large, or none that there can be"
-            raise ValueError(message)
     shard = recorded.data.get("shard") if event is RunStarted else None
     if shard is not None and not _is_shard(shard):
         message = f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4"

@@ -131,17 +131,19 @@ def tools_offered(definitions: Any, mask: Mask) -> list[ToolOffered]:
         return [ToolOffered(definitions, "", definitions)]
     return [
         ToolOffered(
-            mask.text(f"{tool['name']}({_parameters(tool)})"),
-            mask.text(tool["description"] or ""),
+            mask.text(f"{tool.get('name')}({_parameters(tool)})"),
+            mask.text(str(tool.get("description") or "")),
             mask.value(tool),
         )
-        for tool in definitions or ()
+        for tool in (definitions if isinstance(definitions, list) else ())
+        if isinstance(tool, dict)
     ]
 
 
 def _parameters(tool: dict[str, Any]) -> str:
     """Return the top level of a JSON Schema in brief: optional parameters have a question mark."""
-    schema = tool["parameters"] if isinstance(tool["parameters"], dict) else {}
+    schema = tool.get("parameters")
+    schema = schema if isinstance(schema, dict) else {}
     properties, required = schema.get("properties"), schema.get("required")
     found = list[str]()
     for name, kind in (properties if isinstance(properties, dict) else {}).items():

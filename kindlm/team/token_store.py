@@ -1,8 +1,10 @@
 """The tokens of a history server: a small file beside the history, never in it.
 
-Of a token only its SHA-256 is kept, so that who reads the file cannot use it. The file is readable
-for its owner alone. Several processes use it at once: what `kindlm token` changes counts for a
-server from its next request on.
+Of a token only its SHA-256 is kept, so that who reads the file cannot push or pull with it; but
+sessions of the pages are signed with that. The file is readable for its owner alone.
+
+Several processes use it at once: what `kindlm token` changes counts for a server from its next
+request on.
 """
 
 from __future__ import annotations

@@ -90,6 +90,13 @@ def test_tool_definitions_are_shown_in_brief_and_whole_with_verbose(history: Any
     assert "tool_19()" in rendered(view, "1", verbose=True)
 
 
+def test_tool_definitions_from_elsewhere_may_be_anything(history: Any) -> None:
+    run = history.run()
+    run.suite()
+    run.execution(definitions=[5, {"name": 5}])  # type: ignore[list-item]
+    assert "5()" in rendered(run.finish(), "1")
+
+
 def test_every_attempt_is_reported(history: Any, make: Any) -> None:
     run = history.run()
     run.suite(tests=[make.planned()])
