@@ -45,7 +45,7 @@ def erase_older(log: EventLog, before: str) -> None:
     """
     try:
         with closing(log.reader()) as db:
-            runs = with_news(db, runs_before(log, db, before).ended)
+            runs = with_news(db, runs_before(db, before).ended)
             if not runs:
                 return
             streams = streams_to_purge(db, runs)

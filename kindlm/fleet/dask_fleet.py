@@ -276,7 +276,7 @@ class DaskFleet:
         """Count the workers as they come and go, and look at those that come."""
         while not self._is_over.wait(_LOOK_EVERY_S) and not self.is_lost:
             try:
-                workers = self._client.scheduler_info()["workers"]
+                workers = self._client.scheduler_info(n_workers=-1)["workers"]
                 fit = {name for name, worker in workers.items() if _SLOT in worker["resources"]}
                 new = workers.keys() - fit - self.left_out.keys()
                 self.left_out |= self._admit(sorted(new))
@@ -286,7 +286,7 @@ class DaskFleet:
             self._feed()
 
     def _workers(self) -> list[str]:
-        return sorted(self._client.scheduler_info().get("workers", {}))
+        return sorted(self._client.scheduler_info(n_workers=-1).get("workers", {}))
 
     def _admit(self, workers: Sequence[str]) -> dict[str, str]:
         """Let workers have shards if they are fit; return what is wrong with the others."""

@@ -192,11 +192,18 @@ def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
     """
     if ended is not None:
         return ended
+    return "killed" if held_lock(db, run) is None else "running"
+
+
+def held_lock(db: sqlite3.Connection, run: str) -> str | None:
+    """Return the name of the lock by which a process holds a run that goes on; None if none does.
+
+    A shard that a worker runs elsewhere goes on as long as its group does.
+    """
     file = db.execute("PRAGMA database_list").fetchone()[2]
-    # A shard that a worker runs elsewhere goes on as long as its group does.
     group = db.execute("SELECT group_id FROM runs WHERE id = ?", (run,)).fetchone()
     names = [f"run/{run}", *(f"group/{name}" for (name,) in [group or (None,)] if name)]
-    return "running" if any(is_held(file, name) for name in names) else "killed"
+    return next((name for name in names if is_held(file, name)), None)
 
 
 def status_of(db: sqlite3.Connection, run: Run) -> str:

@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from kindlm.events import ContentsPurged, new_event
+from kindlm.history.runs import held_lock
 from kindlm.recording.history_file import new_journal
-from kindlm_store import Append, EventLog, StreamLock, is_held
+from kindlm_store import Append, EventLog, StreamLock
 from kindlm_store.erasing import Erasable, Erased
 
 _PART = 5_000
@@ -55,11 +56,11 @@ class OlderRuns(NamedTuple):
     going_on: list[str]
 
 
-def runs_before(log: EventLog, db: sqlite3.Connection, before: str) -> OlderRuns:
+def runs_before(db: sqlite3.Connection, before: str) -> OlderRuns:
     """Return the runs that began before a moment, UTC, ISO 8601."""
     runs = OlderRuns([], [])
     for (run,) in db.execute(_OLDER, (before,)):
-        (runs.going_on if is_held(log.path, f"run/{run}") else runs.ended).append(run)
+        (runs.going_on if held_lock(db, run) else runs.ended).append(run)
     return runs
 
 

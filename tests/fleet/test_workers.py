@@ -88,6 +88,10 @@ def test_no_worker_outlives_the_coordinator_and_the_group_is_resumed(
     run = workspace.start("test", "--workers", "2", "--run-group", "g2", "-j", "1")
     arrived()
     until(lambda: finished(workspace) >= 1)
+    ((going_on,), *_) = workspace.query("SELECT id FROM runs WHERE ended IS NULL")
+    taken = workspace.run("test", "--resume", going_on)
+    assert taken.returncode == 1
+    assert "goes on already" in taken.stderr
     left = list(commands_of("g2"))
     assert left
     run.kill()

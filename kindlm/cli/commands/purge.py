@@ -22,6 +22,7 @@ from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, VerboseOption, parse_since
 from kindlm.errors import Err, ErrorCode, KindlmError, misuse
 from kindlm.events.codec import strings_in
+from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count, listed
@@ -30,7 +31,6 @@ from kindlm_store import (
     EventLog,
     LockHeldError,
     OpenError,
-    is_held,
 )
 from kindlm_store.erasing import Erasable, Erased
 
@@ -82,7 +82,7 @@ def purge_command(
         refuse("What is to be erased?", hint)
     matches = None if matching is None else _matcher(matching)
     with open_journal(db) as (log, reader):
-        runs = _runs(log, reader, run or [], older_than)
+        runs = _runs(reader, run or [], older_than)
         try:
             if runs is None:
                 found = log.erasable(None, matches)
@@ -151,13 +151,11 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     return matches
 
 
-def _runs(
-    log: EventLog, db: sqlite3.Connection, named: Sequence[str], older_than: str | None
-) -> list[str] | None:
+def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) -> list[str] | None:
     """Return the runs whose texts are meant; None for those of any."""
     if named:
         chosen = dict.fromkeys(named_run(db, wanted) for wanted in named)
-        if going_on := [run for run in chosen if is_held(log.path, f"run/{run}")]:
+        if going_on := [run for run in chosen if held_lock(db, run)]:
             fail([_going_on(f"run {going_on[0]} is being recorded")])
         return list(chosen)
     if older_than is None:
@@ -168,7 +166,7 @@ def _runs(
             f"--older-than {older_than!r} is no age.",
             "Write an age or a date: --older-than 90d, --older-than 2026-01-31",
         )
-    older = runs_before(log, db, before.value)
+    older = runs_before(db, before.value)
     for run in older.going_on:
         warn(f"Run {run} is being recorded: it is left alone.")
     return older.ended

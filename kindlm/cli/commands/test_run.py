@@ -54,7 +54,7 @@ from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.read_models import lost_writes
-from kindlm.history.runs import RunFilter, runs
+from kindlm.history.runs import RunFilter, held_lock, runs
 from kindlm.plan import make_plan
 from kindlm.recording.event_files import (
     find_unwritten,
@@ -235,9 +235,8 @@ def _unfinished(options: TestOptions, project: Project) -> Unfinished:
                 fail([found.error, writes_lost(lost, database)])
             warn(writes_lost(lost, database).message, "What is missing by that is run again.")
         run = or_fail(found)
-        held_by = holder(database, f"run/{run}")
-        if held_by is not None:
-            fail([run_elsewhere(run, LockHeldError(f"run/{run}", held_by))])
+        if (lock := held_lock(reader, run)) is not None:
+            fail([run_elsewhere(run, LockHeldError(lock, holder(database, lock)))])
         if (file := find_unwritten(database, run, reader)) is not None:
             refuse(
                 f"Run {run} cannot be resumed yet: events of it that could not be written are in"
