@@ -9,6 +9,8 @@ import signal
 import pytest
 from checked_server import LoopbackServer
 
+from kindlm.history.runs import REASON
+
 PASSES = {"output": {"contains": ["delivered"]}}
 FAILS = {"output": {"contains": ["lost in the post"]}}
 
@@ -36,7 +38,7 @@ def test_after_the_first_failure_nothing_new_starts(workspace, server):
     assert report["run"]["status"] == "interrupted"
     assert len(server.requests) == 2
     # Left open: it can be resumed, and nothing takes it for a whole run.
-    assert workspace.query("SELECT ended, reason FROM runs") == [
+    assert workspace.query(f"SELECT ended, {REASON} FROM runs r") == [
         ("interrupted", "stopped at the first failure (--fail-fast)")
     ]
     assert workspace.run("verify").returncode == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from workspace import Workspace, signal_twice, until
 
+from kindlm.history.runs import REASON
 from kindlm.keeper import _descendants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -163,7 +164,7 @@ def test_a_signal_to_the_keeper_stops_kindlm_and_its_exit_code_is_kindlms(
         until((workspace.root / "up").exists)
         signal_twice(process, signal.SIGINT)  # type: ignore[arg-type]
         assert process.wait() == 2
-    assert workspace.query("SELECT reason FROM runs") == [("Ctrl-C",)]
+    assert workspace.query(f"SELECT {REASON} FROM runs r") == [("Ctrl-C",)]
 
 
 def test_a_parent_that_is_gone_already_is_noticed(workspace: Workspace) -> None:

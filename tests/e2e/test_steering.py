@@ -8,6 +8,8 @@ import sys
 import pytest
 from workspace import Workspace
 
+from kindlm.history.runs import REASON
+
 TEST = """
 import sys, time
 from pathlib import Path
@@ -21,7 +23,6 @@ print("done")
 STEERED = """
 import sys, threading, time
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from kindlm.__main__ import main
 from kindlm.cli.commands import test_run
@@ -40,7 +41,7 @@ def beside(steering):
     thread.join()
     print("beside has ended")
 
-test_run.record_and_report = partial(test_run.record_and_report, beside=beside)
+test_run._pushing = lambda *_: beside
 sys.argv = ["kindlm", "test", "kindlm.yaml", "test_it.py", "--die-with-parent"]
 main()
 """
@@ -74,7 +75,7 @@ def test_it_is_ended_from_beside(
     with workspace.start_anew() as process:
         output, errors = process.communicate(timeout=60)
     assert process.returncode == code
-    ((ended, why),) = workspace.query("SELECT ended, reason FROM runs")
+    ((ended, why),) = workspace.query(f"SELECT ended, {REASON} FROM runs r")
     assert (ended, why) == (None if reason is None else "interrupted", reason)
     finished = workspace.query("SELECT count(*) FROM event_log WHERE type = 'execution.finished'")
     assert finished == [(passed,)]
