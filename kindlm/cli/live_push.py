@@ -70,9 +70,8 @@ def push_group(request: RunRequest, group: str, options: TestOptions, console: C
     if isinstance(login, Err):
         _warn(login.error, group, console)
         return
-    address, token = login.value
     with (
-        closing(HistoryClient(address.base, token, patience_s=5)) as client,
+        closing(_client(login.value)) as client,
         closing(open_tables(request.database)) as db,
     ):
         rows = db.execute("SELECT id FROM runs WHERE group_id = ? ORDER BY id", (group,))

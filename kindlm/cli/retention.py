@@ -12,7 +12,7 @@ from kindlm.cli.console import note, warn
 from kindlm.cli.history import forget_erased
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count
-from kindlm_store import EventLog, LockHeldError, OpenError
+from kindlm_store import EventLog, StoreError
 
 _DAY_S = 24 * 3600
 _BY = "retention"
@@ -53,7 +53,7 @@ def erase_older(log: EventLog, before: str) -> None:
         erased = erase(log, found, runs, by=_BY)
         forget_erased(log.path)
         remove_abandoned(log.path.parent)
-    except (LockHeldError, OpenError, sqlite3.Error) as error:
+    except (StoreError, OSError, sqlite3.Error) as error:
         warn(f"Old content was not erased: {error}.", "kindlm tries again tomorrow.")
         return
     what = f"{count(erased.texts, 'text')} of {count(len(runs), 'run')}"

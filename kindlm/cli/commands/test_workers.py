@@ -242,6 +242,8 @@ def _carry_out(
     if coordinator.refusal is not None:
         # It has the form that errors have here.
         console.file.write(f"{coordinator.refusal}\n")
+    elif stop.aborted:
+        note(f"Stopped: {stop.reason}.", console)
     elif stop.reason is None:
         show([_undone(shard, why) for shard, why in sorted(coordinator.undone.items())], console)
 
