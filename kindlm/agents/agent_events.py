@@ -27,14 +27,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from kindlm.agents.reply_parts import (
-    UnreadableReply,
-    error_text,
-    tells_failure,
-)
+from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text, tells_failure
 from kindlm.agents.reply_reading import (
     AgentFailed,
-    Told,
+    agent_reply,
     bounded,
     read_cost,
     read_model,
@@ -49,6 +45,7 @@ from kindlm.agents.tool_entries import (
     reported_calls,
     tool_answer,
 )
+from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED, Usage
 
 Piece: TypeAlias = Mapping[str, Any] | str
@@ -69,13 +66,9 @@ _ARGUMENTS = ("args", "arguments", "parameters", "params", "input")
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a stream says, and what was odd about it.
+    """What an answer says, and what its protocol sends back with the next message."""
 
-    `carried` is what its protocol sends back with the next message.
-    """
-
-    told: Told
-    warnings: tuple[str, ...] = ()
+    reply: AgentReply
     carried: Any = None
 
 
@@ -98,7 +91,7 @@ def hear_objects(pieces: Iterable[Piece], draft: Draft) -> Heard:
     return draft.finished()
 
 
-def hear(pieces: Iterable[Piece]) -> Heard:
+def hear(pieces: Iterable[Piece]) -> AgentReply:
     """Put a stream together; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
     draft = _Draft()
     for number, piece in enumerate(pieces, start=1):
@@ -150,17 +143,17 @@ class _Draft:
         if kind not in ("tool_call", "tool_result"):
             self.model = read_model(said) or read_model(event) or self.model
 
-    def finished(self) -> Heard:
+    def finished(self) -> AgentReply:
         """Return the whole."""
-        told = Told(
+        return agent_reply(
             "".join(self.texts),
             self.calls.uses,
             bounded(self.usage),
-            None if self.has_unpriced else _finite(self.cost_usd),
-            self.model,
+            reported_cost_usd=None if self.has_unpriced else _finite(self.cost_usd),
+            model=self.model,
+            warnings=lost_answers(self.lost),
             reports_tools=self.knows_events or None,
         )
-        return Heard(told, lost_answers(self.lost))
 
     def _read_calls(self, event: Mapping[str, Any]) -> None:
         """Take the tool calls that an event of another type holds, each by its id once.
@@ -180,10 +173,14 @@ class _Draft:
 
     def _call(self, said: Mapping[str, Any]) -> None:
         arguments = next((said[key] for key in _ARGUMENTS if key in said), None)
-        self.calls.add(_first_text(said, _NAMES) or UNNAMED, _first_text(said, _IDS), arguments)
+        self.calls.add(
+            first_text(*map(said.get, _NAMES)) or UNNAMED,
+            first_text(*map(said.get, _IDS)),
+            arguments,
+        )
 
     def _answer(self, said: Mapping[str, Any]) -> None:
-        call_id, name = _first_text(said, _IDS), _first_text(said, _NAMES)
+        call_id, name = (first_text(*map(said.get, keys)) for keys in (_IDS, _NAMES))
         made = self.calls.find(call_id, name)
         if made is None:
             # What answered was called, whatever the stream leaves out.
@@ -192,7 +189,7 @@ class _Draft:
         made.answer(tool_answer(said))
 
     def _narrate(self, said: Mapping[str, Any], number: int) -> None:
-        text, tool = _text(said, ("text",), number) or "", _first_text(said, _NAMES)
+        text, tool = _text(said, ("text",), number) or "", first_text(*map(said.get, _NAMES))
         if tool is None or text.startswith("Step"):
             return
         self.calls.add(tool, None, None).answer(text)
@@ -228,7 +225,7 @@ def _text(said: Mapping[str, Any], keys: Iterable[str], number: int) -> str | No
 def _any_text(event: Mapping[str, Any]) -> str:
     values = (event.get(key) for key in _TEXTS)
     texts = (value.get("text") if isinstance(value, dict) else value for value in values)
-    return next((text for text in texts if isinstance(text, str) and text), "")
+    return first_text(*texts) or ""
 
 
 def _is_bare_error(event: Mapping[str, Any]) -> bool:
@@ -236,10 +233,6 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
     if event.get("type") is not None or not tells_failure(event):
         return False
     return not _any_text({key: value for key, value in event.items() if key != "message"})
-
-
-def _first_text(said: Mapping[str, Any], keys: Iterable[str]) -> str | None:
-    return next((said[key] for key in keys if isinstance(said.get(key), str) and said[key]), None)
 
 
 def _sum(before: Any, more: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, lookup
+from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, first_text, lookup
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.strict_json import parse_json
 from kindlm.unreachable import retry_after, unreachable_reason
@@ -207,5 +207,4 @@ def _said(who: Who, body: str) -> str:
     except ValueError:
         value = None
     found = (lookup(value, path) for path in ("error.message", "error", "detail", "message"))
-    sentence = next((text for text in found if isinstance(text, str) and text), body)
-    return who.quote(sentence) or "no explanation"
+    return who.quote(first_text(*found) or body) or "no explanation"

@@ -18,7 +18,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from kindlm.agents.reply_parts import MAX_CALLS, MAX_MESSAGES, compact_json, lookup, refuse_more
+from kindlm.agents.reply_parts import (
+    MAX_CALLS,
+    MAX_MESSAGES,
+    compact_json,
+    first_text,
+    lookup,
+    refuse_more,
+)
 from kindlm.agents.reply_reading import bounded, read_model, read_usage
 from kindlm.agents.told_calls import Calls
 from kindlm.agents.tool_entries import (
@@ -202,7 +209,7 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
     content = value.get("content")
     is_content = isinstance(content, str | list | None)
     text = content_text(content) if is_content else compact_json(content)
-    message = ChatMessage(speaker, text, _string(value.get("id")))
+    message = ChatMessage(speaker, text, first_text(value.get("id")))
     match speaker:
         case Speaker.AGENT:
             return replace(message, calls=_calls(value), usage=_usage(value), model=_model(value))
@@ -211,8 +218,8 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
             response = text if parts and content else content
             return replace(
                 message,
-                answers=_string(value.get("tool_call_id")),
-                name=_string(value.get("name")),
+                answers=first_text(value.get("tool_call_id")),
+                name=first_text(value.get("name")),
                 response=failed_tool(response) if value.get("status") == "error" else response,
             )
         case _:
@@ -266,7 +273,3 @@ def _said(message: ChatMessage) -> tuple[object, ...]:
 def _later(earlier: ChatMessage, later: ChatMessage) -> ChatMessage:
     usage = later.usage if later.usage != Usage() else earlier.usage
     return replace(later, usage=usage, model=later.model or earlier.model)
-
-
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

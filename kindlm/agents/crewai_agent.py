@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindlm.agents.agent_events import Heard
 from kindlm.agents.chat_messages import read_messages, spoken
 from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import context_with_history, last_user_text
@@ -32,17 +31,25 @@ from kindlm.agents.reply_parts import (
     UnreadableReply,
     compact_json,
     error_text,
+    first_text,
     refuse_more,
 )
-from kindlm.agents.reply_reading import AgentFailed, Told, doubts, read_cost, read_model, read_usage
+from kindlm.agents.reply_reading import (
+    AgentFailed,
+    agent_reply,
+    doubts,
+    read_cost,
+    read_model,
+    read_usage,
+)
 from kindlm.agents.served import Served, ServedAgent
 from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import read_tool_uses, reported_calls, tool_answer
 from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import uses_together, with_ids
-from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import ToolCall, ToolUse, Usage
+from kindlm.wires.answer import parse_object
 
 _TEXTS = ("result", "output", "final_output", "raw")
 _TASKS = ("tasks", "tasks_output")
@@ -59,14 +66,9 @@ _NO_PARTS = (
 )
 
 
-def read_crew(text: str) -> Heard:
+def read_crew(text: str) -> AgentReply:
     """Read the JSON of a crew; raise `AgentFailed` or `UnreadableReply` if it is no answer."""
-    try:
-        value = parse_json(text, unique_keys)
-    except ValueError as error:
-        raise UnreadableReply(f"not valid JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UnreadableReply("it is not a JSON object")
+    value = parse_object(text)
     answer = _text(value)
     if not answer and value.get("error"):
         raise AgentFailed(error_text({"error": value["error"]}))
@@ -79,12 +81,14 @@ def read_crew(text: str) -> Heard:
     uses = with_ids(uses_together(uses, others, by_id=False))
     counts = _counts(value)
     usage = _usage(counts)
-    told = Told(
+    is_total = usage == Usage() and bool(counts.get("total_tokens"))
+    return agent_reply(
         answer or "",
         uses,
         usage,
-        _cost(value, counts, tasks),
-        read_model(value),
+        reported_cost_usd=_cost(value, counts, tasks),
+        model=read_model(value),
+        warnings=(*((_NO_PARTS,) if is_total else ()), *doubts(value), *lost_answers(lost)),
         # Agents that call tools in the words of ReAct list no calls in their messages.
         reports_tools="Action Input:" not in text
         and (
@@ -92,9 +96,6 @@ def read_crew(text: str) -> Heard:
             or any("tool_used" in execution for execution in executions)
         ),
     )
-    is_total = usage == Usage() and bool(counts.get("total_tokens"))
-    warnings = (*((_NO_PARTS,) if is_total else ()), *doubts(value))
-    return Heard(told, (*warnings, *lost_answers(lost)))
 
 
 def _text(value: Mapping[str, Any]) -> str | None:
@@ -124,7 +125,7 @@ def _uses(
     told = {use.call.name for use in uses}
     executed = list[ToolUse]()
     for index, execution in enumerate(executions):
-        name = _name(execution, "tool_used")
+        name = first_text(execution.get("tool_used"))
         if name is None and tasks:
             continue  # it says less of what the tasks tell
         use = _use(execution, name or _EXECUTION, f"exec-{index}")
@@ -138,7 +139,7 @@ def _uses(
 def _uses_of_tasks(tasks: list[Mapping[str, Any]]) -> tuple[list[ToolUse], int]:
     uses, lost, read = list[ToolUse](), 0, 0
     for index, task in enumerate(tasks):
-        name, messages = _name(task, "tool"), task.get("messages")
+        name, messages = first_text(task.get("tool")), task.get("messages")
         is_silent = name is None and isinstance(messages, list)
         own = [] if is_silent else [_use(task, name or _TASK, f"task-{index}")]
         heard = messages if isinstance(messages, list) else []
@@ -157,7 +158,7 @@ def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
     if isinstance(status, str) and status.lower() not in _DONE and not entry.get("error"):
         entry = {**entry, "error": f"the crew says that its status is {status}"}
     output = tool_answer(entry, _RESULTS)
-    call = ToolCall.told(_name(entry, "id") or default_id, name, arguments)
+    call = ToolCall.told(first_text(entry.get("id")) or default_id, name, arguments)
     return ToolUse(call, output, AGENT_RULE)
 
 
@@ -177,12 +178,6 @@ def _cost(
     """Return the cost of the crew, else that of its tasks together."""
     costs = (read_cost({"cost": counts.get("total_cost")}), read_cost(value, tasks))
     return next((cost for cost in costs if cost is not None), None)
-
-
-def _name(entry: Mapping[str, Any], key: str) -> str | None:
-    """Return the text under a key, None if there is none."""
-    value = entry.get(key)
-    return value if isinstance(value, str) and value else None
 
 
 class Crew(Served):

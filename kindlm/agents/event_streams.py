@@ -40,7 +40,7 @@ from kindlm.agents.reply_parts import (
 from kindlm.agents.reply_reading import (
     AgentFailed,
     Reading,
-    Told,
+    agent_reply,
     failure_of,
     read_cost,
     read_model,
@@ -61,6 +61,7 @@ from kindlm.agents.tool_entries import (
     reported_calls,
     together,
 )
+from kindlm.ports import AgentReply
 from kindlm.same_calls import tells_again
 from kindlm.transcript import Usage
 from kindlm.wires import anthropic, chat, responses
@@ -70,7 +71,7 @@ from kindlm.wires.sse import DONE, Event, parse_events
 T = TypeVar("T")
 
 
-def read_stream(events: Iterable[Event], reading: Reading) -> Told:
+def read_stream(events: Iterable[Event], reading: Reading) -> AgentReply:
     """Put the pieces together; raise `UnreadableReply` with what the stream says went wrong."""
     draft = _Draft(reading)
     for number, event in enumerate(events, start=1):
@@ -123,7 +124,7 @@ class _Draft:
         else:
             self.texts.append(bare_text(event, value))
 
-    def finished(self) -> Told:
+    def finished(self) -> AgentReply:
         """Return the whole.
 
         Bare text may be JSON in pieces. Among objects, or at the end, such a piece was cut off: it
@@ -143,13 +144,13 @@ class _Draft:
                 raise UnreadableReply(CALLS_MISSING)
             self._add_whole({"id": UNREAD})
         # What came in pieces is often told whole in the end.
-        return Told(
+        return agent_reply(
             "".join(self.texts),
             read_tool_uses(together(*calls, self.calls)),
             self.usage,
-            self.cost_usd,
-            self.model,
-            notes=end_notes(self.reasons),
+            reported_cost_usd=self.cost_usd,
+            model=self.model,
+            warnings=end_notes(self.reasons),
             reports_tools=self.has_place_for_calls or None,
         )
 
@@ -264,7 +265,7 @@ class EventStream:
 def hear_events(
     stream: EventStream,
     reading: Reading,
-    otherwise: Callable[[], Heard] | None = None,
+    otherwise: Callable[[], AgentReply] | None = None,
     speaks: str | None = None,
 ) -> Heard:
     """Read a stream by its format; one that has none is read `otherwise`, or as a model's.
@@ -288,7 +289,7 @@ def hear_events(
         end.check(has_end=stream.has_end)
         heard = Heard(read_reply(response, reading))
     elif otherwise is not None and _OF_MODELS.isdisjoint(end.formats):
-        heard = otherwise()
+        heard = Heard(otherwise())
     else:
         heard = Heard(read_stream(stream.events(), reading))
     # What the agent says of its own failure comes first: it explains why the stream broke off.

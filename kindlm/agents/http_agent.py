@@ -143,10 +143,10 @@ class HttpAgent(ServedAgent):
             return Err(replace(answer.error, hint=_WHAT_IT_TAKES))
         return await self.reply(request, answer, self._heard)
 
-    def _heard(self, answer: HttpReply) -> Heard:
+    def _heard(self, answer: HttpReply) -> AgentReply:
         heard = self._read(answer)
         self._carried = self._carried if heard.carried is None else heard.carried
-        return heard
+        return heard.reply
 
 
 def speaking(name: str, server: HttpTarget, template: Any, *, stream: bool) -> HttpAgent:

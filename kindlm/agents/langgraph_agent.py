@@ -18,12 +18,11 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from pydantic import Field
 
 from kindlm.agents import agent_failures
-from kindlm.agents.agent_events import Heard
 from kindlm.agents.event_framing import end_of
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_run, read_stream, read_value
-from kindlm.agents.reply_parts import lookup
+from kindlm.agents.reply_parts import first_text, lookup
 from kindlm.agents.served import AssistantId, Served, ServedAgent, Streams
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -149,10 +148,10 @@ class Threads:
             return answer
         got = answer.value
         try:
-            thread = lookup(parse_json(got.text), "thread_id")
+            thread = first_text(lookup(parse_json(got.text), "thread_id"))
         except ValueError:
             thread = None
-        if not isinstance(thread, str) or not thread:
+        if thread is None:
             reason = "it has no `thread_id`"
             return Err(
                 agent_failures.of_reply(self._who, reason, got.text, got.status, _THREADS_HINT)
@@ -207,7 +206,7 @@ class GraphAgent(ServedAgent):
             self._threads.leave(request)
         return result
 
-    def _heard(self, request: AgentRequest, got: HttpReply) -> Heard:
+    def _heard(self, request: AgentRequest, got: HttpReply) -> AgentReply:
         """Read an answer as what it is, whatever was asked for."""
         in_cloud = self._mode is Mode.CLOUD
         has_history = _HISTORY in context_with_history(request)

@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.agent_events import Heard
 from kindlm.agents.chat_messages import (
     ChatMessage,
     Merging,
@@ -42,13 +41,7 @@ from kindlm.agents.reply_parts import (
     error_text,
     refuse_more,
 )
-from kindlm.agents.reply_reading import (
-    AgentFailed,
-    Told,
-    read_cost,
-    read_model,
-    read_usage,
-)
+from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import (
     may_list_calls,
@@ -57,9 +50,10 @@ from kindlm.agents.tool_entries import (
     together,
     tool_answer,
 )
+from kindlm.ports import AgentReply
 from kindlm.same_calls import uses_together, with_ids
-from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import ToolUse, Usage
+from kindlm.wires.answer import parse_body
 from kindlm.wires.sse import DONE, Event, parse_events
 
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
@@ -137,7 +131,7 @@ class GraphReply:
         refuse_more(len(self.steps) + 1, MAX_CALLS, "steps")
         self.steps.append(_step(step))
 
-    def finished(self) -> Heard:
+    def finished(self) -> AgentReply:
         """Return the whole; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
         said = spoken(self.merging.messages)
         uses = self._uses(said.tool_uses)
@@ -148,20 +142,20 @@ class GraphReply:
             raise UnreadableReply(_NO_ANSWER)
         usage = read_usage(self.about)
         model = read_model(self.about) or (said.models[0] if len(said.models) == 1 else None)
-        told = Told(
-            text or "",
-            uses,
-            said.usage if usage == Usage() else usage,
-            read_cost(self.about, self.steps),
-            model,
-            reports_tools=self.read > 0 or self.has_steps or None,
-        )
-        warnings = []
+        warnings = list[str]()
         if self.is_interrupted:
             warnings.append(_INTERRUPTED)
         if model is None and said.models:
             warnings.append(f"{_SEVERAL_MODELS}: {', '.join(said.models)}")
-        return Heard(told, (*warnings, *lost_answers(said.lost)))
+        return agent_reply(
+            text or "",
+            uses,
+            said.usage if usage == Usage() else usage,
+            reported_cost_usd=read_cost(self.about, self.steps),
+            model=model,
+            warnings=(*warnings, *lost_answers(said.lost)),
+            reports_tools=self.read > 0 or self.has_steps or None,
+        )
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
         messages = self._read(state.get("messages", []))
@@ -234,12 +228,9 @@ def _step(step: Mapping[str, Any]) -> dict[str, Any]:
 _MESSAGES = frozenset({"ai", "human", "tool", "assistant", "user"})
 
 
-def read_value(text: str, sent: Sent) -> Heard:
+def read_value(text: str, sent: Sent) -> AgentReply:
     """Read a state that is a JSON object, or is inside one; raise as `GraphReply.finished`."""
-    try:
-        value = parse_json(text, unique_keys)
-    except ValueError as error:
-        raise UnreadableReply(f"not valid JSON: {error}") from None
+    value = parse_body(text)
     if isinstance(value, list):
         value = {"messages": value}
     if not isinstance(value, dict):
@@ -251,7 +242,7 @@ def read_value(text: str, sent: Sent) -> Heard:
     return reply.finished()
 
 
-def read_stream(text: str, sent: Sent) -> Heard:
+def read_stream(text: str, sent: Sent) -> AgentReply:
     """Read the events of a server of the user's; raise as `GraphReply.finished`."""
     reply = GraphReply(sent)
     for kind, value in _values(text):
@@ -264,7 +255,7 @@ def read_stream(text: str, sent: Sent) -> Heard:
     return reply.finished()
 
 
-def read_pieces(pieces: Iterable[Any], sent: Sent) -> Heard:
+def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
     """Read what a stream of a graph yields in Python; raise as `GraphReply.finished`."""
     reply = GraphReply(sent)
     for number, piece in enumerate(pieces, start=1):
@@ -276,7 +267,7 @@ def read_pieces(pieces: Iterable[Any], sent: Sent) -> Heard:
     return reply.finished()
 
 
-def read_run(text: str, sent: Sent) -> Heard:
+def read_run(text: str, sent: Sent) -> AgentReply:
     """Read the events of a run of LangGraph's own server; raise as `GraphReply.finished`."""
     reply = GraphReply(sent)
     for kind, value in _values(text):

@@ -25,16 +25,15 @@ from urllib.parse import quote, urlencode, urlsplit
 from kindlm.agents import agent_failures
 from kindlm.agents.http_exchange import HttpExchange, HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
-from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, lookup
+from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, lookup
 from kindlm.agents.reply_reading import read_model, read_usage
 from kindlm.agents.served import AssistantId, Served, http_target
 from kindlm.agents.tool_entries import call_warnings
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
-from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import AgentTarget
 from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
-from kindlm.wires.answer import objects
+from kindlm.wires.answer import objects, parse_object
 
 _log = logging.getLogger(__name__)
 
@@ -139,8 +138,8 @@ class AssistantsAgent:
         Sent a second time, it is not added again if it is there, and a run that was lost sight of
         is found again.
         """
-        assistant = (request.context or {}).get("assistant_id") or self._assistant
-        if not isinstance(assistant, str) or not assistant:
+        assistant = first_text((request.context or {}).get("assistant_id") or self._assistant)
+        if assistant is None:
             return Err(_no_assistant(self._who))
         begun = time.perf_counter()
         try:
@@ -300,13 +299,7 @@ class AssistantsAgent:
         answer = await self._exchange.send(method, self._url + path, content, _LONGEST_S)
         if isinstance(answer, Err):
             raise _Failed(answer.error)
-        try:
-            value = parse_json(answer.value.text, unique_keys)
-        except ValueError as error:
-            raise UnreadableReply(f"not valid JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise UnreadableReply("not a JSON object")
-        return value
+        return parse_object(answer.value.text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
         """Return the objects of a list, page by page."""
@@ -337,8 +330,8 @@ class AssistantsAgent:
 
 
 def _id(made: Mapping[str, Any]) -> str:
-    found = made.get("id")
-    if not isinstance(found, str) or not found:
+    found = first_text(made.get("id"))
+    if found is None:
         raise UnreadableReply("what was made has no `id`")
     return found
 
@@ -434,20 +427,15 @@ def _answer_text(messages: Sequence[Json], run_id: str) -> str:
 
 def _why_ended(run: Json) -> str:
     """Return what a run says of why it did not complete."""
-    for path in ("last_error.message", "last_error.code", "incomplete_details.reason"):
-        found = lookup(run, path)
-        if isinstance(found, str) and found:
-            return found
-    return "no explanation"
+    paths = ("last_error.message", "last_error.code", "incomplete_details.reason")
+    return first_text(*(lookup(run, path) for path in paths)) or "no explanation"
 
 
 def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: str) -> ToolUse:
-    call_id = call.get("id")
-    known = call_id if isinstance(call_id, str) and call_id else place
+    known = first_text(call.get("id")) or place
     if known in simulated:
         return simulated[known]
-    kind = call.get("type")
-    name = kind if isinstance(kind, str) and kind else UNNAMED
+    name = first_text(call.get("type")) or UNNAMED
     detail = call.get(name)
     said = detail if isinstance(detail, dict) else {}
     match name:
@@ -471,9 +459,7 @@ def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: s
 def _function_call(call: Json) -> ToolCall:
     function = call.get("function")
     said = function if isinstance(function, dict) else {}
-    name = said.get("name")
-    known = name if isinstance(name, str) and name else UNNAMED
-    return ToolCall.told(call["id"], known, said.get("arguments"))
+    return ToolCall.told(call["id"], first_text(said.get("name")) or UNNAMED, said.get("arguments"))
 
 
 def _printed(outputs: Any) -> Any:

@@ -23,7 +23,7 @@ from kindlm.agents.chat_messages import holds_message
 from kindlm.agents.frameworks import as_json, reply_of
 from kindlm.agents.langgraph_replies import Sent, read_value
 from kindlm.agents.reply_parts import MAX_EVENTS, UnreadableReply, compact_json, refuse_more
-from kindlm.agents.reply_reading import AgentFailed, Reading, agent_reply, read_reply
+from kindlm.agents.reply_reading import AgentFailed, Reading, read_reply
 from kindlm.agents.user_code import in_thread
 from kindlm.errors import Err, Ok, Result
 from kindlm.plugins import Framework
@@ -69,10 +69,10 @@ async def read_answer(
         if not isinstance(said, AgentReply):
             found = await reply_of(said, sent, known=framework)
             if found is None and isinstance(said, str):
-                return Ok(agent_reply(read_reply(said, Reading()), said, 0.0))
+                return Ok(read_reply(said, Reading()))
             if found is None:
                 raw = _written(said)
-                return Ok(_read_json(raw, sent, reading))
+                return Ok(replace(_read_json(raw, sent, reading), raw=raw))
             said = found
     except AgentFailed as failure:
         return Err(agent_failures.of_report(who, str(failure), raw))
@@ -100,10 +100,9 @@ def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
     # As JSON holds it: a tuple is a list, and a key that is a number is a text.
     value = json.loads(raw)
     if reading == Reading() and isinstance(value, list) and value and all(map(_is_message, value)):
-        heard = read_value(raw, Sent(sent, has_history=True))
-        reply = agent_reply(heard.told, raw, 0.0, heard.warnings)
+        reply = read_value(raw, Sent(sent, has_history=True))
         return reply if holds_message(value, sent) else replace(reply, reports_tools=None)
-    return agent_reply(read_reply(value, reading), raw, 0.0)
+    return read_reply(value, reading)
 
 
 def _is_message(value: Any) -> bool:

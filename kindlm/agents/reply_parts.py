@@ -16,6 +16,7 @@ __all__ = [
     "PATH",
     "UnreadableReply",
     "compact_json",
+    "first_text",
     "lookup",
     "parent_of",
 ]
@@ -32,6 +33,11 @@ _PART = re.compile(r"[^.\[\]]+")
 def compact_json(value: Any) -> str:
     """Return JSON without spaces; raise `TypeError` or `ValueError` for what JSON cannot hold."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def first_text(*values: Any) -> str | None:
+    """Return the first value that is a text and not empty."""
+    return next((value for value in values if isinstance(value, str) and value), None)
 
 
 def lookup(value: Any, path: str) -> Any:
@@ -126,13 +132,11 @@ def error_text(*parts: Any) -> str:
     there, else by whatever `error` holds.
     """
     for part in parts:
-        if isinstance(part, str) and part:
-            return part
+        if text := first_text(part):
+            return text
         kind, inner = lookup(part, "error"), lookup(part, "error.message")
-        messages = (inner, lookup(part, "message"), lookup(part, "detail"))
-        message = next((said for said in messages if isinstance(said, str) and said), None)
-        words = [word for word in (kind, message) if isinstance(word, str) and word]
-        if words:
+        message = first_text(inner, lookup(part, "message"), lookup(part, "detail"))
+        if words := [word for word in (first_text(kind), message) if word]:
             return ": ".join(words)
         if isinstance(kind, dict | list) and kind:
             return compact_json(kind)

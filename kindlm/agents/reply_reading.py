@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -22,6 +22,7 @@ from kindlm.agents.reply_parts import (
     end_notes,
     end_reasons,
     error_text,
+    first_text,
     lookup,
     tells_failure,
 )
@@ -154,26 +155,23 @@ class Reading:
     may_lack_text: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a reply says.
-
-    `numbers` are other numbers it reports, by name; `notes` what may be in it and was not read.
-    `reports_tools` is that of `AgentReply`.
-    """
-
-    text: str
-    tool_uses: tuple[ToolUse, ...] = ()
-    usage: Usage = Usage()
-    cost_usd: float | None = None
-    model: str | None = None
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    reports_tools: bool | None = None
+def agent_reply(
+    text: str, tool_uses: tuple[ToolUse, ...], usage: Usage, *, warnings: Iterable[str], **more: Any
+) -> AgentReply:
+    """Return what an answer says, without how it came; its calls may add to the `warnings`."""
+    return AgentReply(
+        text=text,
+        raw=None,
+        latency_ms=0.0,
+        tool_uses=tool_uses,
+        usage=usage,
+        warnings=(*warnings, *call_warnings(tool_uses)),
+        **more,
+    )
 
 
-def read_reply(value: Any, reading: Reading) -> Told:
-    """Read a JSON value.
+def read_reply(value: Any, reading: Reading) -> AgentReply:
+    """Read a JSON value, without how it came.
 
     Raises:
         AgentFailed: it reports an error, and holds neither a text nor a tool call. A text under
@@ -206,33 +204,15 @@ def read_reply(value: Any, reading: Reading) -> Told:
     if place is not None:
         entries = [*entries, {"id": UNREAD}]
         notes = tuple(dict.fromkeys((*notes, unread_note(place))))
-    return Told(
-        text=text or "",
-        tool_uses=read_tool_uses(entries),
-        usage=read_usage(value),
-        cost_usd=read_cost(value, entries),
+    return agent_reply(
+        text or "",
+        read_tool_uses(entries),
+        read_usage(value),
+        reported_cost_usd=read_cost(value, entries),
         model=read_model(value),
-        numbers=read_numbers(value),
-        notes=(*notes, *end_notes(reasons), *(() if reading.response_path else doubts(value))),
+        reported=read_numbers(value),
+        warnings=(*notes, *end_notes(reasons), *(() if reading.response_path else doubts(value))),
         reports_tools=has_place_for_calls(value, reading.tool_calls_path) or None,
-    )
-
-
-def agent_reply(
-    told: Told, raw: str, latency_ms: float, warnings: tuple[str, ...] = ()
-) -> AgentReply:
-    """Return what a reply says together with how it came."""
-    return AgentReply(
-        text=told.text,
-        raw=raw,
-        latency_ms=latency_ms,
-        tool_uses=told.tool_uses,
-        usage=told.usage,
-        reported_cost_usd=told.cost_usd,
-        model=told.model,
-        warnings=(*warnings, *told.notes, *call_warnings(told.tool_uses)),
-        reported=told.numbers,
-        reports_tools=told.reports_tools,
     )
 
 
@@ -263,8 +243,7 @@ def bounded(usage: Usage) -> Usage:
 
 def read_model(value: Any) -> str | None:
     """Read the name of the model that the agent says it used."""
-    names = (part.get(key) for part in _parts(value) for key in _MODELS)
-    return next((name for name in names if isinstance(name, str) and name), None)
+    return first_text(*(part.get(key) for part in _parts(value) for key in _MODELS))
 
 
 def read_cost(value: Any, entries: Iterable[Any] = ()) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Self
 from urllib.parse import unquote, urlsplit
@@ -11,12 +12,11 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field
 
 from kindlm.agents import agent_failures
-from kindlm.agents.agent_events import Heard
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who, bad_option
 from kindlm.agents.http_exchange import HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
-from kindlm.agents.reply_reading import AgentFailed, agent_reply
+from kindlm.agents.reply_reading import AgentFailed
 from kindlm.agents.user_code import read_aside
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.plugins import Adapter
@@ -103,22 +103,22 @@ class ServedAgent:
         self,
         request: AgentRequest,
         answer: Result[HttpReply],
-        read: Callable[[HttpReply], Heard],
+        read: Callable[[HttpReply], AgentReply],
     ) -> Result[AgentReply]:
         """Return what an answer says, or the error of one that is none."""
         if isinstance(answer, Err):
             return answer
         got = answer.value
         try:
-            heard = await read_aside(got.text, partial(read, got))
+            reply = await read_aside(got.text, partial(read, got))
         except PageCame:
             return Err(agent_failures.of_page(self._who, got.text, got.status))
         except AgentFailed as failure:
             return Err(agent_failures.of_report(self._who, str(failure), got.text, got.status))
         except UnreadableReply as error:
             return Err(agent_failures.of_reply(self._who, error, got.text, got.status, self.hint))
-        warnings = (*self.warnings(request), *heard.warnings)
-        return Ok(agent_reply(heard.told, got.text, got.latency_ms, warnings))
+        warnings = (*self.warnings(request), *reply.warnings)
+        return Ok(replace(reply, raw=got.text, latency_ms=got.latency_ms, warnings=warnings))
 
 
 def http_target(target: AgentTarget) -> Result[HttpTarget]:

@@ -27,11 +27,10 @@ from kindlm.agents.http_request import (
     placeholders,
 )
 from kindlm.agents.protocols import ProtocolName, protocol_named
-from kindlm.agents.reply_parts import UnreadableReply
 from kindlm.agents.reply_reading import QUERY_TEXT_KEYS, Reading, read_reply
 from kindlm.agents.served import PageCame, Served, Streams
 from kindlm.ports import AgentRequest
-from kindlm.strict_json import parse_json, unique_keys
+from kindlm.wires.answer import parse_body
 from kindlm.wires.sse import is_sse
 
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json;q=0.9, */*;q=0.8"
@@ -94,8 +93,4 @@ def _heard(answer: HttpReply) -> Heard:
 
 
 def _read(answer: HttpReply) -> Heard:
-    try:
-        value = parse_json(answer.text, unique_keys)
-    except ValueError as error:
-        raise UnreadableReply(f"not valid JSON: {error}") from None
-    return Heard(read_reply(value, Reading(QUERY_TEXT_KEYS, may_lack_text=True)))
+    return Heard(read_reply(parse_body(answer.text), Reading(QUERY_TEXT_KEYS, may_lack_text=True)))

@@ -49,9 +49,7 @@ from kindlm.agents.reply_reading import (
     AgentFailed,
     Reading,
     ResponsePath,
-    Told,
     ToolCallsPath,
-    agent_reply,
     read_reply,
 )
 from kindlm.agents.sandbox import (
@@ -68,11 +66,11 @@ from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import CommandLine, Maybe, Text
 from kindlm.spelling import Spelling
-from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 from kindlm.transcript import SYSTEM_NOT_SENT, Role
 from kindlm.values import refuse
+from kindlm.wires.answer import parse_object
 
 
 class Program(ProgramOptions):
@@ -374,25 +372,15 @@ class LineAgent:
     ) -> Result[AgentReply]:
         raw = line.decode("utf-8", "replace").strip()
         try:
-            told = self._read(raw)
+            reply = read_reply(parse_object(raw.removeprefix("\ufeff")), self._settings.reading)
         except AgentFailed as failure:
             return Err(agent_failures.of_report(self._who, str(failure), raw))
         except UnreadableReply as error:
             return Err(agent_failures.of_reply(self._who, error, raw, hint=_ONE_LINE))
-        notes = (*warnings, *request_warnings(request, says_system=True))
+        warnings = (*warnings, *request_warnings(request, says_system=True), *reply.warnings)
         if self._program is not None and self._program.has_more:
             return Err(self._unasked())
-        return Ok(agent_reply(told, raw, latency_ms, notes))
-
-    def _read(self, raw: str) -> Told:
-        """Return what an answer says."""
-        try:
-            value = parse_json(raw.removeprefix("\ufeff"), unique_keys)
-        except ValueError as error:
-            raise UnreadableReply(f"not valid JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise UnreadableReply("it is JSON, but not an object")
-        return read_reply(value, self._settings.reading)
+        return Ok(replace(reply, raw=raw, latency_ms=latency_ms, warnings=warnings))
 
     def _said(self) -> str:
         return "" if self._program is None else self._program.log

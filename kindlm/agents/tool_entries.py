@@ -19,6 +19,7 @@ from kindlm.agents.reply_parts import (
     AGENT_RULE,
     MAX_CALLS,
     UnreadableReply,
+    first_text,
     lookup,
     parent_of,
     refuse_more,
@@ -461,24 +462,14 @@ def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
     """Read one reported call; its id is empty if it has none."""
     function = entry.get("function")
     nested = function if isinstance(function, dict) else {}
-    name = _first_text(
-        [
-            nested.get("name"),
-            function,
-            *(entry.get(key) for key in _NAMES),
-        ]
-    )
+    name = first_text(nested.get("name"), function, *map(entry.get, _NAMES))
     arguments = _first(nested, _ARGUMENTS)
     if arguments is ABSENT:
         arguments = _first(entry, _ARGUMENTS)
-    known = _first_text(entry.get(key) for key in _IDS) or ""
+    known = first_text(*map(entry.get, _IDS)) or ""
     call = ToolCall.told(known, name or UNNAMED, None if arguments is ABSENT else arguments)
     return ToolUse(call, tool_answer(entry), AGENT_RULE)
 
 
 def _first(entry: Mapping[str, Any], keys: Iterable[str]) -> Any:
     return next((entry[key] for key in keys if key in entry), ABSENT)
-
-
-def _first_text(values: Iterable[Any]) -> str | None:
-    return next((value for value in values if isinstance(value, str) and value), None)

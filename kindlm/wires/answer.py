@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason, ToolCall, Usage
 
 Wire = Literal["chat", "responses", "anthropic"]
@@ -57,6 +58,22 @@ class WireAnswer:
         if not self.hosted:
             return self.tool_calls
         return tuple(call for call in self.tool_calls if call.id not in self.hosted)
+
+
+def parse_body(text: str) -> Any:
+    """Return the JSON value that a body is; raise `UnreadableReply` if it is none."""
+    try:
+        return parse_json(text, unique_keys)
+    except ValueError as error:
+        raise UnreadableReply(f"not valid JSON: {error}") from None
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Return the JSON object that a body is; raise `UnreadableReply` if it is none."""
+    value = parse_body(text)
+    if not isinstance(value, dict):
+        raise UnreadableReply("not a JSON object")
+    return value
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kindlm.strict_json import parse_json, read_json, unique_keys
+from kindlm.strict_json import read_json
 from kindlm.transcript import FinishReason
 from kindlm.wires import anthropic, chat, responses
-from kindlm.wires.answer import UnreadableReply, Wire, WireAnswer, objects
+from kindlm.wires.answer import UnreadableReply, Wire, WireAnswer, objects, parse_object
 from kindlm.wires.request import WireRequest
 from kindlm.wires.sse import DONE, is_sse, parse_events
 
@@ -34,7 +34,7 @@ def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
         if "event-stream" in content_type.lower() or is_sse(body):
             whole, is_whole = format_.whole_of(_events(body))
         else:
-            whole = _body(body)
+            whole = parse_object(body)
         answer: WireAnswer = format_.answer_of(whole)
     except (ValueError, RecursionError) as error:
         return WireAnswer("", error=str(error), complete=False)
@@ -66,17 +66,6 @@ def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
     )
 
 
-def _body(text: str) -> Mapping[str, Any]:
-    """Return the JSON object that a body is; raise `UnreadableReply` if it is none."""
-    try:
-        body = parse_json(text, unique_keys)
-    except ValueError as error:
-        raise UnreadableReply(f"not valid JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise UnreadableReply("not a JSON object")
-    return body
-
-
 def _events(body: str) -> Iterator[Mapping[str, Any]]:
     """Return the JSON objects of a stream in turn, with `[DONE]` as an object of that `type`.
 
@@ -91,7 +80,7 @@ def _events(body: str) -> Iterator[Mapping[str, Any]]:
             yield {"type": DONE}
             return
         try:
-            yield _body(event.data)
+            yield parse_object(event.data)
         except UnreadableReply:
             if event is not events[-1]:
                 raise

@@ -291,7 +291,7 @@ def test_a_stream_that_breaks_off_is_no_answer(protocol, events, data):
         heard = hear_events(EventStream(body[:end], is_sse=True, has_end=True), Reading())
     except (UnreadableReply, AgentFailed):
         return
-    assert (heard.told.text, heard.told.tool_uses) == ("", ())
+    assert (heard.reply.text, heard.reply.tool_uses) == ("", ())
 
 
 ANYTHING = st.recursive(
@@ -534,7 +534,7 @@ class TestAgUi:
             {"type": "TEXT_MESSAGE_CHUNK", "delta": "b"},
             {"type": "TOOL_CALL_CHUNK", "toolCallId": "c", "toolCallName": "x", "delta": "{"},
             {"type": "TOOL_CALL_CHUNK", "delta": "}"},
-        ).told
+        ).reply
 
         assert (told.text, [use.call.name for use in told.tool_uses]) == ("ab", ["x"])
 
@@ -552,7 +552,7 @@ class TestAgUi:
                     {"role": "assistant", "content": "Refunded."},
                 ],
             }
-        ).told
+        ).reply
 
         (use,) = told.tool_uses
         assert (told.text, use.call.name, use.response) == ("Refunded.", "refund", "done")
@@ -563,17 +563,17 @@ class TestAgUi:
             {"type": "TEXT_MESSAGE_START", "messageId": "u", "role": "user"},
             {"type": "TEXT_MESSAGE_CONTENT", "messageId": "u", "delta": "Hello"},
             *AG_UI[9:13],
-        ).told
+        ).reply
 
         assert told.text == "Refunded."
 
     def test_a_run_that_waits_has_a_warning(self, hear):
-        (warning,) = hear(outcome={"type": "interrupt", "interrupts": [{"id": "i"}]}).warnings
+        (warning,) = hear(outcome={"type": "interrupt", "interrupts": [{"id": "i"}]}).reply.warnings
 
         assert "waits for a person" in warning
 
     def test_an_unknown_event_of_a_tool_may_be_a_call(self, hear):
-        assert hear({"type": "TOOL_CALL_STARTED_LATER"}).told.tool_uses[0].call.name == "unknown"
+        assert hear({"type": "TOOL_CALL_STARTED_LATER"}).reply.tool_uses[0].call.name == "unknown"
 
 
 def test_a_step_that_begins_anew_takes_its_text_back(reply):

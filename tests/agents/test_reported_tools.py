@@ -136,7 +136,7 @@ def test_a_stream_shows_it_by_a_list_of_calls_or_a_call(events, shown):
     ],
 )
 def test_events_show_it_by_their_types(pieces, shown):
-    assert bool(hear(pieces).told.reports_tools) is shown
+    assert bool(hear(pieces).reports_tools) is shown
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_events_show_it_by_their_types(pieces, shown):
 )
 def test_a_crew_shows_it_by_tools_or_messages_of_its_tasks(answer, shown):
     # That a task was done, which counts as the call of `crew_task`, says nothing of its tools.
-    assert read_crew(json.dumps(answer)).told.reports_tools is shown
+    assert read_crew(json.dumps(answer)).reports_tools is shown
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_crew_shows_it_by_tools_or_messages_of_its_tasks(answer, shown):
 )
 def test_a_graph_shows_it_by_messages_or_steps(state, shown):
     heard = read_value(json.dumps(state), Sent("Refund A1."))
-    assert bool(heard.told.reports_tools) is shown
+    assert bool(heard.reports_tools) is shown
 
 
 @pytest.mark.parametrize(
@@ -184,4 +184,4 @@ def test_a_command_shows_it_by_a_report(printed, shown):
 def test_calls_in_the_words_of_react_do_not_show_that_calls_are_reported() -> None:
     message = {"role": "assistant", "content": "Action: refund\nAction Input: {}"}
     answer = {"raw": "Done.", "tasks_output": [{"raw": "Done.", "messages": [message]}]}
-    assert read_crew(json.dumps(answer)).told.reports_tools is False
+    assert read_crew(json.dumps(answer)).reports_tools is False

@@ -175,7 +175,7 @@ def test_an_answer_in_which_no_text_is_known_is_an_error(talk, failure):
 
 @pytest.mark.parametrize(
     ("printed", "reason"),
-    [("Ready.", "not valid JSON"), ("[1]", "not an object"), ('"text"', "not an object"),
+    [("Ready.", "not valid JSON"), ("[1]", "not a JSON object"), ('"text"', "not a JSON object"),
      ('{"a": NaN}', "NaN"),
      ("[" * 100_000, "not valid JSON"), ('{"text": "cut', "not valid JSON")],
 )  # fmt: skip

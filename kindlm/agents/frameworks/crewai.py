@@ -23,7 +23,7 @@ from kindlm.agents.crewai_agent import read_crew
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, context_with_history, last_user_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import agent_reply, read_usage
+from kindlm.agents.reply_reading import read_usage
 from kindlm.agents.told_calls import Calls, Made
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
@@ -150,5 +150,4 @@ def _own(running: Sequence[tuple[Any, Made]], ended: Any) -> int | None:
 
 def _of_value(value: Any) -> AgentReply:
     raw = compact_json(value)
-    heard = read_crew(raw)
-    return agent_reply(heard.told, raw, 0.0, heard.warnings)
+    return replace(read_crew(raw), raw=raw)

@@ -21,13 +21,11 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
-from kindlm.agents.agent_events import Heard
 from kindlm.agents.chat_messages import holds_message, read_messages, spoken
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import agent_reply
 from kindlm.agents.told_calls import Calls, Made
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework
@@ -87,17 +85,17 @@ class LangChain(Framework):
 
     def _read(self, result: Any, sent: str) -> AgentReply | None:
         if isinstance(result, list) and not all(map(_is_message, result)):
-            pieces = list(_whole(result))
-            raw = compact_json(as_json(pieces))
-            return _reply(read_pieces(as_json(pieces), Sent(sent, has_history=True)), raw)
+            pieces = as_json(list(_whole(result)))
+            reply = read_pieces(pieces, Sent(sent, has_history=True))
+            return replace(reply, raw=compact_json(pieces))
         if isinstance(result, dict):
             raw = compact_json(as_json(result))
-            return _reply(read_value(raw, Sent(sent, has_history=True)), raw)
+            return replace(read_value(raw, Sent(sent, has_history=True)), raw=raw)
         if not (isinstance(result, list) or _is_message(result)):
             return None
         messages = as_json(_put_together(result if isinstance(result, list) else [result]))
         raw = compact_json(messages)
-        reply = _reply(read_value(raw, Sent(sent, has_history=True)), raw)
+        reply = replace(read_value(raw, Sent(sent, has_history=True)), raw=raw)
         return reply if holds_message(messages, sent) else replace(reply, reports_tools=None)
 
 
@@ -200,7 +198,3 @@ def _put_together(messages: list[Any]) -> list[Any]:
         else:
             whole.append(message)
     return whole
-
-
-def _reply(heard: Heard, raw: str) -> AgentReply:
-    return agent_reply(heard.told, raw, 0.0, heard.warnings)

@@ -23,12 +23,8 @@ from typing import Any
 from kindlm.agents.agent_events import Heard, Piece, hear_objects
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.protocols import Protocol
-from kindlm.agents.reply_parts import (
-    UnreadableReply,
-    compact_json,
-    error_text,
-)
-from kindlm.agents.reply_reading import AgentFailed, Told, read_cost, read_model, read_usage
+from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text
+from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import Calls
 from kindlm.agents.tool_entries import (
     UNREAD,
@@ -201,15 +197,16 @@ class _Draft:
         calls = Calls()
         for part in self._parts():
             _add_calls(calls, part)
-        told = Told(
+        waits = self.state == "auth-required"
+        reply = agent_reply(
             self._answer(has_calls=bool(calls.made)),
             calls.uses,
             read_usage(self.about),
-            read_cost(self.about),
-            read_model(self.about),
+            reported_cost_usd=read_cost(self.about),
+            model=read_model(self.about),
+            warnings=("the task waits for credentials",) if waits else (),
         )
-        waits = "the task waits for credentials" if self.state == "auth-required" else None
-        return Heard(told, (waits,) if waits else (), self.carried or None)
+        return Heard(reply, self.carried or None)
 
     def _parts(self) -> Iterator[Mapping[str, Any]]:
         for message in (*self.said.values(), self.direct or {}):

@@ -31,9 +31,10 @@ from kindlm.agents.reply_parts import (
     MAX_CALLS,
     UnreadableReply,
     compact_json,
+    first_text,
     refuse_more,
 )
-from kindlm.agents.reply_reading import AgentFailed, Told, bounded, read_model, read_usage
+from kindlm.agents.reply_reading import AgentFailed, agent_reply, bounded, read_model, read_usage
 from kindlm.agents.told_calls import PiecedCall
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
@@ -108,8 +109,7 @@ class _Draft:
             case "RUN_FINISHED":
                 self.ended = event
             case "RUN_ERROR":
-                said = event.get("message")
-                raise AgentFailed(said if isinstance(said, str) and said else "no explanation")
+                raise AgentFailed(first_text(event.get("message")) or "no explanation")
             case str(kind) if is_of_tool(event) and kind not in ("CUSTOM", "RAW"):
                 # In words that are not known: it may be the call that a test forbids.
                 self.calls.setdefault(UNREAD, PiecedCall())
@@ -125,14 +125,13 @@ class _Draft:
 
     def _add_to_call(self, event: Mapping[str, Any], number: int) -> None:
         call = self._call_of(event, number)
-        name, delta = event.get("toolCallName"), event.get("delta")
-        call.name = name if isinstance(name, str) and name else call.name
-        if isinstance(delta, str):
+        call.name = first_text(event.get("toolCallName")) or call.name
+        if isinstance(delta := event.get("delta"), str):
             call.written.append(delta)
 
     def _call_of(self, event: Mapping[str, Any], number: int) -> PiecedCall:
-        call_id = event.get("toolCallId", self.call)
-        if not isinstance(call_id, str) or not call_id:
+        call_id = first_text(event.get("toolCallId", self.call))
+        if call_id is None:
             raise UnreadableReply(f"`toolCallId` of event {number} is not a string")
         self.call = call_id
         refuse_more(len(self.calls) + 1, MAX_CALLS + 1, "tool calls")
@@ -144,14 +143,20 @@ class _Draft:
         outcome, result = self.ended.get("outcome"), self.ended.get("result")
         parts = ["".join(pieces) for pieces in self.texts.values()]
         text = "\n\n".join(filter(None, parts)) or last
-        told = Told(
+        waits = isinstance(outcome, dict) and outcome.get("type") == "interrupt"
+        # They stand there for each of the run's models.
+        entries = objects(self.ended.get("usage"))
+        counts = [read_usage({"usage": entry}) for entry in entries]
+        models = {read_model(entry) for entry in entries}
+        reply = agent_reply(
             text or (result if isinstance(result, str) else ""),
             tuple(call.use(call_id) for call_id, call in self.calls.items()),
-            *_usage(self.ended),
+            bounded(sum(counts[1:], counts[0])) if counts else Usage(),
+            model=models.pop() if len(models) == 1 else None,
+            warnings=(_WAITS,) if waits else (),
             reports_tools=True,
         )
-        waits = isinstance(outcome, dict) and outcome.get("type") == "interrupt"
-        return Heard(told, (_WAITS,) if waits else (), self.state)
+        return Heard(reply, self.state)
 
     def _read_snapshot(self) -> str:
         """Take the calls and results since the user's message; return the last text since then."""
@@ -174,12 +179,3 @@ class _Draft:
 def _result(said: Mapping[str, Any]) -> Any:
     result = read_json(said_text(said.get("content")))
     return failed_tool(said["error"], result) if said.get("error") else result
-
-
-def _usage(ended: Mapping[str, Any]) -> tuple[Usage, None, str | None]:
-    """Return the tokens of a run, which stand there for each of its models, and its model."""
-    entries = objects(ended.get("usage"))
-    counts = [read_usage({"usage": entry}) for entry in entries]
-    models = {read_model(entry) for entry in entries}
-    usage = bounded(sum(counts[1:], counts[0])) if counts else Usage()
-    return usage, None, models.pop() if len(models) == 1 else None

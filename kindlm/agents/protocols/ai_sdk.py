@@ -36,9 +36,10 @@ from kindlm.agents.reply_parts import (
     calls_tools,
     end_notes,
     end_reasons,
+    first_text,
     refuse_more,
 )
-from kindlm.agents.reply_reading import AgentFailed, Told, read_cost, read_model, read_usage
+from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import PiecedCall
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
@@ -109,9 +110,9 @@ class _UiDraft:
                 del self.texts[self.before_step :]
                 self.open.clear()
             case "error":
-                raise AgentFailed(_ui_failure(event, "errorText"))
+                raise AgentFailed(first_text(event.get("errorText")) or "no explanation")
             case "abort":
-                raise AgentFailed(_ui_failure(event, "reason", "the agent was stopped"))
+                raise AgentFailed(first_text(event.get("reason")) or "the agent was stopped")
             case "start" | "message-metadata" | "finish":
                 self.reasons += end_reasons(event)
                 told = event.get("messageMetadata")
@@ -125,8 +126,7 @@ class _UiDraft:
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
         call = self.calls.setdefault(_text_of(event, "toolCallId", number), PiecedCall())
         refuse_more(len(self.calls), MAX_CALLS, "tool calls")
-        name = event.get("toolName")
-        call.name = name if isinstance(name, str) and name else call.name
+        call.name = first_text(event.get("toolName")) or call.name
         match kind:
             case "tool-input-delta":
                 call.written.append(_text_of(event, "inputTextDelta", number))
@@ -139,27 +139,23 @@ class _UiDraft:
             case "tool-approval-request":
                 self.waits = True
         if kind.endswith("-error"):
-            call.response = failed_tool(_ui_failure(event, "errorText"))
+            call.response = failed_tool(first_text(event.get("errorText")) or "no explanation")
 
     def finished(self) -> Heard:
         """Return the whole."""
         if calls_tools(self.reasons) and not self.calls:
             self.calls[UNREAD] = PiecedCall()
-        parts = ("".join(pieces) for pieces in self.texts)
-        uses = tuple(call.use(call_id) for call_id, call in self.calls.items())
-        usage = read_usage({"usage": self.about.get("totalUsage"), **self.about})
-        text = "\n\n".join(filter(None, parts))
-        told = Told(
-            text,
-            uses,
-            usage,
-            read_cost(self.about),
-            read_model(self.about),
-            notes=end_notes(self.reasons),
+        unanswered = self.waits and any(call.response is None for call in self.calls.values())
+        reply = agent_reply(
+            "\n\n".join(filter(None, map("".join, self.texts))),
+            tuple(call.use(call_id) for call_id, call in self.calls.items()),
+            read_usage({"usage": self.about.get("totalUsage"), **self.about}),
+            reported_cost_usd=read_cost(self.about),
+            model=read_model(self.about),
+            warnings=(*((_WAITS,) if unanswered else ()), *end_notes(self.reasons)),
             reports_tools=True,
         )
-        unanswered = self.waits and any(call.response is None for call in self.calls.values())
-        return Heard(told, (_WAITS,) if unanswered else ())
+        return Heard(reply)
 
 
 def _text_of(event: Mapping[str, Any], key: str, number: int) -> str:
@@ -167,8 +163,3 @@ def _text_of(event: Mapping[str, Any], key: str, number: int) -> str:
     if not isinstance(value, str):
         raise UnreadableReply(f"`{key}` of event {number} is not a string")
     return value
-
-
-def _ui_failure(event: Mapping[str, Any], key: str, otherwise: str = "no explanation") -> str:
-    said = event.get(key)
-    return said if isinstance(said, str) and said else otherwise
