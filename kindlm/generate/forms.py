@@ -10,26 +10,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
+from kindlm.generate.suite_text import WIDTH, Comment, escaped, parted, width_of, yaml_text
 from kindlm.generate.test_plan import PlannedScenario, PlannedTurn
-
-WIDTH = 88
-"""Columns of a line, as formatters of Python count them by default."""
-
-_NAMED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def python_literal(text: str) -> str:
     """Return the literal of a text."""
     quote = "'" if text.count('"') > text.count("'") else '"'
-    inside = "".join(f"\\{quote}" if char == quote else _in_python(char) for char in text)
+    inside = "".join(f"\\{quote}" if char == quote else escaped(char) for char in text)
     return f"{quote}{inside}{quote}"
-
-
-def yaml_literal(text: str) -> str:
-    """Return a text as a double-quoted scalar of YAML, on one line."""
-    return f'"{"".join(map(_in_yaml, text))}"'
 
 
 def python_parts(text: str, room: int) -> list[str]:
@@ -38,80 +30,11 @@ def python_parts(text: str, room: int) -> list[str]:
     if width_of(whole) <= room:
         return [whole]
     # However a part is quoted, at most every quote in it is escaped.
-    return [python_literal(part) for part in _parted(text, room - 2, _widest)]
-
-
-def _yaml_parts(text: str, room: int) -> list[str]:
-    """Return the lines of a double-quoted scalar of YAML, the quotes included.
-
-    Each but the last ends in a backslash, which joins it to the next one without the space
-    that begins that line.
-    """
-    parts = list(_parted(text, room - 3, _in_yaml))
-    lines: list[str] = []
-    for part in parts:
-        written = "".join(map(_in_yaml, part))
-        # A blank at the beginning of a line would be taken for its indentation.
-        lines.append(f"\\{written}" if lines and written[0] == " " else written)
-    return [
-        ('"' if at == 0 else "") + line + ('"' if at == len(lines) - 1 else "\\")
-        for at, line in enumerate(lines)
-    ]
-
-
-def keyed(before: str, text: str, indent: str) -> Iterator[str]:
-    """Yield the lines of a key of YAML, or of the dash of a list, and a text."""
-    first, *others = _yaml_parts(text, WIDTH - len(indent) - max(len(before), 4))
-    yield f"{indent}{before}{first}"
-    yield from (f"{indent}    {line}" for line in others)
-
-
-def width_of(text: str) -> int:
-    """Return how many columns a text takes."""
-    return sum(map(_columns, text))
-
-
-def _parted(text: str, room: int, written: Callable[[str], str]) -> Iterator[str]:
-    """Yield a text in parts of at most `room` columns, broken after spaces where there are some."""
-    part, width, last_space = "", 0, 0
-    for char in text:
-        columns = width_of(written(char))
-        while part and width + columns > room:
-            cut = last_space or len(part)
-            yield part[:cut]
-            part, last_space = part[cut:], 0
-            width = width_of("".join(map(written, part)))
-        part, width = part + char, width + columns
-        if char in " \n":
-            last_space = len(part)
-    yield part
+    return [python_literal(part) for part in parted(text, room - 2, _widest)]
 
 
 def _widest(char: str) -> str:
-    return f"\\{char}" if char in "'\"" else _in_python(char)
-
-
-def _in_python(char: str) -> str:
-    return _NAMED.get(char) or (char if char.isprintable() else _escape(char))
-
-
-def _in_yaml(char: str) -> str:
-    return '\\"' if char == '"' else _in_python(char)
-
-
-def _escape(char: str) -> str:
-    """Return the escape of a character; Python and YAML have the same ones."""
-    code = ord(char)
-    for digits, letter in ((2, "x"), (4, "u")):
-        if code < 16**digits:
-            return f"\\{letter}{code:0{digits}x}"
-    return f"\\U{code:08x}"
-
-
-def _columns(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    return f"\\{char}" if char in "'\"" else escaped(char)
 
 
 _NO_LETTERS = re.compile(r"[^\w]+|_+")
@@ -142,10 +65,10 @@ def _plain(letter: str) -> str:
 
 _INDENT = "    "
 _ORIGIN = "Written by `kindlm gen` from a plan that a model made; it is yours to edit."
-_RIGHT = "# What a right answer does: a judge gives it points."
-_WRONG = "# What it must not do: a judge says of each rule whether it is kept."
-_TONE = "# How it sounds."
-_TOOLS = "# What it takes to answer."
+_RIGHT = "What a right answer does: a judge gives it points."
+_WRONG = "What it must not do: a judge says of each rule whether it is kept."
+_TONE = "How it sounds."
+_TOOLS = "What it takes to answer."
 
 
 def python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
@@ -153,14 +76,17 @@ def python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
 
     `agent` is the URL of the agent, if the project's configuration does not name it.
     """
-    traits = scenario.user.traits
     lines = [
         *_docstring(f"{scenario.category}: {scenario.title}", "", _ORIGIN),
         "",
         "from kindlm import Persona, Trial, scenario",
         "",
         "user = Persona(",
-        *(line for name, text in traits.items() for line in _value(f"{name}=", text, _INDENT)),
+        *(
+            line
+            for name, text in scenario.user.items()
+            for line in _value(f"{name}=", text, _INDENT)
+        ),
         ")",
         "",
         "",
@@ -184,7 +110,7 @@ def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
     """
     harmless = text.replace('"', "'").replace("\\", "/")
     room = WIDTH - len(indent) - len('"""""".')
-    lines = [part.strip() for part in _parted(harmless, room, str) if part.strip()]
+    lines = [part.strip() for part in parted(harmless, room, str) if part.strip()]
     if lines[-1][-1] not in ".!?":
         lines[-1] += "."
     lines[0] = f'"""{lines[0]}'
@@ -198,11 +124,11 @@ def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
 def _turn(turn: PlannedTurn, reply: str) -> Iterator[str]:
     yield from _sent(turn.says, f"{reply} = " if turn.is_checked else "")
     if turn.right:
-        yield f"{_INDENT}{_RIGHT}"
+        yield f"{_INDENT}# {_RIGHT}"
     for criterion in turn.right:
         yield from _call("t.judge", criterion, reply)
     if turn.wrong:
-        yield f"{_INDENT}{_WRONG}"
+        yield f"{_INDENT}# {_WRONG}"
         yield f"{_INDENT}t.guardrail("
         yield f"{_INDENT * 2}{reply},"
         yield f"{_INDENT * 2}must_not=["
@@ -211,10 +137,10 @@ def _turn(turn: PlannedTurn, reply: str) -> Iterator[str]:
         yield f"{_INDENT * 2}],"
         yield f"{_INDENT})"
     if turn.tone:
-        yield f"{_INDENT}{_TONE}"
+        yield f"{_INDENT}# {_TONE}"
         yield from _call("t.sentiment", turn.tone, reply)
     if turn.tools:
-        yield f"{_INDENT}{_TOOLS}"
+        yield f"{_INDENT}# {_TOOLS}"
     for tool in turn.tools:
         yield from _call(f"t.check({reply}).tool_called", tool)
 
@@ -263,46 +189,33 @@ def _value(before: str, text: str, indent: str) -> Iterator[str]:
     yield f"{indent}),"
 
 
-def yaml_text(scenario: PlannedScenario, agent: str | None) -> str:
-    """Return the file of a scenario.
+def scenario_yaml(scenario: PlannedScenario, agent: str | None) -> str:
+    """Return the file of a scenario in YAML; see `python_text`."""
+    return yaml_text(
+        {
+            Comment(_ORIGIN): None,
+            "name": scenario.title,
+            "description": scenario.why,
+            "tags": [scenario.category, "generated"],
+            **({} if agent is None else {"agent": agent}),
+            "persona": dict(scenario.user),
+            "turns": [
+                {
+                    "says": turn.says,
+                    **({"expect": expected} if (expected := _expected(turn)) else {}),
+                }
+                for turn in scenario.turns
+            ],
+        }
+    )
 
-    `agent` is the URL of the agent, if the project's configuration does not name it.
-    """
-    traits = scenario.user.traits
-    lines = [
-        f"# {_ORIGIN}",
-        *keyed("name: ", scenario.title, ""),
-        *keyed("description: ", scenario.why, ""),
-        f"tags: [{scenario.category}, generated]",
-        *(keyed("agent: ", agent, "") if agent is not None else ()),
-        "persona:",
-        *(line for name, text in traits.items() for line in keyed(f"{name}: ", text, "  ")),
-        "turns:",
-    ]
-    for turn in scenario.turns:
-        lines += _yaml_turn(turn)
-    return "\n".join(lines) + "\n"
 
-
-def _yaml_turn(turn: PlannedTurn) -> Iterator[str]:
-    yield from keyed("- says: ", turn.says, "  ")
-    if turn.is_checked:
-        yield "    expect:"
-    deeper = " " * 6
-    if turn.right:
-        yield f"{deeper}{_RIGHT}"
-    for criterion in turn.right:
-        yield from keyed("- judge: ", criterion, deeper)
-    if turn.wrong:
-        yield f"{deeper}{_WRONG}"
-        yield f"{deeper}- guardrail:"
-        yield f"{deeper}    must_not:"
-    for rule in turn.wrong:
-        yield from keyed("- ", rule, f"{deeper}      ")
-    if turn.tone:
-        yield f"{deeper}{_TONE}"
-        yield from keyed("- sentiment: ", turn.tone, deeper)
-    if turn.tools:
-        yield f"{deeper}{_TOOLS}"
-    for tool in turn.tools:
-        yield from keyed("- tool_called: ", tool, deeper)
+def _expected(turn: PlannedTurn) -> list[Any]:
+    """Return what is expected of an answer, each kind below a comment."""
+    kinds: dict[str, list[Any]] = {
+        _RIGHT: [{"judge": criterion} for criterion in turn.right],
+        _WRONG: [{"guardrail": {"must_not": list(turn.wrong)}}] if turn.wrong else [],
+        _TONE: [{"sentiment": turn.tone}] if turn.tone else [],
+        _TOOLS: [{"tool_called": tool} for tool in turn.tools],
+    }
+    return [each for said, checks in kinds.items() if checks for each in (Comment(said), *checks)]

@@ -136,7 +136,8 @@ def read_profile(text: str, sources: Sources) -> AgentProfile:
 
 def plain_profile(profile: AgentProfile) -> dict[str, Any]:
     """Return a profile as JSON has it."""
-    return asdict(profile)
+    plain = asdict(profile)
+    return {key: [*value] if isinstance(value, tuple) else value for key, value in plain.items()}
 
 
 def _lines(texts: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A suite of kindlm.yaml as text: written from a plain mapping, and loaded once before it counts.
+"""YAML as text: a file written from a plain mapping, and a suite loaded once before it counts.
 
 Texts become quoted scalars or blocks, with all characters that are not printable escaped, so
 nothing in them can become structure, a comment or a terminal escape.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any, TypeVar
 
 from kindlm.config.load import load_suite
 from kindlm.errors import Err, Ok, Result
-from kindlm.generate.forms import WIDTH, keyed, width_of, yaml_literal
 
 T = TypeVar("T")
+
+WIDTH = 88
+"""Columns of a line, as formatters of Python count them by default."""
 
 BRACES = {"braces": "{{"}
 """The variables of a test that has texts of `literal`."""
@@ -47,9 +50,14 @@ def literal(text: str) -> str:
     return text.replace("{{", "{{braces}}")
 
 
+def yaml_text(document: Mapping[Any, Any]) -> str:
+    """Return a mapping as a file of YAML."""
+    return "\n".join(_lines(document, "")) + "\n"
+
+
 def suite_text(document: Mapping[str | Comment, Any], file: Path) -> Result[str]:
     """Return a suite as text, if `kindlm test` can load it as `file`; else its first error."""
-    text = "\n".join(_lines(document, "")) + "\n"
+    text = yaml_text(document)
     loaded = load_suite(file, text=text.encode())
     error = next((each.error for each in loaded.diagnostics if each.severity == "error"), None)
     return Ok(text) if error is None else Err(error)
@@ -87,7 +95,9 @@ def _lines(value: Mapping[Any, Any] | list[Any], indent: str) -> Iterator[str]:
 def _entry(before: str, item: Any, indent: str) -> Iterator[str]:
     """Yield the lines of an item of a list or of a key with its value."""
     inner = f"{indent}  "
-    line = _one_line(item)
+    # One key alone is easier to read, and to add to, without braces.
+    is_single = before == "- " and isinstance(item, Mapping) and len(item) == 1
+    line = None if is_single else _one_line(item)
     can_break = item and isinstance(item, Mapping | list | str)
     if line is not None and not (can_break and width_of(f"{indent}{before}{line}") > WIDTH):
         yield f"{indent}{before}{line}"
@@ -96,7 +106,7 @@ def _entry(before: str, item: Any, indent: str) -> Iterator[str]:
         for each in item.removesuffix("\n").split("\n"):
             yield f"{inner}{each}".rstrip()
     elif isinstance(item, str):
-        yield from keyed(before, item, indent)
+        yield from _quoted(before, item, indent)
     elif before == "- ":
         first, *others = _lines(item, inner)
         yield f"{indent}- {first[len(inner) :]}"
@@ -139,4 +149,82 @@ def _scalar(value: Any) -> str:
     if not isinstance(value, str):
         return json.dumps(value, allow_nan=False)
     is_plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-    return value if is_plain else yaml_literal(value)
+    return value if is_plain else _literal(value)
+
+
+def _literal(text: str) -> str:
+    """Return a text as a double-quoted scalar, on one line."""
+    return f'"{"".join(map(_in_yaml, text))}"'
+
+
+def _quoted(before: str, text: str, indent: str) -> Iterator[str]:
+    """Yield the lines of a key of YAML, or of the dash of a list, and a text."""
+    first, *others = _yaml_parts(text, WIDTH - len(indent) - max(len(before), 4))
+    yield f"{indent}{before}{first}"
+    yield from (f"{indent}    {line}" for line in others)
+
+
+def width_of(text: str) -> int:
+    """Return how many columns a text takes."""
+    return sum(map(_columns, text))
+
+
+def _yaml_parts(text: str, room: int) -> list[str]:
+    """Return the lines of a double-quoted scalar of YAML, the quotes included.
+
+    Each but the last ends in a backslash, which joins it to the next one without the space
+    that begins that line.
+    """
+    parts = list(parted(text, room - 3, _in_yaml))
+    lines: list[str] = []
+    for part in parts:
+        written = "".join(map(_in_yaml, part))
+        # A blank at the beginning of a line would be taken for its indentation.
+        lines.append(f"\\{written}" if lines and written[0] == " " else written)
+    return [
+        ('"' if at == 0 else "") + line + ('"' if at == len(lines) - 1 else "\\")
+        for at, line in enumerate(lines)
+    ]
+
+
+def parted(text: str, room: int, written: Callable[[str], str]) -> Iterator[str]:
+    """Yield a text in parts of at most `room` columns, broken after spaces where there are some."""
+    part, width, last_space = "", 0, 0
+    for char in text:
+        columns = width_of(written(char))
+        while part and width + columns > room:
+            cut = last_space or len(part)
+            yield part[:cut]
+            part, last_space = part[cut:], 0
+            width = width_of("".join(map(written, part)))
+        part, width = part + char, width + columns
+        if char in " \n":
+            last_space = len(part)
+    yield part
+
+
+_NAMED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escaped(char: str) -> str:
+    """Return a character as it can stand in a literal of Python and of YAML, but for quotes."""
+    return _NAMED.get(char) or (char if char.isprintable() else _escape(char))
+
+
+def _in_yaml(char: str) -> str:
+    return '\\"' if char == '"' else escaped(char)
+
+
+def _escape(char: str) -> str:
+    """Return the escape of a character; Python and YAML have the same ones."""
+    code = ord(char)
+    for digits, letter in ((2, "x"), (4, "u")):
+        if code < 16**digits:
+            return f"\\{letter}{code:0{digits}x}"
+    return f"\\U{code:08x}"
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

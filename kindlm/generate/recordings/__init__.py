@@ -1,7 +1,8 @@
 """Recorded conversations, read from files of other programs and from our own log.
 
 Each module in `SOURCES` reads one source. It has `reads(document) -> bool`, and
-`read(document) -> Iterator[Recording]`, which yields one recording for each trace. A document is
+`read(document) -> Iterator[Recording]`, which yields one recording for each trace and raises
+`ValueError` for a document that is broken. A document is
 the JSON values of a file: one, or one for each line of a JSON Lines file. A file that is not JSON
 is one value of type bytes. All of it is untrusted.
 """
@@ -9,11 +10,10 @@ is one value of type bytes. All of it is untrusted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import ToolDefinition
@@ -53,18 +53,6 @@ class Recording:
     missing: str | None = None
 
 
-class Source(Protocol):
-    """A module of this package."""
-
-    def reads(self, document: Document) -> bool:
-        """Return whether the document is in the form of this source."""
-        ...
-
-    def read(self, document: Document) -> Iterator[Recording]:
-        """Yield the recordings; raise `ValueError` for a document that is broken."""
-        ...
-
-
 def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
     """Read the content of a file by the first source that knows its form."""
     if len(data) > MAX_BYTES:
@@ -73,12 +61,10 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
         return _unreadable(file, "it is empty")
     if data.startswith(b"\x1f\x8b"):
         return _unreadable(file, "it is compressed; unpack it with gunzip")
-    if not data.strip():
-        return _unreadable(file, "it is empty")
     try:
         document = _document(data)
         for name in SOURCES:
-            source = cast("Source", import_module(f"{__name__}.{name}"))
+            source = import_module(f"{__name__}.{name}")
             if source.reads(document):
                 return Ok(list(source.read(document)))
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,8 @@
 """Suites of other programs, read as suites of kindlm.
 
 Each module here is a format: `promptfoo` is read by `promptfoo.py`, or the package of that name. It
-has `TITLE`, `reads`, which recognises a file, and `read`, which makes an `ImportedSuite` of it.
+has `TITLE`, `reads(document) -> bool`, which recognises a file, and
+`read(document, files) -> ImportedSuite`, which raises `LeftOutError` if no suite can be made of it.
 
 What a format demands and kindlm cannot check is left out and noted with its line; so is what kindlm
 checks differently. No test is imported that cannot fail: one without checks is kept and skipped.
@@ -16,7 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from types import ModuleType
+from typing import Any, cast
 
 from kindlm.config.document import Path as Keys
 from kindlm.config.document import Problem
@@ -132,27 +134,13 @@ class ImportedSuite:
     skipped: int
 
 
-class SuiteFormat(Protocol):
-    """A module that reads the suites of another program."""
-
-    TITLE: str
-
-    def reads(self, document: Part) -> bool:
-        """Tell whether a file is in this format."""
-        ...
-
-    def read(self, document: Part, files: Files) -> ImportedSuite:
-        """Read a file; raise `LeftOutError` if no suite can be made of it."""
-        ...
-
-
 FORMATS = tuple(sorted(each.name.replace("_", "-") for each in pkgutil.iter_modules(__path__)))
 """The names of all formats."""
 
 
-def format_named(name: str) -> SuiteFormat:
+def format_named(name: str) -> ModuleType:
     """Return the module of a format."""
-    return cast("SuiteFormat", import_module(f"{__name__}.{name.replace('-', '_')}"))
+    return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 class Files:
