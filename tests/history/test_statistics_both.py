@@ -143,6 +143,7 @@ def test_at_most_one_of_ten_suspected_tests_that_dropped_by_30_points_is_cleared
         return [comb(of, k) * p**k * (1 - p) ** (of - k) for k in range(of + 1)]
 
     dropped = rate - 0.3
+    ups, downs = ways(5 if both else 0, rate), ways(5, dropped)
     state = {
         (old, new): x * y
         for old, x in enumerate(ways(n, rate))
@@ -156,8 +157,8 @@ def test_at_most_one_of_ten_suspected_tests_that_dropped_by_30_points_is_cleared
             if _cleared(Counts(old, n + (more if both else 0)), Counts(new, n + more)):
                 cleared += chance
                 continue
-            for up, x in enumerate(ways(5 if both else 0, rate)):
-                for down, y in enumerate(ways(5, dropped)):
+            for up, x in enumerate(ups):
+                for down, y in enumerate(downs):
                     key = old + up, new + down
                     following[key] = following.get(key, 0.0) + chance * x * y
         state = following

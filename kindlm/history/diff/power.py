@@ -114,7 +114,7 @@ def chance_to_settle(
         rates = large_drop(pairs[key, None].all_before)
         limit = _limit(known.design, SETTLED_LEVEL, others)
         added = new.n - known.after[0].n
-        return sum(crossings(limit, known.design, shares, rates, added).values())
+        return sum(crossings(limit, known.design, shares, rates, added))
 
     return fmean(map(chance, undecided))
 
@@ -151,7 +151,7 @@ def power(
     new = binomial(design.after, after)
     shares = [[x * y for y in new] for x in binomial(design.before, before)]
     limit = _limit(design, level, others)
-    return sum(crossings(limit, design, shares, (before, after)).values())
+    return sum(crossings(limit, design, shares, (before, after)))
 
 
 @lru_cache(maxsize=256)

@@ -41,8 +41,6 @@ BLOCK = 5
 _MOST_EXACT = 60
 """Up to so many repeats on a side, the power is computed; above, the normal formula is close."""
 
-Crossings = dict[tuple[int, int], float]
-
 
 class Design(NamedTuple):
     """Repeats before, those after that nothing was added to, and how many may be added.
@@ -159,10 +157,9 @@ def _expected(p: float, design: Design, pooled: Counts) -> float:
 def _chance(p: float, design: Design, rate: float) -> float:
     """Return the probability, at one pass rate, that Fisher's p gets so small at any look."""
     up, down = 2 * rate, 2 * (1 - rate)  # the crossings are those of a rate of 1/2
-    return sum(
-        share * up**passed * down ** (n - passed)
-        for (passed, n), share in _crossings(p, design).items()
-    )
+    shares = enumerate(_crossings(p, design))
+    n = design.before + design.after + (2 if design.both else 1) * design.more
+    return sum(share * up**passed * down ** (n - passed) for passed, share in shares if share)
 
 
 @lru_cache(maxsize=8192)
@@ -174,8 +171,8 @@ def worst_chance(p: float, design: Design) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _crossings(p: float, design: Design) -> Crossings:
-    """Return where Fisher's p first gets so small, (passed, n) of both sides, at a rate of 1/2."""
+def _crossings(p: float, design: Design) -> list[float]:
+    """Return how likely Fisher's p gets so small, by all passes in the end, at a rate of 1/2."""
     old, new = (even_chances(n) for n in design[:2])
     return crossings(p, design, [[x * y for y in new] for x in old], (0.5, 0.5))
 
@@ -197,31 +194,32 @@ def crossings(
     shares: Sequence[Sequence[float]],
     rates: tuple[float, float],
     added: int = 0,
-) -> Crossings:
-    """Return where Fisher's p first gets so small, (passed, n) of both sides, from here on.
+) -> list[float]:
+    """Return how likely Fisher's p gets so small from here on, by the passes of both in the end.
 
     `shares` is the chance of each number of passes before (rows) and after (columns), with as many
-    repeats `added` until now; further ones pass at these `rates`.
+    repeats `added` until now; further ones pass at these `rates`. What comes after p got so small
+    changes nothing: it is counted only so that all courses are of the same length.
     """
     step = BLOCK if design.both else 1
     old_ways, new_ways = (binomial(step, rate) for rate in rates)
-    found: Crossings = {}
     rows = [list(row) for row in shares]
+    found = [0.0] * (len(rows) + len(rows[0]) - 1)
     for more in range(added, design.more + 1, step):
         old_n, new_n = design.before + (more if design.both else 0), design.after + more
         limit = -1
         for old, row in enumerate(rows):
             limit = _most_passes(p, Counts(old, old_n), new_n, limit)
             for new in range(limit + 1):
-                if row[new]:
-                    key = old + new, old_n + new_n
-                    found[key] = found.get(key, 0.0) + row[new]
-                    row[new] = 0.0
+                found[old + new] += row[new]
+                row[new] = 0.0
         if more < design.more:
             rows = [convolved(row, new_ways) for row in rows]
+            found = convolved(found, new_ways)
         if more < design.more and design.both:
             columns = [convolved(column, old_ways) for column in zip(*rows, strict=True)]
             rows = [list(row) for row in zip(*columns, strict=True)]
+            found = convolved(found, old_ways)
     return found
 
 

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, repeat
 from math import ceil, comb
+from operator import add, mul
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
@@ -94,13 +95,15 @@ def even_chances(n: int) -> tuple[float, ...]:
 def convolved(chances: Sequence[float], others: Sequence[float]) -> list[float]:
     """Return the chance of each sum of two independent numbers, given those of 0, 1, ... of each.
 
-    The sums are added up in the order of the first, of which zeros cost nothing.
+    The sums are added up in the order of the first, whichever is gone through here: the shorter.
     """
     found = [0.0] * (len(chances) + len(others) - 1)
-    for number, chance in enumerate(chances):
-        if chance:
-            for more, other in enumerate(others):
-                found[number + more] += chance * other
+    shorter, longer = list(enumerate(chances)), others
+    if len(others) < len(chances):
+        shorter, longer = list(enumerate(others))[::-1], chances
+    for number, chance in shorter:
+        part = slice(number, number + len(longer))
+        found[part] = map(add, found[part], map(mul, longer, repeat(chance)))
     return found
 
 
