@@ -151,17 +151,17 @@ def test_several_killed_at_any_moment(database: Path, rounds: int, dice: Random)
 def test_killed_inside_a_rebuild(database: Path, rounds: int, dice: Random) -> None:
     """The old tables stay, and nothing is left of the new ones."""
     with EventLog.open(database, projections=[COUNTS]) as log:
-        log.append("s", [NewEvent("t", {}) for _ in range(12_000)])
+        log.append("s", [NewEvent("t", {}) for _ in range(6_000)])
     for _ in range(6 * rounds):
         process = start(REBUILD, database, int(10 ** dice.uniform(2, 5.2)))
         process.communicate(timeout=60)
         with closing(sqlite3.connect(database)) as connection:
-            assert connection.execute("SELECT n FROM counts").fetchall() == [(12_000,)]
+            assert connection.execute("SELECT n FROM counts").fetchall() == [(6_000,)]
         assert_whole(database, {})
 
 
 def test_eight_processes_on_one_file(database: Path, rounds: int) -> None:
-    """Each writes to a stream of its own and to one that all share."""
+    """Each writes to a stream of its own and to one that all share; no file was there before."""
     code = PROJECTION + (
         "import sys\n"
         "path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])\n"
@@ -170,7 +170,7 @@ def test_eight_processes_on_one_file(database: Path, rounds: int) -> None:
         "        for stream in (name, 'shared'):\n"
         "            log.submit(Append(stream, [NewEvent('t', {'n': number, 'by': name})]))\n"
     )
-    count = 500 * rounds
+    count = 200 * rounds
     writers = [start(code, database, f"own/{n}", count) for n in range(8)]
     assert [writer.communicate(timeout=280)[1] for writer in writers] == [""] * 8
     with EventLog.open(database, projections=[COUNTS]) as log:

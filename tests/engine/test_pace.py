@@ -145,10 +145,11 @@ LIMITS: dict[str, tuple[Callable[[int], Limit], bool, bool]] = {
 def test_most_of_a_limit_is_used_and_little_is_refused(kind, per_minute, latency_s, most):
     limit, retry_after, quotas = LIMITS[kind]
     server = Server(limit(per_minute), latency_s, retry_after, quotas)
-    changes = drive(server, most=most, minutes=10)
-    assert server.good(60, 600) >= 0.8 * per_minute * 9
+    minutes = 4 if per_minute == 600 else 10
+    changes = drive(server, most=most, minutes=minutes)
+    assert server.good(60, minutes * 60) >= 0.8 * per_minute * (minutes - 1)
     assert server.refused <= 0.05
-    assert len(changes) <= 60
+    assert len(changes) <= 6 * minutes
 
 
 class FixedWindow:
@@ -219,8 +220,8 @@ def test_after_a_pause_calls_do_not_come_in_pairs():
 def test_high_limits_are_used_too(kind, per_minute, latency_s, most):
     limit, retry_after, quotas = LIMITS[kind]
     server = Server(limit(per_minute), latency_s, retry_after, quotas)
-    drive(server, most=most, minutes=3)
-    assert server.good(60, 180) >= 0.8 * per_minute * 2
+    drive(server, most=most, minutes=2)
+    assert server.good(60, 120) >= 0.8 * per_minute
     assert server.refused <= 0.05
 
 
@@ -711,7 +712,7 @@ def test_turns_follow_on_each_other_on_the_clock_of_the_machine():
 
 @examples(20, derandomize=True)
 @given(
-    limits=st.lists(st.floats(6, 6000), min_size=2, max_size=6),
+    limits=st.lists(st.floats(6, 3000), min_size=2, max_size=4),
     latency_s=st.floats(0.01, 3.0),
     most=st.integers(1, 32),
 )

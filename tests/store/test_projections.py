@@ -312,22 +312,30 @@ def test_views_over_several_projections_survive_a_rebuild_of_one(path: Path) -> 
         assert tables(path, "both")["both"] == [("a",)]
 
 
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rebuild folds 50 events at once."""
+    monkeypatch.setattr("kindlm_store.projecting._PIECE", 50)
+
+
+@pytest.mark.usefixtures("small_pieces")
 def test_what_fails_in_a_rebuild_stays_where_it_failed(path: Path) -> None:
-    fault = on("paid", "INSERT INTO entries SELECT seq, 1, NULL FROM new_events WHERE seq = 7000")
+    fault = on("paid", "INSERT INTO entries SELECT seq, 1, NULL FROM new_events WHERE seq = 70")
     faulty = replace(ACCOUNTS, version=2, folds=(*ACCOUNTS.folds, fault))
     with EventLog.open(path, projections=[COUNTS]) as log:
-        log.append("s", [paid("a", 1) for _ in range(12_000)])
+        log.append("s", [paid("a", 1) for _ in range(120)])
     with EventLog.open(path, projections=[COUNTS, faulty]) as log:
-        assert tables(path, "counts", "rich") == {"counts": [(1, 12_000)], "rich": [("a", 5_000.0)]}
+        assert tables(path, "counts", "rich") == {"counts": [(1, 120)], "rich": [("a", 50.0)]}
         assert list(log.projection_errors()) == ["accounts"]
 
 
+@pytest.mark.usefixtures("small_pieces")
 def test_what_fails_in_a_rebuild_keeps_its_tables(path: Path) -> None:
-    fault = on("paid", "INSERT INTO entries SELECT seq, 1, NULL FROM new_events WHERE seq = 7000")
+    fault = on("paid", "INSERT INTO entries SELECT seq, 1, NULL FROM new_events WHERE seq = 70")
     faulty = replace(ACCOUNTS, folds=(*ACCOUNTS.folds, fault))
     with EventLog.open(path, projections=[COUNTS, ACCOUNTS]) as log:
         log.append("s", [NewEvent("opened", {}, subject="a")])
-        log.append("s", [paid("a", 1) for _ in range(8_000)])
+        log.append("s", [paid("a", 1) for _ in range(80)])
         before = tables(path)
     with EventLog.open(path, projections=[COUNTS, faulty]) as log:
         log.rebuild()
@@ -335,13 +343,13 @@ def test_what_fails_in_a_rebuild_keeps_its_tables(path: Path) -> None:
         assert tables(path) == before
         log.append("s", [paid("a", 1)])
         assert tables(path) == before
-        assert tables(path, "counts") == {"counts": [(1, 8_001)]}
+        assert tables(path, "counts") == {"counts": [(1, 81)]}
         assert log.verify().ok
     with EventLog.open(path, projections=[COUNTS, ACCOUNTS]) as log:
         assert list(log.projection_errors()) == ["accounts"]
         log.rebuild()
         assert log.projection_errors() == {}
-        assert tables(path, "rich")["rich"] == [("a", 8_001.0)]
+        assert tables(path, "rich")["rich"] == [("a", 81.0)]
 
 
 def test_numbers_are_read_as_python_reads_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
