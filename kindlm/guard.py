@@ -32,8 +32,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from kindlm.keeper import adopt_orphans, end_descendants
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OUTPUT = (1, 2)
 _SLOT_BYTES = 1 << 20
@@ -204,6 +202,8 @@ class Guard:
             return
         self._memory = _Memory()
         if self.ends_all:
+            from kindlm.keeper import adopt_orphans
+
             adopt_orphans()
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
@@ -557,6 +557,8 @@ class Guard:
         """Note what a child was ended by, for the next one; or end with its exit code."""
         assert self._memory is not None
         if self.ends_all:
+            from kindlm.keeper import end_descendants
+
             end_descendants()
         notes, lost = self._memory.read(), self.lost
         code = os.waitstatus_to_exitcode(status)

@@ -323,10 +323,8 @@ def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
         return misuse(
             f"Another process has finished run {run} meanwhile.", f"Look at it: kindlm show {run}"
         )
-    who = error.holder
-    by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
     return misuse(
-        f"Run {run} goes on already: {by} holds it.",
+        f"Run {run} goes on already: {error.by} holds it.",
         "Wait until it has ended, or end it; then: kindlm test --resume",
     )
 

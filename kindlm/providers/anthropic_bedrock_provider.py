@@ -46,7 +46,6 @@ class AnthropicBedrock(Platform):
             key = environ.get("AWS_BEARER_TOKEN_BEDROCK") or None
         profile = None if "AWS_ACCESS_KEY_ID" in environ else environ.get("AWS_PROFILE")
         region = self.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-        signing = None
         try:
             import boto3
             from botocore.exceptions import BotoCoreError, ClientError

@@ -12,7 +12,15 @@ from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import Draft, Wire, WireRequest, compact_json, tool_parameters
+from kindlm.providers.wire import (
+    Draft,
+    Wire,
+    WireRequest,
+    prefill_of,
+    spoken,
+    tool_parameters,
+    written_arguments,
+)
 from kindlm.strict_json import parse_json
 from kindlm.transcript import FinishReason, Message, Role, ToolCall
 from kindlm.wires.answer import WireAnswer
@@ -28,11 +36,8 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> Wire
     draft = Draft(request.model, refused, {"model": request.model, "max_tokens": params.max_tokens})
     system = [message.text for message in request.messages if message.role is Role.SYSTEM]
     draft.add("system", "\n\n".join(system) or None)
-    draft.add("messages", list(_messages(request.messages)))
-    if "temperature" in params.written or params.temperature is None:
-        draft.add("temperature", params.temperature)
-    else:
-        draft.add_ours("temperature", params.temperature)
+    draft.add("messages", list(_messages(request)))
+    draft.add_temperature(params)
     draft.add("top_p", params.top_p)
     draft.add("stop_sequences", list(params.stop_sequences) or None)
     if params.seed is not None:
@@ -50,23 +55,17 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
         ended = said.finish_reason
         if ended is FinishReason.TOOL_CALLS and not calls:
             ended = FinishReason.STOP
-        text = _written_arguments(of_form[0])
+        text = written_arguments(of_form[0])
         return replace(said, text=text, tool_calls=calls, finish_reason=ended)
-    prefill = _prefill(request)
-    return replace(said, text=prefill + said.text) if prefill else said
+    return replace(said, text=prefill_of(request) + said.text)
 
 
 WIRE = Wire("/v1/messages", encode, decode)
 
 
-def _messages(messages: tuple[Message, ...]) -> Iterable[dict[str, Any]]:
-    # A prefill that has been answered is part of that answer already.
-    spoken = [
-        message
-        for index, message in enumerate(messages)
-        if message.role is not Role.SYSTEM and (not message.prefill or index == len(messages) - 1)
-    ]
-    for is_result, group in groupby(spoken, lambda message: message.role is Role.TOOL):
+def _messages(request: ModelRequest) -> Iterable[dict[str, Any]]:
+    said = [message for message in spoken(request) if message.role is not Role.SYSTEM]
+    for is_result, group in groupby(said, lambda message: message.role is Role.TOOL):
         if is_result:
             # All results of a round belong in one user message.
             yield {"role": "user", "content": [_tool_result(message) for message in group]}
@@ -118,15 +117,6 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
         named["description"] = tool.description
     named["input_schema"] = tool_parameters(tool)
     return named
-
-
-def _prefill(request: ModelRequest) -> str:
-    last = request.messages[-1] if request.messages else None
-    return last.text if last is not None and last.prefill else ""
-
-
-def _written_arguments(call: ToolCall) -> str:
-    return compact_json(call.arguments) if call.malformed is None else call.malformed
 
 
 _BASE_URL = "https://api.anthropic.com"

@@ -12,7 +12,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -115,6 +115,16 @@ class AnswerTooLong(Exception):  # noqa: N818 - it names what happened
 
 class NoCredentials(Exception):  # noqa: N818 - it names what happened
     """Nothing was sent, as there are no valid credentials. Its arguments: why, and a hint."""
+
+
+async def within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the pieces of an answer; raise `AnswerTooLong` for more than `MAX_BODY_BYTES`."""
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise AnswerTooLong
+        yield piece
 
 
 @dataclass(frozen=True, slots=True)

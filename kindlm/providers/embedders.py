@@ -61,27 +61,18 @@ class WireEmbedder:
         *,
         advise: Callable[[KindlmError], KindlmError] = lambda error: error,
     ) -> None:
+        self.provider = endpoint.provider
+        self.model = model
         self._endpoint = endpoint
         self._wire = wire
-        self._model = model
         self._connect = connect
         self._advise = advise
         self._transport: Transport | None = None
 
-    @property
-    def provider(self) -> str:
-        """The user's name for the provider."""
-        return self._endpoint.provider
-
-    @property
-    def model(self) -> str:
-        """The embedding model's name."""
-        return self._model
-
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
         """Return the vectors of some texts; see `ports.Embedder`."""
         # An empty text is refused by OpenAI, while a model may well answer nothing.
-        body = {"model": self._model, "input": [text or " " for text in texts]}
+        body = {"model": self.model, "input": [text or " " for text in texts]}
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
         started = time.perf_counter()
         try:
@@ -168,19 +159,11 @@ def local_embedder(folder: str) -> Result[Embedder]:
 class LocalEmbedder:
     """Implements `ports.Embedder`."""
 
+    provider = "local"
+
     def __init__(self, model: str, loaded: Any) -> None:
-        self._model = model
+        self.model = model
         self._loaded = loaded
-
-    @property
-    def provider(self) -> str:
-        """Where it runs."""
-        return "local"
-
-    @property
-    def model(self) -> str:
-        """The name of the model's folder."""
-        return self._model
 
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
         """Return the vectors of some texts; tokens cost nothing here and are not counted."""
@@ -193,7 +176,7 @@ class LocalEmbedder:
             return Err(_refused(message, "Raise defaults.timeoutMs", ErrorCode.PROVIDER_TIMEOUT))
         latency_ms = (time.perf_counter() - started) * 1000
         if not all(math.isfinite(number) for row in rows for number in row):
-            message = f"The local model {self._model} returned a vector without a direction"
+            message = f"The local model {self.model} returned a vector without a direction"
             return Err(_refused(message, None, ErrorCode.PROVIDER_API_ERROR))
         return Ok(Embedding(tuple(map(tuple, rows)), latency_ms, Usage(0, 0)))
 

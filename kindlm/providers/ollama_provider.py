@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Access, Provider
-from kindlm.ports import ModelReply, ModelRequest, ToolDefinition
-from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, WireClient
+from kindlm.ports import ModelReply, ModelRequest
+from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient, within_bounds
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import Draft, Wire, WireRequest, tool_parameters
+from kindlm.providers.wire import Draft, Wire, WireRequest, function_tool, prefill_of, spoken
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, Usage
 from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message, token_count
 from kindlm.wires.chat import function_calls
-
-if TYPE_CHECKING:
-    import httpx
 
 _PORT = 11434
 
@@ -58,14 +55,11 @@ _FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.MAX_TOKENS}
 
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> WireRequest:
     """Return the body of a chat request. Ollama ignores options that a model does not take."""
-    last = len(request.messages) - 1
-    # A prefill that has been answered is part of that answer already.
-    spoken = [m for i, m in enumerate(request.messages) if not m.prefill or i == last]
     draft = Draft(request.model, refused, {"model": request.model})
-    draft.add("messages", [_message(message) for message in spoken])
+    draft.add("messages", [_message(message) for message in spoken(request)])
     draft.add("stream", False)
     draft.add("options", _options(request.params))
-    draft.add("tools", [_tool(tool) for tool in request.tools] or None)
+    draft.add("tools", [function_tool(tool) for tool in request.tools] or None)
     if request.response_schema is not None:
         draft.add("format", dict(request.response_schema.schema))
     return draft.finished()
@@ -83,7 +77,7 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     calls = function_calls(message)
     model = body.get("model")
     return WireAnswer(
-        text=_prefill(request) + (content if isinstance(content, str) else ""),
+        text=prefill_of(request) + (content if isinstance(content, str) else ""),
         tool_calls=calls,
         usage=Usage(
             token_count(body.get("prompt_eval_count")), token_count(body.get("eval_count"))
@@ -119,19 +113,6 @@ def _options(params: ModelParams) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    function["parameters"] = tool_parameters(tool)
-    return {"type": "function", "function": function}
-
-
-def _prefill(request: ModelRequest) -> str:
-    last = request.messages[-1] if request.messages else None
-    return last.text if last is not None and last.prefill else ""
-
-
 def _finish_reason(value: Any) -> FinishReason | None:
     return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None
 
@@ -149,7 +130,7 @@ class Ollama(Provider):
     def connect(self, access: Access) -> OllamaClient:
         """Return the client."""
         endpoint = _endpoint(access)
-        return OllamaClient(endpoint, WireClient(endpoint, WIRE, _Transport(endpoint)))
+        return OllamaClient(endpoint, WIRE, _Transport(endpoint))
 
     def embedder(self, access: Access) -> WireEmbedder:
         """Return an embedder with the embedding model that most users of Ollama have."""
@@ -177,23 +158,15 @@ def _endpoint(access: Access) -> Endpoint:
     return Endpoint(access.name, base_url.rstrip("/"), access.key_variable, access.key or "")
 
 
-class OllamaClient:
-    """Implements `ports.ModelClient`."""
-
-    def __init__(self, endpoint: Endpoint, wire: WireClient) -> None:
-        self._endpoint = endpoint
-        self._wire = wire
+class OllamaClient(WireClient):
+    """Says what to do where Ollama is not started, or lacks the model."""
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make one call; see `ports.ModelClient`."""
-        result = await self._wire.complete(request)
+        result = await super().complete(request)
         if isinstance(result, Ok):
             return result
         return Err(_advise(result.error, self._endpoint, request.model))
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._wire.aclose()
 
 
 class _Transport:
@@ -216,7 +189,7 @@ class _Transport:
         try:
             sending = self._client.stream("POST", url, content=body, headers=self._headers)
             async with sending as response:
-                content = await _content(response)
+                content = b"".join([piece async for piece in within_bounds(response.aiter_bytes())])
         except UNREACHABLE as error:
             raise NoAnswer from error
         text = content.decode(response.encoding or "utf-8", "replace")
@@ -225,16 +198,6 @@ class _Transport:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._client.aclose()
-
-
-async def _content(response: httpx.Response) -> bytes:
-    pieces, size = list[bytes](), 0
-    async for piece in response.aiter_bytes():
-        size += len(piece)
-        if size > MAX_BODY_BYTES:
-            raise AnswerTooLong
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:

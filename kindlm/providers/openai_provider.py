@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kindlm.errors import Err
 from kindlm.plugins import Access, Provider
-from kindlm.ports import Embedder, ModelRequest, ResponseSchema, ToolDefinition
+from kindlm.ports import Embedder, ModelRequest, ResponseSchema
 from kindlm.providers.client import WireClient
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
@@ -26,8 +26,8 @@ from kindlm.providers.wire import (
     Draft,
     Wire,
     WireRequest,
-    compact_json,
-    tool_parameters,
+    function_tool,
+    written_arguments,
 )
 from kindlm.suite import ModelParams
 from kindlm.transcript import Message, Role, ToolCall
@@ -91,20 +91,22 @@ def is_reasoning_model(model: str) -> bool:
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> WireRequest:
     """Return the body of a chat completion, without parameters that the model refuses."""
     params = request.params
+    if is_reasoning_model(request.model):
+        refused |= {"temperature"}
     messages = [_message(message) for message in request.messages if not message.prefill]
     draft = Draft(request.model, refused, {"model": request.model, "messages": messages})
     if len(messages) < len(request.messages):
         draft.warnings.append(
             "prefill was not sent: only Anthropic and Ollama let a request begin the answer"
         )
-    _add_temperature(draft, params)
+    draft.add_temperature(params)
     thoughts = _thoughts(request, refused)
     draft.is_tight = request.response_schema is not None and not thoughts
     _add_token_limit(draft, params, thoughts)
     draft.add("top_p", params.top_p)
     draft.add("stop", list(params.stop_sequences) or None)
     draft.add("seed", params.seed)
-    draft.add("tools", [_tool(tool) for tool in request.tools] or None)
+    draft.add("tools", [function_tool(tool) for tool in request.tools] or None)
     if request.response_schema is not None:
         _add_response_format(draft, request.response_schema)
     return draft.finished()
@@ -141,20 +143,8 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _echo(call: ToolCall) -> dict[str, Any]:
-    arguments = compact_json(call.arguments) if call.malformed is None else call.malformed
-    return {
-        "id": call.id,
-        "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
-    }
-
-
-def _tool(tool: ToolDefinition) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description is not None:
-        function["description"] = tool.description
-    function["parameters"] = tool_parameters(tool)
-    return {"type": "function", "function": function}
+    function = {"name": call.name, "arguments": written_arguments(call)}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _add_response_format(draft: Draft, wanted: ResponseSchema) -> None:
@@ -176,15 +166,6 @@ def _response_format(wanted: ResponseSchema) -> dict[str, Any]:
     if allows_strict(schema):
         named["strict"] = True
     return {"type": "json_schema", "json_schema": named}
-
-
-def _add_temperature(draft: Draft, params: ModelParams) -> None:
-    if "temperature" in params.written or params.temperature is None:
-        draft.add("temperature", params.temperature)
-    elif is_reasoning_model(draft.model):
-        draft.warn_refused("temperature")
-    else:
-        draft.add_ours("temperature", params.temperature)
 
 
 def _thoughts(request: ModelRequest, refused: frozenset[str]) -> int:

@@ -27,7 +27,7 @@ from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import provider_failures
 from kindlm.providers.client import refused_parameters
 from kindlm.providers.provider_failures import Endpoint, unusable
-from kindlm.providers.wire import TOKENS_TO_THINK, compact_json, tool_parameters
+from kindlm.providers.wire import TOKENS_TO_THINK, tool_parameters, written_arguments
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class PydanticAiClient:
         wanted = request.response_schema
         of_form = [call for call in calls if wanted is not None and call.name == wanted.name]
         if of_form:
-            text = of_form[0].malformed or compact_json(of_form[0].arguments)
+            text = written_arguments(of_form[0])
             calls = [call for call in calls if call not in of_form]
         ended = _FINISH_REASONS.get(response.finish_reason or "")
         if calls and ended in (None, FinishReason.STOP):

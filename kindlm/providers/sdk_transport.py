@@ -25,7 +25,7 @@ import inspect
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,6 +41,7 @@ from kindlm.providers.client import (
     HttpAnswer,
     NoAnswer,
     NoCredentials,
+    within_bounds,
 )
 from kindlm.providers.request_form import FormCache, RequestForm, form_of
 from kindlm_store import Redactor
@@ -172,7 +173,7 @@ class SdkTransport:
             form.url, headers=form.headers_for(body), data=body, allow_redirects=False
         ) as response:
             pieces = response.content.iter_chunked(_CHUNK_BYTES)
-            content = b"".join([piece async for piece in _within_bounds(pieces)])
+            content = b"".join([piece async for piece in within_bounds(pieces)])
         return HttpAnswer(response.status, response.headers, _text(response, content))
 
 
@@ -185,8 +186,7 @@ class _Connected:
         http_client = sdk.module.DefaultAioHttpClient(
             verify=_tls_context(self._http), follow_redirects=False
         )
-        bound = _bounded_by(self._http, MAX_BODY_BYTES, AnswerTooLong)
-        http_client.event_hooks = {"response": [bound]}
+        http_client.event_hooks = {"response": [_bound(self._http)]}
         self.client = sdk.connect(http_client)
         self.signs = sdk.signing is not None
         # openai before 2.17 and anthropic before 0.77 do not, and a class that signs puts a part
@@ -270,25 +270,15 @@ def _tls_context(http: Any) -> ssl.SSLContext:
     return context
 
 
-def _bounded_by(
-    http: Any, most_bytes: int, too_long: type[Exception]
-) -> Callable[[Any], Awaitable[None]]:
-    """Return a response hook that ends what an SDK reads of a body after so many bytes.
-
-    Reading on raises `too_long`.
-    """
+def _bound(http: Any) -> Callable[[Any], Awaitable[None]]:
+    """Return a response hook that keeps what an SDK reads of a body `within_bounds`."""
 
     class Bounded(http.AsyncByteStream):  # type: ignore[misc]
         def __init__(self, stream: Any) -> None:
             self._stream = stream
 
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
-            async for piece in self._stream:
-                size += len(piece)
-                if size > most_bytes:
-                    raise too_long
-                yield piece
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return within_bounds(self._stream)
 
         async def aclose(self) -> None:
             await self._stream.aclose()
@@ -338,15 +328,6 @@ def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
         if len(unpacked) > MAX_BODY_BYTES:
             raise AnswerTooLong
     return unpacked.decode(whole.encoding or "utf-8", "replace")
-
-
-async def _within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    size = 0
-    async for piece in pieces:
-        size += len(piece)
-        if size > MAX_BODY_BYTES:
-            raise AnswerTooLong
-        yield piece
 
 
 def header_names(environ: Mapping[str, str], variable: str) -> Iterator[str]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.ports import ModelRequest, ToolDefinition
+from kindlm.suite import ModelParams
+from kindlm.transcript import Message, ToolCall
 from kindlm.wires.answer import WireAnswer
 
 TO_THINK = "max_tokens.to_think"
@@ -72,6 +74,11 @@ class Draft:
             self.body[name] = value
             self.ours.add(name)
 
+    def add_temperature(self, params: ModelParams) -> None:
+        """Send the temperature, which is the user's if it is written in the model's `params`."""
+        is_users = "temperature" in params.written or params.temperature is None
+        (self.add if is_users else self.add_ours)("temperature", params.temperature)
+
     def warn_refused(self, name: str) -> None:
         """Tell that a parameter was left out because the model does not take it."""
         self.warnings.append(f"`{name}` was not sent: {self.model} does not take it")
@@ -101,6 +108,29 @@ class Wire:
 def compact_json(value: Any) -> str:
     """Return JSON as the model APIs themselves write it: no spaces, text as it is."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def written_arguments(call: ToolCall) -> str:
+    """Return the arguments of a call as a model writes them."""
+    return compact_json(call.arguments) if call.malformed is None else call.malformed
+
+
+def function_tool(tool: ToolDefinition) -> dict[str, Any]:
+    """Return a tool as OpenAI defined it, and Ollama took over."""
+    described = {} if tool.description is None else {"description": tool.description}
+    function = {"name": tool.name, **described, "parameters": tool_parameters(tool)}
+    return {"type": "function", "function": function}
+
+
+def prefill_of(request: ModelRequest) -> str:
+    """Return the text that an answer begins with; the model does not repeat it."""
+    last = request.messages[-1] if request.messages else None
+    return last.text if last is not None and last.prefill else ""
+
+
+def spoken(request: ModelRequest) -> list[Message]:
+    """Return the messages without a prefill that was answered: that answer begins with it."""
+    return [each for each in request.messages[:-1] if not each.prefill] + [*request.messages[-1:]]
 
 
 def tool_parameters(tool: ToolDefinition) -> dict[str, Any]:

@@ -123,14 +123,11 @@ class LockHeldError(StoreError):
     """Another process holds the lock.
 
     Attributes:
-        holder: Who holds it, as far as it said so.
+        by: Who holds it, in words, as far as it said so.
     """
 
     def __init__(self, name: str, holder: Holder | None) -> None:
-        by = (
-            f"process {holder.pid} on {holder.host} since {holder.since}"
-            if holder
-            else "another process"
-        )
-        super().__init__(f"{name} is locked by {by}")
-        self.holder = holder
+        self.by = "another process"
+        if holder:
+            self.by = f"process {holder.pid} on {holder.host} since {holder.since}"
+        super().__init__(f"{name} is locked by {self.by}")

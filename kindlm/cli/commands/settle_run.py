@@ -232,9 +232,9 @@ def _require_live(view: RunView) -> None:
 
 
 def _settled_elsewhere(run: str, error: LockHeldError) -> KindlmError:
-    who = error.holder
-    by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
-    return misuse(f"Run {run} is being settled already: {by} does it.", "Wait until it has ended.")
+    return misuse(
+        f"Run {run} is being settled already: {error.by} does it.", "Wait until it has ended."
+    )
 
 
 @dataclass(frozen=True, slots=True)

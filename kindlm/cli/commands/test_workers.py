@@ -253,10 +253,9 @@ def _undone(shard: int, why: str) -> KindlmError:
 
 
 def _elsewhere(group: str, error: LockHeldError) -> KindlmError:
-    who = error.holder
-    by = f"process {who.pid} on {who.host} since {who.since}" if who else "another process"
     return misuse(
-        f"Group {group} goes on already: {by} holds it.", "Wait until it has ended, or end it."
+        f"Group {group} goes on already: {error.by} holds it.",
+        "Wait until it has ended, or end it.",
     )
 
 
