@@ -103,10 +103,10 @@ def cli_reference() -> str:
     """Return a section for each command, with what its `--help` prints."""
     from typer.main import get_command
 
-    from kindlm.cli.app import hide_types, make_app
+    from kindlm.cli.app import finish_commands, make_app
 
     command = get_command(make_app())
-    hide_types(command)
+    finish_commands(command)
     return "\n".join(_help("kindlm", command, None))
 
 

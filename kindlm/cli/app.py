@@ -223,7 +223,7 @@ def run(arguments: Sequence[str]) -> int:
     With the exit codes of pytest, it is 2, 4 or 5 where those say more than 1.
     """
     prepare_streams()
-    set_verbose("--verbose" in arguments)
+    set_verbose(not {"--verbose", "-v"}.isdisjoint(arguments))
     with inert_output():
         code = _ended(arguments)
     if code in (INTERRUPTED, USAGE, NOTHING_RUN) and _as_pytest(arguments):
@@ -311,17 +311,34 @@ def _make_command(name: str | None) -> Any:
     with ending_at_once(), put_off():
         app = make_app([name])
     command = typer.main.get_command(app)
-    hide_types(command)
+    finish_commands(command)
     return command
 
 
-def hide_types(command: Any) -> None:
-    """Leave the Python types of arguments out of the help."""
+def finish_commands(command: Any) -> None:
+    """Give each command `--verbose`, and leave the Python types of arguments out of the help."""
     for inner in getattr(command, "commands", {}).values():
-        hide_types(inner)
+        finish_commands(inner)
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda **_: None
+    if not hasattr(command, "commands") and all(each.name != "verbose" for each in command.params):
+        command.params.append(_verbose_option())
+
+
+@cache
+def _verbose_option() -> Any:
+    """Return the option as typer makes it; `run` looks for it before options are read."""
+    from kindlm.cli.options import VerboseOption
+
+    def command(verbose: bool = False) -> None: ...
+
+    command.__annotations__["verbose"] = VerboseOption
+    alone = typer.Typer(add_completion=False)
+    alone.command()(command)
+    (option,) = typer.main.get_command(alone).params
+    option.expose_value = False
+    return option
 
 
 def _usage_error(error: Any) -> KindlmError:

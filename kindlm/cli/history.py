@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.recording.project import Project, find_project
-from kindlm.wording import shown_path
+from kindlm.wording import count, shown_path
 
 # Runs are imported where they are read: `kindlm history backup`, `verify` and `rebuild` read none.
 if TYPE_CHECKING:
@@ -386,6 +386,16 @@ def db_option(named: Path | None) -> str:
     return "" if named is None else f" --db {shlex.quote(shown_path(named))}"
 
 
+def taken_besides(known: int, filled: int = 0, erased: int = 0) -> str:
+    """Return what else became of the events and texts that came into a history, or went."""
+    told = {
+        f"{known:,} were there already": known,
+        f"{count(erased, 'text')} erased, as there": erased,
+        f"{count(filled, 'withheld text')} filled in": filled,
+    }
+    return "".join(f"; {what}" for what, number in told.items() if number)
+
+
 def commit_named(revision: str) -> str | None:
     """Return the commit that a git revision names here; None if there is none."""
     # It knows the events of runs, which take longer to import than most commands that read.
@@ -465,11 +475,11 @@ def _reported_run(path: Path) -> str | None:
     return identity if isinstance(identity, str) else None
 
 
-def writes_lost(count: int, database: Path) -> KindlmError:
+def writes_lost(lost: int, database: Path) -> KindlmError:
     """Return the error of a write-ahead log that is damaged, which held the last writes."""
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR,
-        f"What was recorded last is lost: {shown_path(database)}-wal is damaged, and {count:,} of"
+        f"What was recorded last is lost: {shown_path(database)}-wal is damaged, and {lost:,} of"
         " the writes in it cannot be read.",
         f"Restore it from a backup, with {database.name}; or run the tests: kindlm test",
     )

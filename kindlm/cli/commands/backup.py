@@ -16,7 +16,7 @@ import typer
 
 from kindlm.cli.console import fail, note, refuse
 from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
-from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.cli.options import DatabaseOption
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.wording import count
@@ -38,10 +38,8 @@ _BESIDE = ("", "-wal", "-shm", "-journal")
 def backup_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Copy the history to a new file, and check the copy. Works while tests run."""
-    del verbose
     # The file takes its name only once it is complete and checked.
     source = existing_history(db).database
     if any(_beside(file, end).exists() for end in _BESIDE):

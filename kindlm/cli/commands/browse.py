@@ -14,7 +14,7 @@ import typer
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.journal import author, open_journal
-from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.cli.options import DatabaseOption
 from kindlm.errors import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ def browse_command(
         typer.Option("--metadata", help="Print table descriptions for a Datasette without kindlm."),
     ] = False,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Open the history in a web browser. Ctrl-C ends it."""
-    del verbose
     if metadata:
         print_metadata(db)
         return

@@ -20,7 +20,7 @@ import typer
 
 from kindlm.cli.console import fail, note, or_fail, warn
 from kindlm.cli.history import existing_history, fail_to_open, named_run, open_tables
-from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
+from kindlm.cli.options import DatabaseOption, RunArgument
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.recording.export_file import write_export
@@ -73,14 +73,12 @@ def export_command(
         typer.Option("--contents", help="Add prompts, answers and tool calls to the trace."),
     ] = False,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write a run to a file, or send it as an OpenTelemetry trace.
 
     The default format is for `kindlm history import`. It includes content, labels, reviews and
     baselines.
     """
-    del verbose
     _require_possible(form, output, to, contents=contents, after=after)
     if output == STDOUT:
         output = None

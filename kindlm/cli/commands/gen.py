@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.ending import ending_at_once
-from kindlm.cli.options import DatabaseOption, VerboseOption, with_options
+from kindlm.cli.options import DatabaseOption, with_options
 from kindlm.garbage import put_off
 from kindlm.reports.untrusted import one_line
 
@@ -156,7 +156,6 @@ class GenOptions:
         ),
     ] = False
     database: DatabaseOption = None
-    verbose: VerboseOption = False
     seen_from: Path | None = None
 
     def command(self, command: str) -> str:
@@ -183,11 +182,11 @@ def gen_command(options: GenOptions) -> int:
         # It would be the folder where one is, as for "$DIR" that is not set.
         raise typer.BadParameter("it names no folder", param_hint="--output")
     if options.from_ is not None:
-        from kindlm.cli.commands.gen_attacks import write_attacks
+        from kindlm.cli.commands.gen_suites import write_attacks
 
         return write_attacks(options, options.from_)
     if options.from_trace is not None or options.from_run is not None:
-        from kindlm.cli.commands.gen_recorded import write_recorded
+        from kindlm.cli.commands.gen_suites import write_recorded
 
         return write_recorded(options)
     if options.count > MOST_PLANNED:

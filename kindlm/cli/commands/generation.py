@@ -12,12 +12,12 @@ from rich.console import Console
 
 from kindlm.cli.commands.gen import GenOptions, argument_of
 from kindlm.cli.commands.init import agent_at, secret_in_url
-from kindlm.cli.console import fail, make_console, note, or_fail, show, warn
+from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show, warn
 from kindlm.cli.history import open_recorded, project_here
 from kindlm.cli.run_recording import record_run
 from kindlm.config.interpolation import insert
 from kindlm.config.targets import compile_agent
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.events import RunOptions
 from kindlm.generate.generation_script import (
     GenerationScript,
@@ -62,8 +62,8 @@ def write_tests(options: GenOptions) -> int:
     loaded = load_configuration(project.root, environ)
     if loaded.config is None:
         fail([found.error for found in loaded.diagnostics], console)
-    order = or_fail(_order(options, project, loaded, environ))
-    llm = or_fail(_llm(options, loaded))
+    order = _order(options, project, loaded, environ)
+    llm = _llm(options, loaded)
     suite = generation_suite(order, llm, project_name(project.root))
     redact = Redactor(suite_secrets(environ, [suite]))
     if order.written_agent is not None and redact(order.written_agent) != order.written_agent:
@@ -96,44 +96,33 @@ def write_tests(options: GenOptions) -> int:
 
 def _order(
     options: GenOptions, project: Project, loaded: LoadedConfiguration, environ: Mapping[str, str]
-) -> Result[Order]:
-    categories = parse_categories(options.categories)
-    if isinstance(categories, Err):
-        return categories
-    agent = _agent(options, project, loaded, environ)
-    if isinstance(agent, Err):
-        return agent
-    prompt = _read_prompt(options.system_prompt)
-    if isinstance(prompt, Err):
-        return prompt
-    target, written = agent.value
-    if target is None and not options.description and prompt.value is None:
-        return Err(
-            misuse(
-                "kindlm gen does not know the agent.",
-                "Give its address (--agent URL) or say what it does (--description TEXT).",
-            )
+) -> Order:
+    categories = or_fail(parse_categories(options.categories))
+    agent, written_agent = _agent(options, project, loaded, environ)
+    prompt = None if options.system_prompt is None else _read_prompt(options.system_prompt)
+    if agent is None and not options.description and prompt is None:
+        refuse(
+            "kindlm gen does not know the agent.",
+            "Give its address (--agent URL) or say what it does (--description TEXT).",
         )
-    return Ok(
-        Order(
-            count=options.count,
-            categories=categories.value,
-            form=options.form.value,
-            folder=Path(options.output),
-            root=project.root,
-            description=options.description,
-            system_prompt=prompt.value,
-            agent=target,
-            written_agent=written,
-            seed=options.seed,
-            force=options.force,
-        )
+    return Order(
+        count=options.count,
+        categories=categories,
+        form=options.form.value,
+        folder=Path(options.output),
+        root=project.root,
+        description=options.description,
+        system_prompt=prompt,
+        agent=agent,
+        written_agent=written_agent,
+        seed=options.seed,
+        force=options.force,
     )
 
 
 def _agent(
     options: GenOptions, project: Project, loaded: LoadedConfiguration, environ: Mapping[str, str]
-) -> Result[tuple[AgentTarget | None, str | None]]:
+) -> tuple[AgentTarget | None, str | None]:
     """Return the agent to ask, and its URL if files have to name it.
 
     An agent of the configuration is known by its URL, too, and has its options then.
@@ -141,55 +130,47 @@ def _agent(
     configured = compiled_agent(loaded, project.root)
     url = options.agent
     if url is None or (configured is not None and _address(configured, environ) == url):
-        return Ok((configured, None))
-    own = agent_at(url)
-    return own if isinstance(own, Err) else Ok((compile_agent(own.value, project.root), url))
+        return configured, None
+    return compile_agent(or_fail(agent_at(url)), project.root), url
 
 
 def _address(agent: AgentTarget, environ: Mapping[str, str]) -> str:
     return insert(agent.endpoint, lambda name: environ.get(name.removeprefix("env."), ""))
 
 
-def _read_prompt(file: Path | None) -> Result[str | None]:
-    if file is None:
-        return Ok(None)
+def _read_prompt(file: Path) -> str:
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        return Err(
-            KindlmError(
-                ErrorCode.CONFIG_FILE_REF_ERROR,
-                f"The system prompt cannot be read: {reason}.",
-                "Name a text file: --system-prompt FILE",
-                SourceLocation(str(file)),
-            )
+        refuse(
+            f"The system prompt cannot be read: {reason}.",
+            "Name a text file: --system-prompt FILE",
+            code=ErrorCode.CONFIG_FILE_REF_ERROR,
+            where=SourceLocation(str(file)),
         )
     if len(text) > _LONGEST_PROMPT:
         warn(f"Only the first {_LONGEST_PROMPT:,} characters of {file} are read.", None)
-    return Ok(spoken(text, _LONGEST_PROMPT))
+    return spoken(text, _LONGEST_PROMPT)
 
 
-def _llm(options: GenOptions, loaded: LoadedConfiguration) -> Result[LlmTable]:
+def _llm(options: GenOptions, loaded: LoadedConfiguration) -> LlmTable:
     """Return the model that plans: that of the configuration, as far as no option says else."""
     configured = loaded.config.llm if loaded.config else None
     if configured is not None and options.provider in (None, configured.provider):
         changed = {} if options.model is None else {"model": options.model}
-        return Ok(configured.model_copy(update=changed))
+        return configured.model_copy(update=changed)
     if options.provider is None or options.model is None:
-        return Err(
-            misuse(
-                "There is no model that could plan the tests.",
-                "Name it in kindlm.toml: [llm] with provider and model; or with --provider and"
-                " --model.",
-            )
+        refuse(
+            "There is no model that could plan the tests.",
+            "Name it in kindlm.toml: [llm] with provider and model; or with --provider and"
+            " --model.",
         )
     named = LlmTable(provider=options.provider, model=options.model)
     fault = provider_fault(named)
-    if fault is None:
-        return Ok(named)
-    message, hint = fault
-    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, f"{message}.", hint))
+    if fault is not None:
+        refuse(f"{fault[0]}.", fault[1], code=ErrorCode.PROVIDER_NOT_FOUND)
+    return named
 
 
 def _told(

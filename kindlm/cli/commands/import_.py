@@ -24,8 +24,14 @@ import typer
 from kindlm.cli.commands.merge import withheld
 from kindlm.cli.console import make_console, note, or_fail, warn
 from kindlm.cli.foreign_import import import_results, read_results
-from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here
-from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.cli.history import (
+    db_option,
+    fail_to_open,
+    forget_erased,
+    project_here,
+    taken_besides,
+)
+from kindlm.cli.options import DatabaseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording import event_files, export_file
@@ -79,10 +85,8 @@ def import_command(
         ),
     ] = None,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Import a run: a kindlm export, a recovery file, or another tool's results. Safe to repeat."""
-    del verbose
     project = project_here(db)
     imported = or_fail(import_file(file, project, suite))
     if imported.missing:
@@ -91,9 +95,8 @@ def import_command(
     console = make_console()
     for warning in imported.warnings:
         warn(warning, console=console)
-    known = f"; {imported.known:,} were there already" if imported.known else ""
-    filled = f"; {count(imported.filled, 'withheld text')} filled in" if imported.filled else ""
-    note(f"{count(imported.added, 'event')} imported{known}{filled}.", console)
+    besides = taken_besides(imported.known, imported.filled)
+    note(f"{count(imported.added, 'event')} imported{besides}.", console)
     if imported.withheld:
         warn(*withheld(imported.withheld, file), console=console)
     for run in imported.runs:

@@ -12,7 +12,6 @@ import typer
 
 from kindlm.cli.console import fail, make_console, note, or_fail
 from kindlm.cli.ending import ending_at_once
-from kindlm.cli.options import VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.garbage import put_off
 from kindlm.wording import count
@@ -49,13 +48,11 @@ def import_suite_command(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Write a suite of promptfoo or OpenAI Evals as a suite of kindlm.
 
     Nothing is run and nothing is fetched. What has no equivalent is listed with its line.
     """
-    del verbose
     with ending_at_once(), put_off():
         from kindlm.config.load import read_bytes
         from kindlm.generate.suite_text import suite_text

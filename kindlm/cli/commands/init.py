@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kindlm.cli.commands.init_agent import KINDS, write_first_test
+from kindlm.cli.commands.init_agent import KINDS, answer, one_of, write_first_test
 from kindlm.cli.console import ask, is_asked, note, or_fail
-from kindlm.cli.options import VerboseOption
 from kindlm.cli.scaffold import create_project, quoted
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse
 
@@ -35,8 +34,6 @@ _LIKE_A_KEY = re.compile(
     r"\A(?:sk|pk|rk|gsk|xai|key|hf)[-_]|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{24}"
 )
 """How keys begin, and a word that is too long and too mixed for a name."""
-
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 
 
 class Template(StrEnum):
@@ -74,10 +71,8 @@ def init_command(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Create a first suite, or a test of your own agent."""
-    del verbose
     if template is Template.SCENARIO:
         _init_scenarios(folder, agent, force=force)
     elif agent is None:
@@ -153,7 +148,11 @@ def ask_setup(agent: str | None) -> Setup:
     if not is_asked():
         model, key = _MODELS[_DEFAULT]
         return Setup(_DEFAULT, model, key, agent)
-    provider = ask(f"Who judges answers: {', '.join(_MODELS)}", _DEFAULT, _known_provider)
+    provider = ask(
+        f"Who judges answers: {', '.join(_MODELS)}",
+        _DEFAULT,
+        lambda text: one_of(_MODELS)(text.lower()),
+    )
     model, key = _MODELS[provider]
     model = ask("Which model", model, _model)
     if key is not None:
@@ -179,13 +178,6 @@ def offer_tests(setup: Setup, folder: Path) -> bool:
     return True
 
 
-def _known_provider(text: str) -> str:
-    provider = text.strip().lower()
-    if provider not in _MODELS:
-        raise typer.BadParameter(f"One of {', '.join(_MODELS)}, please.")
-    return provider
-
-
 def _model(text: str) -> str:
     name = text.strip()
     if _LIKE_A_KEY.search(name):
@@ -194,13 +186,10 @@ def _model(text: str) -> str:
     return name
 
 
-def _variable(text: str) -> str:
-    if not _VARIABLE.fullmatch(text.strip()):
-        # What was typed is not repeated: it may be the key.
-        raise typer.BadParameter(
-            "The name of a variable, please, such as OPENAI_API_KEY; never the key."
-        )
-    return text.strip()
+_variable = answer(
+    r"[A-Z_][A-Z0-9_]{0,63}",
+    "The name of a variable, please, such as OPENAI_API_KEY; never the key",
+)
 
 
 def _url(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +46,7 @@ _FORM = (
     ' {"message": "..."}'
 )
 
-_PLACE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
+_PLACE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*"
 _MESSAGE, _TOOL = "Where is my order A1?", "lookup_order"
 
 
@@ -69,16 +69,16 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
     if kind == ASK:
         if not is_asked():
             raise typer.BadParameter(f"name its kind: {', '.join(KINDS)}", param_hint="--agent")
-        kind = ask(f"What is your agent: {', '.join(KINDS)}", "python", _one_of(KINDS))
+        kind = ask(f"What is your agent: {', '.join(KINDS)}", "python", one_of(KINDS))
     if kind in _SERVICES:
         test = _of_service(*_SERVICES[kind])
     elif kind == _PROGRAM:
         test = _of_program()
     elif kind in _OBJECTS:
-        test = _of_object(_asked("Where is it, as module:name", _OBJECTS[kind], _place))
+        test = _of_object(_asked("Where is it, as module:name", _OBJECTS[kind], _read_place))
     elif "://" in kind:
         test = _at_url(kind)
-    elif _PLACE.fullmatch(kind):
+    elif re.fullmatch(_PLACE, kind):
         test = _of_object(kind)
     else:
         raise typer.BadParameter(
@@ -102,7 +102,7 @@ def _of_object(place: str) -> _FirstTest:
 def _of_service(command: str, line: str) -> _FirstTest:
     command = _asked("Which command starts it, on the port in PORT", command, _command)
     line = _asked("What does it print once it takes requests", line, str.strip)
-    path = _asked("Which path takes messages", "/chat", _path)
+    path = _asked("Which path takes messages", "/chat", _read_path)
     values = {
         '"__COMMAND__"': quoted(command),
         '"__READY__"': quoted(line),
@@ -151,19 +151,24 @@ def _asked(question: str, default: str, read: Callable[[str], str]) -> str:
     return default
 
 
-def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
+def answer(form: str, wanted: str) -> Callable[[str], str]:
+    """Return what reads an answer of a form; another one is not repeated: it may be a key."""
+
     def read(text: str) -> str:
-        if text.strip() not in names:
-            raise typer.BadParameter(f"One of {', '.join(names)}, please.")
+        if not re.fullmatch(form, text.strip()):
+            raise typer.BadParameter(f"{wanted}.")
         return text.strip()
 
     return read
 
 
-def _place(text: str) -> str:
-    if not _PLACE.fullmatch(text.strip()):
-        raise typer.BadParameter("A module and a name in it, please, such as shop.agent:graph.")
-    return text.strip()
+def one_of(names: Iterable[str]) -> Callable[[str], str]:
+    """Return what reads one of some names."""
+    return answer("|".join(map(re.escape, names)), f"One of {', '.join(names)}, please")
+
+
+_read_place = answer(_PLACE, "A module and a name in it, please, such as shop.agent:graph")
+_read_path = answer(r"/[\w./~-]*", "A path, please, such as /chat")
 
 
 def _command(text: str) -> str:
@@ -173,10 +178,4 @@ def _command(text: str) -> str:
         raise typer.BadParameter(f"A command, please: {error}.") from None
     if not words:
         raise typer.BadParameter("A command, please, such as node server.mjs.")
-    return text.strip()
-
-
-def _path(text: str) -> str:
-    if not re.fullmatch(r"/[\w./~-]*", text.strip()):
-        raise typer.BadParameter("A path, please, such as /chat.")
     return text.strip()

@@ -10,7 +10,7 @@ import typer
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import misused, named_run
 from kindlm.cli.journal import author, journal_event, open_journal
-from kindlm.cli.options import DatabaseOption, RunArgument, VerboseOption
+from kindlm.cli.options import DatabaseOption, RunArgument
 from kindlm.errors import ErrorCode
 from kindlm.events import RunLabelled
 from kindlm.history.run_names import find_run, label_problem
@@ -25,10 +25,8 @@ def label_command(
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the label.")] = False,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Name a run. A new label replaces the one before."""
-    del verbose
     if (name is None) is not remove:
         fail([misused("A run is given a NAME, or it is taken away with --remove.", "label")])
     if name is not None and (problem := label_problem(name)) is not None:

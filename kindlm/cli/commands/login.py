@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.console import note, or_fail
-from kindlm.cli.options import InsecureOption, VerboseOption
+from kindlm.cli.options import InsecureOption
 
 
 def login_command(
@@ -19,10 +19,8 @@ def login_command(
         str, typer.Option("--url", metavar="URL", help="Address of the history server.")
     ],
     insecure: InsecureOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Save the token of a history server. Reads it from the terminal or from stdin."""
-    del verbose
     from kindlm.team.client import HistoryClient
     from kindlm.team.credentials import checked_login, parse_address, save_token
 

@@ -14,8 +14,15 @@ from typing import Annotated, NamedTuple
 import typer
 
 from kindlm.cli.console import fail, make_console, note, refuse, show, warn
-from kindlm.cli.history import RESTORE, db_option, fail_to_open, forget_erased, project_here
-from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.cli.history import (
+    RESTORE,
+    db_option,
+    fail_to_open,
+    forget_erased,
+    project_here,
+    taken_besides,
+)
+from kindlm.cli.options import DatabaseOption
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording.export_file import require_known_form
@@ -44,10 +51,8 @@ def merge_command(
         list[Path], typer.Argument(metavar="DB", help="Histories of other machines or shards.")
     ],
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Merge other histories into this one, in any order. Safe to repeat."""
-    del verbose
     project = project_here(db)
     refused: list[KindlmError] = []
     console = make_console()
@@ -73,15 +78,17 @@ def merge_command(
         forget_erased(project.database)
     for one in merged:
         file, taken = one.file, one.taken
-        known = f"; {taken.known:,} were there already" if taken.known else ""
-        erased = f"; {count(taken.erased, 'text')} erased, as there" if taken.erased else ""
-        filled = f"; {count(taken.filled, 'withheld text')} filled in" if taken.filled else ""
-        note(f"{file}: {count(taken.added, 'event')} merged{known}{erased}{filled}.", console)
+        besides = taken_besides(taken.known, taken.filled, taken.erased)
+        note(f"{file}: {count(taken.added, 'event')} merged{besides}.", console)
         if taken.withheld:
             warn(*withheld(taken.withheld, file), console=console)
-        for problem in still_going_on(one):
-            warn(problem.message, problem.hint, console)
-        refused += problems_of(one)
+        for refusal in taken.refused:
+            problem = _explained(one, refusal)
+            if refusal.kind == "going on":
+                warn(problem.message, problem.hint, console)
+            else:
+                refused.append(problem)
+        refused += _lost(one)
     if refused:
         show(refused, console)
         raise typer.Exit(1)
@@ -157,28 +164,6 @@ def _take(log: EventLog, opened: _Opened) -> Merged:
         return left_of(copy, taken)
 
 
-def problems_of(merged: Merged) -> list[KindlmError]:
-    """Return what could not be taken of a history and is no matter of waiting, for its user."""
-    problems = [
-        _explained(merged, refusal)
-        for refusal in merged.taken.refused
-        if refusal.kind != "going on"
-    ]
-    taken = merged.taken
-    if merged.lost or (merged.is_damaged and not (taken.added or taken.known or taken.refused)):
-        problems.append(_lost(merged))
-    return problems
-
-
-def still_going_on(merged: Merged) -> list[KindlmError]:
-    """Return the runs of a history that a process was still writing, so that they were left out."""
-    return [
-        _explained(merged, refusal)
-        for refusal in merged.taken.refused
-        if refusal.kind == "going on"
-    ]
-
-
 def _explained(merged: Merged, refusal: Refusal) -> KindlmError:
     """Return the error that a stream could not be taken."""
     file = merged.file
@@ -202,18 +187,18 @@ def _explained(merged: Merged, refusal: Refusal) -> KindlmError:
     )
 
 
-def _lost(merged: Merged) -> KindlmError:
-    said = (
-        f"{count(merged.lost, 'event')} of it can be read, but not of which run they are"
-        if merged.lost
-        else "Nothing that was recorded in it can be read"
-    )
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"{said}: the history is damaged there.",
-        _BACKUP,
-        where=SourceLocation(str(merged.file)),
-    )
+def _lost(merged: Merged) -> list[KindlmError]:
+    """Return the error that some or all of a damaged history is lost; none if nothing is."""
+    taken = merged.taken
+    if merged.lost:
+        said = f"{count(merged.lost, 'event')} of it can be read, but not of which run they are"
+    elif merged.is_damaged and not (taken.added or taken.known or taken.refused):
+        said = "Nothing that was recorded in it can be read"
+    else:
+        return []
+    message = f"{said}: the history is damaged there."
+    where = SourceLocation(str(merged.file))
+    return [KindlmError(ErrorCode.UNKNOWN_ERROR, message, _BACKUP, where)]
 
 
 def withheld(texts: int, file: Path) -> tuple[str, str]:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.console import fail, make_console, note, or_fail, show
-from kindlm.cli.history import db_option, fail_to_open, project_here
-from kindlm.cli.options import DatabaseOption, InsecureOption, ServerOption, VerboseOption
+from kindlm.cli.history import db_option, fail_to_open, project_here, taken_besides
+from kindlm.cli.options import DatabaseOption, InsecureOption, ServerOption
 from kindlm.errors import Err, ErrorCode, KindlmError, misuse
 from kindlm.wording import count, printable
 
@@ -42,10 +42,8 @@ def pull_command(
     url: ServerOption = None,
     insecure: InsecureOption = False,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Fetch runs from a history server, with labels, reviews and baselines. Safe to repeat."""
-    del verbose
     from kindlm.cli.history_server import configured_upload, history_server
     from kindlm.team.pulling import pull_run
     from kindlm_store import OpenError
@@ -76,9 +74,8 @@ def pull_command(
             if isinstance(answer, Err):
                 failed.append(answer.error)
                 continue
-            known = f"; {answer.value.known:,} were there already" if answer.value.known else ""
-            added = count(answer.value.added, "event")
-            note(f"{printable(run)}: {added} pulled{known}.", console)
+            added, besides = count(answer.value.added, "event"), taken_besides(answer.value.known)
+            note(f"{printable(run)}: {added} pulled{besides}.", console)
             pulled.append(run)
     for name in [group] if group and pulled else pulled[:_SHOWN]:
         note(f"See it with: kindlm show {shlex.quote(name)}{db_option(db)}", console)

@@ -19,7 +19,7 @@ from kindlm.cli.commands.backup import remove_abandoned
 from kindlm.cli.console import fail, note, refuse, warn
 from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
-from kindlm.cli.options import DatabaseOption, VerboseOption, parse_since
+from kindlm.cli.options import DatabaseOption, parse_since
 from kindlm.errors import Err, ErrorCode, KindlmError, misuse
 from kindlm.events.codec import strings_in
 from kindlm.history.runs import held_lock
@@ -69,10 +69,8 @@ def purge_command(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Erase without asking.")] = False,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Erase recorded content permanently. Events stay, and `kindlm history verify` still passes."""
-    del verbose
     hint = (
         "Write --run ID, --older-than 90d or --matching PATTERN; a pattern also beside the others."
     )

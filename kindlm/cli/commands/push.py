@@ -10,14 +10,19 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.console import make_console, note, or_fail, show, warn
-from kindlm.cli.history import commit_named, db_option, existing_history, open_history
+from kindlm.cli.history import (
+    commit_named,
+    db_option,
+    existing_history,
+    open_history,
+    taken_besides,
+)
 from kindlm.cli.options import (
     RUN_NAMES,
     DatabaseOption,
     InsecureOption,
     ServerOption,
     TextsOption,
-    VerboseOption,
 )
 from kindlm.wording import count
 
@@ -37,13 +42,11 @@ def push_command(
     texts: TextsOption = False,
     insecure: InsecureOption = False,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Send recorded runs to a history server, with labels, reviews and baselines. Safe to repeat.
 
     Content stays here unless `upload.includeArtifacts` or --texts sends it.
     """
-    del verbose
     from kindlm.cli.history_server import REDACTS, configured_upload, history_server
     from kindlm.history.run_names import find_run_or_group
     from kindlm.team.pushing import push_runs
@@ -74,9 +77,8 @@ def push_command(
                     tell=_now_and_then(lambda line: note(line, console)),
                 )
             )
-    known = f"; {pushed.known:,} were there already" if pushed.known else ""
-    filled = f"; {count(pushed.filled, 'withheld text')} filled in" if pushed.filled else ""
-    note(f"{count(pushed.added, 'event')} pushed to {client.base}{known}{filled}.", console)
+    besides = taken_besides(pushed.known, pushed.filled)
+    note(f"{count(pushed.added, 'event')} pushed to {client.base}{besides}.", console)
     if pushed.withheld:
         again = " ".join(map(shlex.quote, runs or ["RUN"])) + f" --texts{db_option(db)}"
         note(f"Content stayed here. To send it, too: kindlm push {again}", console)

@@ -6,15 +6,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from kindlm.cli.console import make_console, note, refuse
 from kindlm.cli.history import existing_history, fail_to_open
-from kindlm.cli.options import DatabaseOption, VerboseOption
+from kindlm.cli.options import DatabaseOption
 from kindlm.errors import ErrorCode
 from kindlm.projections import PROJECTIONS
 from kindlm_store import EventLog, OpenError, ProjectionError
 
 
-def rebuild_command(db: DatabaseOption = None, verbose: VerboseOption = False) -> None:
+def rebuild_command(db: DatabaseOption = None) -> None:
     """Recompute all tables from the recorded events."""
-    del verbose
     console = make_console()
     events = 0
     bar = Progress(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from kindlm.cli.commands.runs import aligned
+from kindlm.cli.commands.runs import table
 from kindlm.cli.console import fail, note, wants_color
 from kindlm.cli.options import ListFormat
 from kindlm.errors import ErrorCode, KindlmError
@@ -36,8 +36,6 @@ _HEADER = (
     "GIT",
     "CHANGED",
 )
-
-_STATUS = _HEADER.index("STATUS")
 
 _COLORS = {"passed": "32", "failed": "31", "errored": "35"}
 
@@ -115,12 +113,8 @@ def _lines(trend: Trend, color: bool, blocks: bool) -> Iterator[str]:
     yield f"{name}  {one_line(test.suite)}, {one_line(test.project)}\n"
     for title, line in _figures(trend, blocks):
         yield f"  {title:<9}  {line}\n"
-    rows = aligned([_HEADER, *(_cells(point) for point in trend.points)])
-    if color:
-        for point, cells in zip(trend.points, rows[1:], strict=True):
-            paint = _COLORS.get(point.test.status, "33")
-            cells[_STATUS] = f"\x1b[{paint}m{cells[_STATUS]}\x1b[0m"
-    yield from ("  ".join(row).rstrip() + "\n" for row in rows)
+    paints = [_COLORS.get(point.test.status, "33") for point in trend.points] if color else []
+    yield table(_HEADER, map(_cells, trend.points), paints)
 
 
 def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:

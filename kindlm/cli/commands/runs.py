@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from kindlm.cli.console import note, or_fail, wants_color
 from kindlm.cli.history import open_history
-from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption, parse_since
+from kindlm.cli.options import DatabaseOption, ListFormat, parse_since
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
 from kindlm.reports.figures import money
@@ -25,8 +25,6 @@ _COMMIT_LENGTH = 8
 _COLORS = {"passed": "32", "failed": "31", "running": "36"}
 
 _HEADER = ("RUN", "LABEL", "WHEN", "STATUS", "PASSED", "GATES", "COST", "GIT", "SUITES")
-
-_STATUS = _HEADER.index("STATUS")
 
 _MOST_EXECUTIONS = 20_000
 """Runs of so many executions together are judged by today's rules in about half a second."""
@@ -58,13 +56,11 @@ def runs_command(
         ListFormat, typer.Option("--format", help="json is for programs.")
     ] = ListFormat.TERMINAL,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """List recorded runs, or show one test over time.
 
     A + after a commit marks uncommitted changes.
     """
-    del verbose
     if model is not None and test is None:
         from kindlm.cli.console import fail
         from kindlm.cli.history import misused
@@ -177,12 +173,8 @@ def _as_json(listed: Sequence[_ListedRun]) -> str:
 
 def _as_table(listed: Sequence[_ListedRun], *, color: bool) -> str:
     """Return the runs for people: one line each, columns aligned."""
-    rows = aligned([_HEADER, *map(_cells, listed)])
-    if color:
-        for each, cells in zip(listed, rows[1:], strict=True):
-            paint = _COLORS.get(each.status, "33")
-            cells[_STATUS] = f"\x1b[{paint}m{cells[_STATUS]}\x1b[0m"
-    return "".join("  ".join(row).rstrip() + "\n" for row in rows)
+    paints = [_COLORS.get(each.status, "33") for each in listed] if color else []
+    return table(_HEADER, map(_cells, listed), paints)
 
 
 def _cells(each: _ListedRun) -> tuple[str, ...]:
@@ -205,6 +197,15 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
         one_line(git),
         one_line(", ".join(run.suites) + shard + derived),
     )
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], paints: Sequence[str] = ()) -> str:
+    """Return a table; `paints` are the colours of its column STATUS, none for no colours."""
+    lines = aligned([header, *rows])
+    for cells, paint in zip(lines[1:], paints, strict=False):
+        at = header.index("STATUS")
+        cells[at] = f"\x1b[{paint}m{cells[at]}\x1b[0m"
+    return "".join("  ".join(cells).rstrip() + "\n" for cells in lines)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:

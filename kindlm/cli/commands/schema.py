@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.console import refuse, show
-from kindlm.cli.options import VerboseOption
 from kindlm.errors import ErrorCode, SourceLocation
 
 
@@ -19,10 +18,8 @@ def schema_command(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout."),
     ] = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Print the JSON Schema of kindlm.yaml."""
-    del verbose
     if output is None:
         sys.stdout.write(schema_text())
         return

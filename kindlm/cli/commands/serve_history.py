@@ -18,7 +18,7 @@ from kindlm.cli.commands.token import open_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
 from kindlm.cli.history import db_option, fail_to_open, project_here
 from kindlm.cli.logs import log_as_asked
-from kindlm.cli.options import DatabaseOption, VerboseOption, parse_since
+from kindlm.cli.options import DatabaseOption, parse_since
 from kindlm.cli.retention import retention
 from kindlm.errors import Err, Ok, Result
 from kindlm.recording.history_file import open_log
@@ -58,10 +58,8 @@ def serve_history_command(
         ),
     ] = None,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Serve one history for a team: its pages, and pushes and pulls. Ctrl-C ends it."""
-    del verbose
     from kindlm.browse.descriptions import START_PAGE
     from kindlm.browse.history_server import listen, make_datasette
     from kindlm.recording.project import regression_threshold

@@ -16,7 +16,7 @@ import typer
 
 from kindlm.cli.console import note, or_fail
 from kindlm.cli.history import commit_named, open_history, report_options
-from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
+from kindlm.cli.options import DatabaseOption, RunOrGroupArgument
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.masking import mask_of
 from kindlm.history.rows import AttemptView, ExecutionView
@@ -46,14 +46,11 @@ SELECT version, type, subject, data FROM event_log
 """
 
 
-def tail_command(
-    run: RunOrGroupArgument = "latest", db: DatabaseOption = None, verbose: VerboseOption = False
-) -> None:
+def tail_command(run: RunOrGroupArgument = "latest", db: DatabaseOption = None) -> None:
     """Follow a run or a group of shards from another terminal.
 
     Exits with its verdict when it ends.
     """
-    del verbose
     options = report_options(db, verbose=False)
     waiting = threading.Event()
     with open_history(db) as reader:

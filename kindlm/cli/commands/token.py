@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kindlm.cli.commands.runs import aligned
+from kindlm.cli.commands.runs import table
 from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.history import project_here
-from kindlm.cli.options import DatabaseOption, ListFormat, VerboseOption
+from kindlm.cli.options import DatabaseOption, ListFormat
 from kindlm.errors import ErrorCode
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.team.token_store import Limits, Token, TokenStore, token_file
@@ -57,10 +57,8 @@ def create_command(
         typer.Option("--mb-total", metavar="N", min=1, help="Allow N MB in all, unpacked."),
     ] = None,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Create a token for a history server, and print it once."""
-    del verbose
     limits = Limits(pushes_per_minute, mb_per_day and mb_per_day * _MB, mb_total and mb_total * _MB)
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     with open_tokens(project_here(db).database, create=True) as store:
@@ -76,10 +74,8 @@ def list_command(
         ListFormat, typer.Option("--format", help="Format of the list.")
     ] = ListFormat.TERMINAL,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """List tokens, with what was pushed with them. The tokens themselves are not stored."""
-    del verbose
     with open_tokens(project_here(db).database) as store:
         found = store.tokens()
     if output is ListFormat.JSON:
@@ -93,17 +89,15 @@ def list_command(
         )
         for token in found
     ]  # fmt: skip
-    sys.stdout.write("".join("  ".join(row).rstrip() + "\n" for row in aligned([_HEADER, *rows])))
+    sys.stdout.write(table(_HEADER, rows))
 
 
 @token_app.command("revoke")
 def revoke_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")],
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Revoke a token. A running server refuses it at once."""
-    del verbose
     with open_tokens(project_here(db).database) as store:
         or_fail(store.revoke(name))
     note(f"The token {name} is revoked.")

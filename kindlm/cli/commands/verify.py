@@ -13,7 +13,7 @@ import typer
 
 from kindlm.cli.console import refuse, wants_color
 from kindlm.cli.history import existing_history, fail_to_open, named_run, repair_hint, salvage_hint
-from kindlm.cli.options import RUN_NAMES, DatabaseOption, VerboseOption
+from kindlm.cli.options import RUN_NAMES, DatabaseOption
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.read_models import changed_tables
@@ -45,13 +45,11 @@ def verify_command(
         typer.Option("--head", metavar="HASH", help="The head hash in a report of RUN."),
     ] = None,
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Check recorded events and content against their hashes.
 
     With RUN, also compare its tables with its events.
     """
-    del verbose
     if run is not None and Path(run).is_file():
         refuse(f"{run} is a file, not a run.", f"Check it: kindlm history verify --db {run}")
     path = existing_history(db).database

@@ -1,4 +1,4 @@
-"""What `kindlm gen --from-trace` and `--from-run` do: read, replace personal data, and write."""
+"""What `kindlm gen` does without a model: it writes suites from recordings, and from attacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from kindlm.cli.commands.gen import GenOptions, argument_of
 from kindlm.cli.commands.init import agent_at
 from kindlm.cli.console import fail, make_console, note, or_fail
 from kindlm.cli.history import no_execution, open_view, project_here
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.generate.corpora import attack_suites, read_attacks
 from kindlm.generate.forms import slug
 from kindlm.generate.recorded_suite import Target, recorded_suites
 from kindlm.generate.recordings import MAX_BYTES, Recording, read_recordings
@@ -35,9 +36,9 @@ _PLACE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 def write_recorded(options: GenOptions) -> int:
     """Write suites of recordings and return the exit code."""
     what = "--from-run" if options.from_trace is None else "--from-trace"
-    refuse_beside(what, options, {"--from-run": options.from_trace and options.from_run})
+    _refuse_beside(what, options, {"--from-run": options.from_trace and options.from_run})
     console = make_console()
-    target = or_fail(target_of(options))
+    target = _target_of(options)
     project = project_here(options.database)
     if options.from_run is not None:
         recordings, recorded, origin = _of_run(options, *options.from_run, project.root)
@@ -59,7 +60,7 @@ def write_recorded(options: GenOptions) -> int:
     if not made.texts:
         note("No test was written.", console)
         return 1
-    files = write_suites(options, made.texts, file)
+    files = _write_suites(options, made.texts, file)
     for test in made.unfinished:
         note(f"Skipped until you write its criterion: {one_line(test)}", console)
     if stand_ins.replaced:
@@ -67,11 +68,35 @@ def write_recorded(options: GenOptions) -> int:
         note(f"Replaced: {', '.join(kinds)}.", console)
     if not options.keep_personal_data:
         note("Names, addresses and dates of birth are not recognised: read the file.", console)
-    tell_command(options, files, len(made.names) - len(made.unfinished))
+    _tell_command(options, files, len(made.names) - len(made.unfinished))
     return 0
 
 
-def refuse_beside(what: str, options: GenOptions, others: Mapping[str, object]) -> None:
+def write_attacks(options: GenOptions, source: str) -> int:
+    """Write a suite of attacks and return the exit code."""
+    others = {"--from-trace": options.from_trace, "--from-run": options.from_run}
+    _refuse_beside("--from", options, others)
+    target = _target_of(options)
+    attacks = or_fail(read_attacks(source, options.count + 1))
+    has_more = len(attacks) > options.count
+    attacks = attacks[: options.count]
+    if not attacks:
+        fail([misuse(f"{source} has no attack that a test can make.", "Choose another name.")])
+    if target.is_agent and any(attack.tools for attack in attacks):
+        hint = "Pass --provider and --model in place of --agent."
+        fail([misuse(f"The attacks of {source} need simulated tools, as models have.", hint)])
+    if target.model is None:
+        hint = "Pass --provider and --model. With --agent, the model only judges."
+        fail([misuse("There is no model for the tests.", hint)])
+    file = Path(options.output, f"{slug(source)}.yaml")
+    files = _write_suites(options, or_fail(attack_suites(source, attacks, target, file)), file)
+    if has_more:
+        note(f"{source} has more attacks: pass --count.", make_console())
+    _tell_command(options, files, len(attacks))
+    return 0
+
+
+def _refuse_beside(what: str, options: GenOptions, others: Mapping[str, object]) -> None:
     """Refuse other sources of tests beside one, and what only the planning of tests takes."""
     of_a_plan = {
         "--description": options.description,
@@ -84,7 +109,7 @@ def refuse_beside(what: str, options: GenOptions, others: Mapping[str, object]) 
         fail([misuse(f"{what} and {given[0]} cannot be combined.", "Remove one of them.")])
 
 
-def write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[Path]:
+def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[Path]:
     """Write suites, print where they stand, and return that; the second one has the number 2."""
     files = list[Path]()
     try:
@@ -98,7 +123,7 @@ def write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[
     return files
 
 
-def tell_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
+def _tell_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
     """Print the command that runs suites, of which some tests are not skipped, or none."""
     words = " ".join(shlex.quote(argument_of(each)) for each in files)
     command = options.command(f"kindlm test {words}")
@@ -132,30 +157,27 @@ def _of_file(file: Path) -> list[Recording]:
     return found
 
 
-def target_of(options: GenOptions) -> Result[Target]:
-    """Return what the options say of the target."""
+def _target_of(options: GenOptions) -> Target:
+    """Return what the options say of the target; end the command if that is nothing of use."""
     if (options.provider is None) != (options.model is None):
-        return Err(misuse("--provider and --model go together.", "Pass both, or neither."))
+        fail([misuse("--provider and --model go together.", "Pass both, or neither.")])
     model = None if options.model is None else f"{options.provider}/{options.model}"
     if options.agent is None:
-        return Ok(Target(None if model is None else {"model": model}, model=model))
+        return Target(None if model is None else {"model": model}, model=model)
     agent = _agent(options.agent, Path(options.output))
-    if isinstance(agent, Err):
-        return agent
-    return Ok(Target({"agent": agent.value}, is_agent=True, model=model))
+    return Target({"agent": agent}, is_agent=True, model=model)
 
 
-def _agent(given: str, folder: Path) -> Result[str | dict[str, Any]]:
+def _agent(given: str, folder: Path) -> str | dict[str, Any]:
     """Return the agent as it stands in a suite in a folder."""
     kind, _, place = given.partition(":")
     if kind == "python" and place.count(":"):
         file, _, name = place.rpartition(":")
         path = os.path.relpath(Path(file).parent, folder)
-        return Ok({"adapter": "python", "endpoint": f"{Path(file).stem}:{name}", "path": path})
+        return {"adapter": "python", "endpoint": f"{Path(file).stem}:{name}", "path": path}
     if "://" in given:
-        found = agent_at(given)
-        return found if isinstance(found, Err) else Ok(given)
-    if _PLACE.fullmatch(given):
-        return Ok(given)
-    hint = "Write a URL, module:name, or python:FILE:NAME."
-    return Err(misuse(f"--agent {one_line(given)} names no agent.", hint))
+        or_fail(agent_at(given))
+    elif not _PLACE.fullmatch(given):
+        hint = "Write a URL, module:name, or python:FILE:NAME."
+        fail([misuse(f"--agent {one_line(given)} names no agent.", hint)])
+    return given
