@@ -102,21 +102,21 @@ def test_a_value_too_deep_for_its_schema_is_undecided() -> None:
         schema_issues({"type": "array", "items": {"$ref": "#"}}, value)
 
 
-@pytest.mark.parametrize("format_", ["iri", "iri-reference"])
-def test_what_only_iris_need_is_loaded_with_the_first_one(format_: str) -> None:
-    code = f"""
+def test_what_only_iris_need_is_loaded_with_the_first_one() -> None:
+    code = """
 import sys
 from kindlm.config.json_schemas import schema_fault
 from kindlm.json_schema import schema_issues
 
-schema = {{"type": "string", "format": {format_!r}}}
-assert schema_fault(schema) is None
-assert not schema_issues({{"format": "uri"}}, "https://example.org/a")
-assert schema_issues({{"format": "uri"}}, "no uri")
+schemas = [{"type": "string", "format": name} for name in ("iri", "iri-reference")]
+assert not any(map(schema_fault, schemas))
+assert not schema_issues({"format": "uri"}, "https://example.org/a")
+assert schema_issues({"format": "uri"}, "no uri")
 assert "lark" not in sys.modules
-assert not schema_issues(schema, "https://example.org/é")
-assert schema_issues(schema, "not an iri")
-assert "lark" in sys.modules
+for schema in schemas:
+    assert not schema_issues(schema, "https://example.org/é")
+    assert schema_issues(schema, "not an iri")
+    assert "lark" in sys.modules
 """
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60

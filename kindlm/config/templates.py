@@ -274,10 +274,10 @@ def check_variables(
         # The file has been reported: what columns it would have is not known.
         return
     rows = found.value.rows
-    nowhere = [name for name in asked if not any(name in row.values for row in rows)]
-    if nowhere:
+    columns = {name for row in rows for name in row.values}
+    if nowhere := [name for name in asked if name not in columns]:
         _report_missing(path, test, nowhere, reporter)
-    _report_gaps(path, test, [name for name in asked if name not in nowhere], rows, reporter)
+    _report_gaps(path, test, [name for name in asked if name in columns], rows, reporter)
 
 
 def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporter) -> None:
