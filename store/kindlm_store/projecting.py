@@ -277,9 +277,16 @@ class Projector:
 
     def fold_outdated(self, path: Path) -> None:
         """Fold what the file does not have yet, or has in an older version."""
-        if self._outdated():
-            with setup_lock(path):
-                self._refold(self._outdated(), None)
+        if not self._outdated():
+            return
+        with setup_lock(path):
+            outdated = self._outdated()
+            with immediate(self._connection):
+                is_empty = last_position(self._connection) == 0
+                for projection in outdated if is_empty else ():
+                    self._replace(projection, 0, None, is_folded=False)
+            if not is_empty:
+                self._refold(outdated, None)
 
     def rebuild(self, path: Path, progress: Progress | None = None) -> None:
         """Fold all projections anew, from the first event.
@@ -414,7 +421,7 @@ class Projector:
                 failed |= self.advance(sound, after, until)
                 if finished:
                     for projection in projections:
-                        self._exchange(projection, *failed.get(projection.name, (until, None)))
+                        self._replace(projection, *failed.get(projection.name, (until, None)))
                     db.execute("COMMIT")
                 after = until
                 if progress is not None:
@@ -426,8 +433,10 @@ class Projector:
             db.execute("PRAGMA temp_store = MEMORY")
             self._create_batch()
 
-    def _exchange(self, projection: Projection, checkpoint: int, error: str | None) -> None:
-        """Put the temporary tables of a projection in the place of what the file has of it.
+    def _replace(
+        self, projection: Projection, checkpoint: int, error: str | None, *, is_folded: bool = True
+    ) -> None:
+        """Put the temporary tables of a projection, or empty ones, in place of what the file has.
 
         One that failed keeps the tables that it has, unless they are of another version, which
         this code could not read anyway.
@@ -452,8 +461,9 @@ class Projector:
             db.execute(f"DROP TABLE IF EXISTS main.{quoted(table + SHADOW)}")
         for table, sql in projection.tables.items():
             db.execute(sql.replace("CREATE TABLE ", "CREATE TABLE main.", 1))
-            db.execute(f"INSERT INTO main.{table} SELECT * FROM temp.{table}")  # noqa: S608
-            db.execute(f"DROP TABLE temp.{table}")
+            if is_folded:
+                db.execute(f"INSERT INTO main.{table} SELECT * FROM temp.{table}")  # noqa: S608
+                db.execute(f"DROP TABLE temp.{table}")
         for sql in (*projection.indexes.values(), *projection.create_views().values()):
             db.execute(sql)
         db.execute(
