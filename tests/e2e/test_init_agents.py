@@ -143,8 +143,10 @@ def test_what_init_writes(shop: Workspace, kind: str, file: str, source: str) ->
     with LoopbackServer(str(EXAMPLES / "node-agent" / "model.yaml")) as model:
         shop.env["OPENAI_BASE_URL"] = f"{model.url}/v1"
         green = shop.run(*command.split())
-        (shop.root / file).write_text(source.replace(LOOK_UP, ""))
-        red = shop.run(*command.split())
-    assert green.returncode == 0, green.stdout + green.stderr
-    assert red.returncode == 1
-    assert RED in red.stdout
+        assert green.returncode == 0, green.stdout + green.stderr
+        # What is written for objects of frameworks is what is written for the one in Python.
+        if kind not in OBJECTS or kind == "python":
+            (shop.root / file).write_text(source.replace(LOOK_UP, ""))
+            red = shop.run(*command.split())
+            assert red.returncode == 1
+            assert RED in red.stdout

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kindlm.events import (
@@ -383,12 +385,24 @@ class RunWriter:
         )
 
 
+@cache
+def _empty_history() -> bytes:
+    """Return the file of an empty history, which takes longer to make than to copy."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "kindlm.db")
+        EventLog.open(path, projections=PROJECTIONS, synchronous="OFF").close()
+        assert not path.with_name("kindlm.db-wal").exists()
+        return path.read_bytes()
+
+
 class History:
     """A database with recorded runs, whose notes are in `journal`."""
 
     def __init__(self, path: Path, journal: str = "journal/j") -> None:
         self.path = path
         self.journal = journal
+        if not path.exists():
+            path.write_bytes(_empty_history())
         self.log = EventLog.open(path, projections=PROJECTIONS, synchronous="OFF")
         self._readers: list[Any] = []
 
