@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from kindlm.config.config_text import config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import AgentProfiled, ScenarioGenerated
 from kindlm.generate.questions import (
     AgentProfile,
@@ -28,8 +29,8 @@ from kindlm.generate.test_plan import (
     TOOL_USE,
     Generated,
     Order,
+    PlannedScenario,
     ReadPlan,
-    WrittenFile,
     in_turn,
     is_name,
     read_plan,
@@ -37,7 +38,6 @@ from kindlm.generate.test_plan import (
     wanted,
 )
 from kindlm.generate.test_writing import (
-    RenderedFile,
     problems_of,
     profile_text,
     rendered,
@@ -215,7 +215,13 @@ class GenerationScript:
         self._tell(f"Planning {count(order.count, 'test')} with {self._model}…")
         categories = [name for name in order.categories if tools or name != TOOL_USE]
         if not categories:
-            return Err(_no_tools())
+            return Err(
+                misuse(
+                    "No tool of the agent is known, and scenarios of the category tool-use need"
+                    " one.",
+                    "Name its tools in --description, or give its --system-prompt.",
+                )
+            )
         plan = ReadPlan()
         for counts in in_calls(wanted(order.count, categories), self._model):
             answer = await self._answer(
@@ -261,25 +267,30 @@ class GenerationScript:
         sound = [file for file in files if file.name not in problems]
         left_out = (*plan.left_out, *(f"{name}: {why}" for name, why in problems.items()))
         if not sound:
-            return _nothing_planned(left_out)
+            why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
+            return KindlmError(
+                ErrorCode.PROVIDER_API_ERROR,
+                f"The plan held no scenario that can be written.{why}",
+                "Try again, say more of the agent with --description, or take another model:"
+                " --model",
+            )
         profile_file = write_file(
             order.folder / _PROFILE_FILE, profile_text(profile), force=order.force
         )
-        written = tuple(self._write_one(stage, file) for file in sound)
+        written: dict[Path, PlannedScenario] = {}
+        for file in sound:
+            path = write_file(order.folder / file.name, file.text, force=order.force)
+            stage.record(
+                ScenarioGenerated(
+                    file=suite_identity(path, order.root),
+                    category=file.scenario.category,
+                    title=file.scenario.title,
+                    sha256=hashlib.sha256(file.text.encode()).hexdigest(),
+                )
+            )
+            written[path] = file.scenario
         self.generated = Generated(profile_file, written, left_out)
         return None
-
-    def _write_one(self, stage: Stage, file: RenderedFile) -> WrittenFile:
-        path = write_file(self._order.folder / file.name, file.text, force=self._order.force)
-        stage.record(
-            ScenarioGenerated(
-                file=suite_identity(path, self._order.root),
-                category=file.scenario.category,
-                title=file.scenario.title,
-                sha256=hashlib.sha256(file.text.encode()).hexdigest(),
-            )
-        )
-        return WrittenFile(path, file.scenario)
 
 
 def _no_model_answer(why: str, text: str) -> KindlmError:
@@ -287,23 +298,6 @@ def _no_model_answer(why: str, text: str) -> KindlmError:
         ErrorCode.PROVIDER_API_ERROR,
         f"The model did not answer what it was asked: {why}. It answered {shown(text)}.",
         "Try again, with a smaller --count, or with another model: --model",
-    )
-
-
-def _no_tools() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "No tool of the agent is known, and scenarios of the category tool-use need one.",
-        "Name its tools in --description, or give its --system-prompt.",
-    )
-
-
-def _nothing_planned(left_out: Sequence[str]) -> KindlmError:
-    why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
-    return KindlmError(
-        ErrorCode.PROVIDER_API_ERROR,
-        f"The plan held no scenario that can be written.{why}",
-        "Try again, say more of the agent with --description, or take another model: --model",
     )
 
 

@@ -131,19 +131,11 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A file that was written, and the scenario in it."""
-
-    path: Path
-    scenario: PlannedScenario
-
-
-@dataclass(frozen=True, slots=True)
 class Generated:
     """What was written, and why what was planned besides was not. `profile` is a file, too."""
 
     profile: Path
-    files: tuple[WrittenFile, ...]
+    files: Mapping[Path, PlannedScenario]
     left_out: tuple[str, ...]
 
 

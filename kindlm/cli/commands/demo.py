@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -41,14 +41,10 @@ def demo_command(
 
     out.print(Text("1  The agent as it is", style="bold"))
     _choose_agent(folder, _GOOD_AGENT)
-    before = _record(folder, "before")
-    if not _has_finished(folder, before):
-        _cut_short(out)
+    before = _record(folder, "before", out)
     out.print(Text("\n2  The same agent, after a change for speed", style="bold"))
     _choose_agent(folder, _CHANGED_AGENT)
-    after = _record(folder, "after")
-    if not _has_finished(folder, after):
-        _cut_short(out)
+    after = _record(folder, "after", out)
 
     out.print(Text("\n3  What changed: kindlm diff\n", style="bold"))
     with closing(open_reader(_database(folder))) as reader:
@@ -97,23 +93,11 @@ def _keep_edits(folder: Path, out: Console) -> None:
     out.print(Text(f"Your {file} is kept as {copy}.", style="yellow"))
 
 
-def _has_finished(folder: Path, run: str) -> bool:
-    from kindlm.history.run_view import RunView
-
-    with closing(open_reader(_database(folder))) as reader:
-        view = RunView(reader, run)
-        return view.is_recorded and view.info.ended == "finished"
-
-
-def _cut_short(out: Console) -> NoReturn:
-    """Report that the story ends here, and end the command."""
-    out.print(Text("\nThe run did not finish, and the story ends here: kindlm demo tells it anew."))
-    raise typer.Exit(1)
-
-
-def _record(folder: Path, label: str) -> str:
+def _record(folder: Path, label: str, out: Console) -> str:
+    """Record a run; if it does not finish, the story and the command end there."""
     from kindlm.cli.run_recording import record_run
     from kindlm.events import RunOptions
+    from kindlm.history.run_view import RunView
     from kindlm.plan import Selection
     from kindlm.recording.history_file import new_run_id
     from kindlm.recording.loading import load_paths
@@ -134,7 +118,12 @@ def _record(folder: Path, label: str) -> str:
     console = make_console()
     run = new_run_id()
     record_run(request, run, console)
-    return run
+    with closing(open_reader(_database(folder))) as reader:
+        view = RunView(reader, run)
+        if view.is_recorded and view.info.ended == "finished":
+            return run
+    out.print(Text("\nThe run did not finish, and the story ends here: kindlm demo tells it anew."))
+    raise typer.Exit(1)
 
 
 def _tell_next(folder: Path, run: str, out: Console) -> None:

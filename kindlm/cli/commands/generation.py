@@ -209,9 +209,9 @@ def _told(
 
 def _tell_files(generated: Generated, folder: Path) -> None:
     """Write a line for each file, by category."""
-    for file in generated.files:
-        title = one_line(file.scenario.title)
-        sys.stdout.write(f"{_shown(folder / file.path)}  {file.scenario.category}: {title}\n")
+    for path, scenario in generated.files.items():
+        title = one_line(scenario.title)
+        sys.stdout.write(f"{_shown(folder / path)}  {scenario.category}: {title}\n")
     sys.stdout.write(f"{_shown(folder / generated.profile)}  what the agent was taken for\n")
 
 

@@ -43,7 +43,6 @@ from kindlm.recording.secrets import secret_values
 from kindlm.wording import count
 from kindlm_store import (
     ConflictError,
-    EventLog,
     LockHeldError,
     OpenError,
     RecordedEvent,
@@ -141,7 +140,14 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
             with path.open("rb") as opened:
                 if (take := _TAKERS.get(_format(opened))) is not None:
                     return _import_events(take, opened, file, project.database)
-            return _import_results(path, file, project, suite)
+            read = read_results(path)
+        if read is None:
+            return Err(_malformed(file, LineError(1, "does not say that this file holds events")))
+        if isinstance(read, Err):
+            return read
+        with open_log(project.database, secret_values(os.environ, ())) as log:
+            run, added, known = import_results(log, read.value, project.root, suite)
+        return Ok(Imported(added, known, 0, [run], read.value.results.warnings))
     except OSError as error:
         return Err(
             KindlmError(
@@ -184,19 +190,6 @@ def _import_events(take: _Take, opened: BinaryIO, file: Path, database: Path) ->
     return take(opened, file, database)
 
 
-def _import_results(
-    path: Path, file: Path, project: Project, suite: str | None
-) -> Result[Imported]:
-    read = read_results(path)
-    if read is None:
-        return Err(_malformed(file, LineError(1, "does not say that this file holds events")))
-    if isinstance(read, Err):
-        return read
-    with open_log(project.database, secret_values(os.environ, ())) as log:
-        run, added, known = import_results(log, read.value, project.root, suite)
-    return Ok(Imported(added, known, 0, [run], read.value.results.warnings))
-
-
 def _format(opened: BinaryIO) -> str | None:
     """Return what the first line says of the format of a file, None if it says nothing."""
     try:
@@ -229,10 +222,9 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
         runs = [run for (run,) in export.log.execute(_RUNS)]
     if taken.erased or taken.filled:
         forget_erased(database)
-    imported = Imported(
-        taken.added, taken.known, 0, runs, withheld=taken.withheld, filled=taken.filled
+    return Ok(
+        Imported(taken.added, taken.known, 0, runs, withheld=taken.withheld, filled=taken.filled)
     )
-    return Ok(imported)
 
 
 def _malformed(file: Path, error: LineError) -> KindlmError:
@@ -278,33 +270,29 @@ def import_unwritten(opened: BinaryIO, file: Path, database: Path) -> Result[Imp
             require_known_form(read)
         except ValueError as error:
             raise LineError(line, str(error)) from None
-    with open_log(database, secret_values(os.environ, ())) as log:
-        return _append(unwritten, file, log)
-
-
-def _append(unwritten: Unwritten, file: Path, log: EventLog) -> Result[Imported]:
-    """Append under the locks of the runs, so that none of them goes on meanwhile."""
     streams = dict.fromkeys(append.stream for append in unwritten.appends)
-    try:
-        with ExitStack() as locks:
-            for stream in streams:
-                locks.enter_context(StreamLock(log.path, stream))
-            with closing(log.reader()) as reader:
-                known = set[tuple[str, str]]().union(
-                    *(_recorded(reader, stream, unwritten) for stream in streams)
-                )
-            new = [a for a in unwritten.appends if (a.stream, str(a.events[0].id)) not in known]
-            if new:
-                log.submit(*new).result()
-    except LockHeldError as error:
-        return Err(_not_appended(file, f"{error}", "Wait until it has ended, then import again."))
-    except (ConflictError, ValueError) as error:
-        return Err(_not_appended(file, str(error), _ANOTHER))
-    except WriteFailedError as error:
-        return Err(_not_appended(file, str(error), _MAKE_ROOM))
-    except OSError as error:  # of a lock: the file has been read by now
-        reason = f"the history {log.path} cannot be written: {error.strerror or error}"
-        return Err(_not_appended(file, reason, _MAKE_ROOM))
+    with open_log(database, secret_values(os.environ, ())) as log:
+        try:
+            # Under the locks of the runs, so that none of them goes on meanwhile.
+            with ExitStack() as locks:
+                for stream in streams:
+                    locks.enter_context(StreamLock(log.path, stream))
+                with closing(log.reader()) as reader:
+                    known = set[tuple[str, str]]().union(
+                        *(_recorded(reader, stream, unwritten) for stream in streams)
+                    )
+                new = [a for a in unwritten.appends if (a.stream, str(a.events[0].id)) not in known]
+                if new:
+                    log.submit(*new).result()
+        except LockHeldError as error:
+            return _not_appended(file, str(error), "Wait until it has ended, then import again.")
+        except (ConflictError, ValueError) as error:
+            return _not_appended(file, str(error), _ANOTHER)
+        except WriteFailedError as error:
+            return _not_appended(file, str(error), _MAKE_ROOM)
+        except OSError as error:  # of a lock: the file has been read by now
+            reason = f"the history {log.path} cannot be written: {error.strerror or error}"
+            return _not_appended(file, reason, _MAKE_ROOM)
     runs = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
     return Ok(Imported(len(new), len(known), unwritten.missing, runs))
 
@@ -337,10 +325,9 @@ def _recorded(
     return {(stream, known) for known in later[: len(wanted)]}
 
 
-def _not_appended(file: Path, reason: str, hint: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR, f"The events of {file} were not imported: {reason}.", hint
-    )
+def _not_appended(file: Path, reason: str, hint: str) -> Err:
+    said = f"The events of {file} were not imported: {reason}."
+    return Err(KindlmError(ErrorCode.UNKNOWN_ERROR, said, hint))
 
 
 _TAKERS: dict[str | None, _Take] = {

@@ -113,15 +113,12 @@ def purge_command(
         except CorruptDatabaseError as error:
             fail_to_open(error)
         except OpenError as error:
-            fail(
-                [
-                    disk_full(error.path, error.__cause__)
-                    or KindlmError(
-                        ErrorCode.UNKNOWN_ERROR,
-                        f"The history {error.reason}.",
-                        "Check the disk, and run it again: what was recorded as erased is erased.",
-                    )
-                ]
+            if (full := disk_full(error.path, error.__cause__)) is not None:
+                fail([full])
+            refuse(
+                f"The history {error.reason}.",
+                "Check the disk, and run it again: what was recorded as erased is erased.",
+                code=ErrorCode.UNKNOWN_ERROR,
             )
         _tell(log, found, erased, size)
 
@@ -145,7 +142,13 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     except PatternError as error:
         fail([_unusable(pattern, error)])
     if everything:
-        fail([_every_text(pattern)])
+        # A pattern that finds the empty text finds it in every other one, too.
+        what = f"{pattern!r} matches the empty text, so that it" if pattern else "is empty: it"
+        refuse(
+            f"--matching {what} would erase every text.",
+            "Write a pattern of what is to go, such as 'jane\\.roe@example\\.com'. To erase by run"
+            " or age: --run ID, --older-than 90d",
+        )
     return matches
 
 
@@ -224,16 +227,6 @@ def _unusable(pattern: str, error: PatternError) -> KindlmError:
     return misuse(
         f"--matching {pattern!r} cannot be used: {error}.",
         "Nothing was erased. Write another regular expression.",
-    )
-
-
-def _every_text(pattern: str) -> KindlmError:
-    # A pattern that finds the empty text finds it in every other one, too.
-    what = "is empty: it" if not pattern else f"{pattern!r} matches the empty text, so that it"
-    return misuse(
-        f"--matching {what} would erase every text.",
-        "Write a pattern of what is to go, such as 'jane\\.roe@example\\.com'. To erase by run or"
-        " age: --run ID, --older-than 90d",
     )
 
 

@@ -14,7 +14,7 @@ from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.history import misused, named_run, no_execution, open_history, report_options
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption, parse_since
-from kindlm.errors import Err, KindlmError, Ok, Result, misuse
+from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.events import ReviewRecorded
 from kindlm.history.reviews import compare_reviews, reviewed_executions
 from kindlm.history.rows import ExecutionView, ReviewView
@@ -91,7 +91,9 @@ def record_review(
     with open_journal(database) as (log, db):
         view = RunView(db, named_run(db, wanted))
         execution, before = or_fail(reviewed(log, view, number, passed, text, author()))
-    _tell(execution, author(), passed)
+    agrees = execution.status is (Status.PASSED if passed else Status.FAILED)
+    recorded = ", as it was recorded" if agrees else f"; it was recorded as {execution.status}"
+    note(f"{execution.id}: {author()} says that it {_word(passed)}{recorded}.")
     if before is not None and before.passed is not passed:
         note(f"You said that it {_word(before.passed)} before: that stays in the log.")
     if execution.source != execution.id:
@@ -106,7 +108,9 @@ def reviewed(
     if execution is None:
         return Err(no_execution(number, view))
     if execution.status in (None, Status.SKIPPED):
-        return Err(_nothing_to_review(execution))
+        how = "was skipped" if execution.status is Status.SKIPPED else "has not ended"
+        nothing = f"The execution {execution.id} {how}: there is nothing to review."
+        return Err(misuse(nothing, "Choose one that came to its end."))
     before = next((said for said in view.reviews(execution) if said.by == by), None)
     # A review is of the conversation, in the run that held it.
     held_in, _, place = execution.source.rpartition("-")
@@ -142,21 +146,5 @@ def report_agreement(
         )
 
 
-def _tell(execution: ExecutionView, by: str, passed: bool) -> None:
-    status = execution.status
-    assert status is not None
-    agrees = status is (Status.PASSED if passed else Status.FAILED)
-    recorded = ", as it was recorded" if agrees else f"; it was recorded as {status}"
-    note(f"{execution.id}: {by} says that it {_word(passed)}{recorded}.")
-
-
 def _word(passed: bool) -> str:
     return "passes" if passed else "fails"
-
-
-def _nothing_to_review(execution: ExecutionView) -> KindlmError:
-    how = "was skipped" if execution.status is Status.SKIPPED else "has not ended"
-    return misuse(
-        f"The execution {execution.id} {how}: there is nothing to review.",
-        "Choose one that came to its end.",
-    )

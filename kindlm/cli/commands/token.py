@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,7 +16,7 @@ from kindlm.cli.history import project_here
 from kindlm.cli.options import DatabaseOption, ListFormat
 from kindlm.errors import ErrorCode
 from kindlm.reports.untrusted import one_line, printed_json
-from kindlm.team.token_store import Limits, Token, TokenStore, token_file
+from kindlm.team.token_store import Limits, TokenStore, token_file
 from kindlm.wording import shown_path
 
 token_app = typer.Typer(rich_markup_mode=None)
@@ -79,7 +80,9 @@ def list_command(
     with open_tokens(project_here(db).database) as store:
         found = store.tokens()
     if output is ListFormat.JSON:
-        sys.stdout.write(printed_json([_as_json(each) for each in found], indent=2) + "\n")
+        plain = [asdict(each) for each in found]
+        listed = [each | each.pop("limits") for each in plain]
+        sys.stdout.write(printed_json(listed, indent=2) + "\n")
         return
     rows = [
         (
@@ -119,21 +122,3 @@ def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
             "Check its permissions and those of its folder.",
             code=ErrorCode.UNKNOWN_ERROR,
         )
-
-
-def _as_json(token: Token) -> dict[str, Any]:
-    limits = token.limits
-    return {
-        "name": token.name,
-        "state": token.state,
-        "scopes": list(token.scopes),
-        "project": token.project,
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-        "used_at": token.used_at,
-        "bytes_today": token.bytes_today,
-        "bytes": token.bytes,
-        "pushes_per_minute": limits.pushes_per_minute,
-        "bytes_per_day": limits.bytes_per_day,
-        "bytes_in_all": limits.bytes_in_all,
-    }

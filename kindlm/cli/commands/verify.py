@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import sqlite3
 import sys
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
@@ -21,7 +22,7 @@ from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 from kindlm_store import OpenError, behind_the_log, open_reader, schema_problems, unreadable_wal
-from kindlm_store.verification import Problem, Verification, verify_file
+from kindlm_store.verification import Verification, verify_file
 
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 
@@ -30,6 +31,11 @@ _BEYOND = " (the tables are computed from these: kindlm history rebuild)"
 
 _LARGE = 1024**3
 """Bytes from which on indexes are not held to their tables: that takes minutes."""
+
+_HEADS = """
+SELECT name, version, 'sha256:' || lower(substr(hex(head), 3)) FROM streams
+ WHERE :stream IS NULL OR name = :stream ORDER BY id
+"""
 
 _SHOWN = 10
 """So many faults of pages are named."""
@@ -69,9 +75,10 @@ def verify_command(
                 claims=SEALED_HEADS,
                 erasures=PURGES,
             )
-            sound = _tell_file(connection, path, sys.stdout)
-            _tell(found, _heads(connection, stream), sys.stdout, stream, sound=sound)
-        changed = _tell_tables(path, stream, sys.stdout)
+            sound = _tell_file(connection, path)
+            _tell(connection, found, stream, sound)
+        if stream is not None:
+            sound &= _tell_tables(path, stream.removeprefix("run/"))
     except OpenError as error:
         fail_to_open(error)
     except sqlite3.DatabaseError as error:
@@ -81,10 +88,7 @@ def verify_command(
             code=ErrorCode.UNKNOWN_ERROR,
             where=SourceLocation(str(path)),
         )
-    raise typer.Exit(0 if found.ok and sound and not changed else 1)
-
-
-_GREEN, _RED, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[0m"
+    raise typer.Exit(0 if found.ok and sound else 1)
 
 
 def _stream(connection: sqlite3.Connection, wanted: str) -> str:
@@ -95,37 +99,19 @@ def _stream(connection: sqlite3.Connection, wanted: str) -> str:
     return f"run/{named_run(connection, wanted)}"
 
 
-def _heads(connection: sqlite3.Connection, stream: str | None) -> list[tuple[str, int, str]]:
-    """Return the streams with their lengths and head hashes, oldest first."""
-    rows = connection.execute(
-        "SELECT name, version, 'sha256:' || lower(substr(hex(head), 3)) FROM streams"
-        " WHERE :stream IS NULL OR name = :stream ORDER BY id",
-        {"stream": stream},
-    )
-    return [(row[0], row[1], row[2]) for row in rows]
-
-
 def _tell(
-    found: Verification,
-    streams: list[tuple[str, int, str]],
-    out: TextIO,
-    only: str | None = None,
-    *,
-    sound: bool,
+    connection: sqlite3.Connection, found: Verification, only: str | None, sound: bool
 ) -> None:
-    color = wants_color(out)
-    problems: dict[str | None, list[Problem]] = {}
+    """Show each stream with its length and head hash, oldest first, and what was found in all."""
+    problems: dict[str | None, list[str]] = {}
     for problem in found.problems:
-        problems.setdefault(problem.stream, []).append(problem)
-    for name, version, head in streams:
+        place = "" if problem.version is None else f"event {problem.version}: "
+        problems.setdefault(problem.stream, []).append(f"{place}{problem.what}")
+    for name, version, head in connection.execute(_HEADS, {"stream": only}).fetchall():
         wrong = problems.pop(name, [])
-        out.write(
-            f"{_sign(not wrong, color)} {one_line(name)}  {count(version, 'event')}  {head}\n"
-        )
-        _tell_problems(wrong, out)
+        _tell_part(not wrong, f"{one_line(name)}  {count(version, 'event')}  {head}", wrong)
     for stream, wrong in problems.items():
-        out.write(f"{_sign(False, color)} {one_line(stream or 'texts')}\n")
-        _tell_problems(wrong, out)
+        _tell_part(False, one_line(stream or "texts"), wrong)
     gone = [
         f", {number:,} {how}"
         for number, how in ((found.erased, "erased"), (found.withheld, "withheld"))
@@ -138,15 +124,15 @@ def _tell(
     beyond = _BEYOND if only is None else ""
     counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
     texts = f"{count(found.texts, 'text')}{''.join(gone)}"
-    out.write(f"{counts}, {texts}, {count(found.heads, 'noted head')}: {verdict}{beyond}\n")
+    heads = count(found.heads, "noted head")
+    sys.stdout.write(f"{counts}, {texts}, {heads}: {verdict}{beyond}\n")
 
 
-def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
+def _tell_file(connection: sqlite3.Connection, path: Path) -> bool:
     """Report what is wrong with the file itself; return whether nothing is.
 
     That is damaged pages, and tables, triggers, views or indexes that are not as kindlm makes them.
     """
-    color = wants_color(out)
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     size = pages * connection.execute("PRAGMA page_size").fetchone()[0]
     check = "integrity_check" if size <= _LARGE else "quick_check"
@@ -163,7 +149,7 @@ def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
     for problem in schema_problems(connection, PROJECTIONS):
         told = f"{problem.kind} {problem.name!r}"
         if (problem.kind, problem.state) == ("table", "foreign"):
-            out.write(f"! the {one_line(told)} is not one of kindlm's, and is not checked\n")
+            sys.stdout.write(f"! the {one_line(told)} is not one of kindlm's, and is not checked\n")
             continue
         state = {
             "foreign": "was not made by kindlm",
@@ -176,41 +162,30 @@ def _tell_file(connection: sqlite3.Connection, path: Path, out: TextIO) -> bool:
         for name in behind_the_log(connection, PROJECTIONS)
     ]
     if wrong:
-        out.write(f"{_sign(False, color)} the file\n")
-        out.writelines(f"    {one_line(what)}\n" for what in wrong)
+        _tell_part(False, "the file", wrong)
     elif check == "quick_check":
-        out.write(
-            f"{_sign(True, color)} the file: PRAGMA quick_check, since it is larger than"
-            f" {_LARGE // 1024**3} GiB; that holds no index to its table\n"
-        )
+        large = f"PRAGMA quick_check, since it is larger than {_LARGE // 1024**3} GiB"
+        _tell_part(True, f"the file: {large}; that holds no index to its table")
     return not wrong
 
 
-def _tell_tables(path: Path, stream: str | None, out: TextIO) -> bool:
-    """Report whether the tables of one run match its events; return whether they do not."""
-    if stream is None:
-        return False
-    run = stream.removeprefix("run/")
+def _tell_tables(path: Path, run: str) -> bool:
+    """Report whether the tables of one run match its events, and return that."""
     changed = changed_tables(path, [run])
-    said = (
-        "what its events give"
-        if not changed
-        else "NOT what its events give: kindlm history rebuild"
-    )
-    out.write(f"{_sign(not changed, wants_color(out))} tables of run {one_line(run)}: {said}\n")
-    out.writelines(f"    {one_line(sentence)}\n" for sentence in changed)
-    return bool(changed)
+    said = "what its events give"
+    if changed:
+        said = "NOT what its events give: kindlm history rebuild"
+    _tell_part(not changed, f"tables of run {one_line(run)}: {said}", changed)
+    return not changed
 
 
-def _tell_problems(problems: list[Problem], out: TextIO) -> None:
-    for problem in problems:
-        place = "" if problem.version is None else f"event {problem.version}: "
-        out.write(f"    {place}{one_line(problem.what)}\n")
-
-
-def _sign(ok: bool, color: bool) -> str:
-    sign, paint = ("✓", _GREEN) if ok else ("✗", _RED)
-    return f"{paint}{sign}{_PLAIN}" if color else sign
+def _tell_part(ok: bool, said: str, wrong: Iterable[str] = ()) -> None:
+    """Show whether a part is sound, and below it what is not."""
+    sign, paint = ("✓", "\x1b[32m") if ok else ("✗", "\x1b[1;31m")
+    if wants_color(sys.stdout):
+        sign = f"{paint}{sign}\x1b[0m"
+    sys.stdout.write(f"{sign} {said}\n")
+    sys.stdout.writelines(f"    {one_line(each)}\n" for each in wrong)
 
 
 def _normalised(head: str) -> str:
