@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
-from rich.console import Console
-
 from kindlm.cli.console import note, show
 from kindlm.cli.reporters import STDOUT, Reporter, distinct, open_output, open_report, spare
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
@@ -51,7 +49,6 @@ def write_wanted(
     request: RunRequest,
     view: RunView,
     options: ReportOptions,
-    console: Console,
     *,
     of_all: bool,
     pdf: Path | None,
@@ -69,12 +66,12 @@ def write_wanted(
         if isinstance(written, KindlmError):
             errors.append(written)
         elif noted:
-            note(f"Compliance report: {shown_path(written)}", console)
+            note(f"Compliance report: {shown_path(written)}")
     if pdf is not None:
         error = write_pdf(view, pdf, options, wanted)
         # What is wrong with a document is reported once, not for each of its forms.
         errors += [] if error is None or error in errors else [error]
-    show(errors, console)
+    show(errors)
     return errors
 
 

@@ -152,10 +152,10 @@ def make_console() -> Console:
     )
 
 
-def fail(problems: Iterable[KindlmError | Diagnostic], console: Console | None = None) -> NoReturn:
+def fail(problems: Iterable[KindlmError | Diagnostic]) -> NoReturn:
     """Show errors and end the command; what the user can put right is wrong usage."""
     found = list(problems)
-    show(found, console)
+    show(found)
     errors = (each if isinstance(each, KindlmError) else each.error for each in found)
     is_usage = all(error.code is not ErrorCode.UNKNOWN_ERROR for error in errors)
     raise typer.Exit(USAGE if is_usage else 1)
@@ -179,7 +179,7 @@ def or_fail(result: Result[_T]) -> _T:
     return result.value
 
 
-def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None = None) -> None:
+def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
     """Show errors and warnings: what happened, how to fix it, where it is, where to read more.
 
     Of several errors with the same code, the last one says where to read more. Wrong usage has
@@ -188,7 +188,7 @@ def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
     from kindlm.cli.problems import render_problem
     from kindlm.recording.secrets import redactor
 
-    out = console or make_console()
+    out = make_console()
     redact = redactor(os.environ)
     found = [_parts(problem, redact) for problem in problems]
     last = {part.error.code: part for part in found if not part.warning}
@@ -205,22 +205,22 @@ def show(problems: Iterable[KindlmError | Diagnostic], console: Console | None =
         out.print(shown)
 
 
-def warn(message: str, hint: str | None = None, console: Console | None = None) -> None:
+def warn(message: str, hint: str | None = None) -> None:
     """Show a warning."""
     from kindlm.cli.problems import render_warning
     from kindlm.recording.secrets import redactor
 
     redact = redactor(os.environ)
     shown = render_warning(redact(message), redact(hint) if hint else None)
-    (console or make_console()).print(shown)
+    make_console().print(shown)
 
 
-def note(message: str, console: Console | None = None) -> None:
+def note(message: str) -> None:
     """Show a line that is neither an error nor a warning."""
     from kindlm.recording.secrets import redactor
     from kindlm.reports.untrusted import visible
 
-    (console or make_console()).print(visible(redactor(os.environ)(message)))
+    make_console().print(visible(redactor(os.environ)(message)))
 
 
 class _Parts(NamedTuple):

@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from kindlm.cli.console import warn
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from kindlm.history.run_view import RunView
     from kindlm.reports.report_registry import ReportOptions
 
@@ -108,9 +106,7 @@ def _open_end(text: str) -> str:
     return "x" + "#" * min(hashes, 2)
 
 
-def tell_github(
-    view: RunView, options: ReportOptions, environ: Mapping[str, str], console: Console
-) -> None:
+def tell_github(view: RunView, options: ReportOptions, environ: Mapping[str, str]) -> None:
     """Annotate what failed, on standard error, and append the Markdown report to the summary."""
     if on_github(environ):
         _annotate(view, options)
@@ -120,7 +116,7 @@ def tell_github(
         except OSError as error:
             problem = error.strerror
         if problem:
-            warn(f"The summary of the job was not written: {problem}.", console=console)
+            warn(f"The summary of the job was not written: {problem}.")
 
 
 def _annotate(view: RunView, options: ReportOptions) -> None:

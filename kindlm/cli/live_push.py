@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
-from rich.console import Console
-
 from kindlm.cli.console import fail, note, show
 from kindlm.cli.history import open_tables
 from kindlm.cli.history_server import REDACTS, find_server
@@ -31,9 +29,7 @@ from kindlm.wording import count
 _SILENT_S = 10.0
 
 
-def live_push(
-    request: RunRequest, run: str, options: TestOptions, console: Console
-) -> Beside | None:
+def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | None:
     """Return what pushes a run while it goes on; None if that is not possible, after a warning.
 
     With `KINDLM_LEASE`, this process is a worker: it pushes to `KINDLM_URL`, whatever suites say.
@@ -42,12 +38,12 @@ def live_push(
     if isinstance(found, Err):
         if found.error is NO_SERVER or found.error.code is not ErrorCode.CLOUD_AUTH_ERROR:
             fail([found.error])
-        _warn(found.error, run, console)
+        _warn(found.error, run)
         return None
     login = found.value
     if lease is not None:
         return lambda steering: _as_worker(request, run, login, lease, steering)
-    return lambda _: _as_guest(request, run, login, options, console)
+    return lambda _: _as_guest(request, run, login, options)
 
 
 def _login(request: RunRequest) -> Result[Login]:
@@ -64,11 +60,11 @@ def _login(request: RunRequest) -> Result[Login]:
     return Err(NO_SERVER) if found.value is None else Ok(found.value)
 
 
-def push_group(request: RunRequest, group: str, options: TestOptions, console: Console) -> None:
+def push_group(request: RunRequest, group: str, options: TestOptions) -> None:
     """Push the shards of a group that has ended."""
     login = _login(request)
     if isinstance(login, Err):
-        _warn(login.error, group, console)
+        _warn(login.error, group)
         return
     with (
         closing(_client(login.value)) as client,
@@ -77,25 +73,23 @@ def push_group(request: RunRequest, group: str, options: TestOptions, console: C
         rows = db.execute("SELECT id FROM runs WHERE group_id = ? ORDER BY id", (group,))
         done = push_runs(client, db, [run for (run,) in rows.fetchall()], texts=options.texts)
         if isinstance(done, Err):
-            _warn(done.error, group, console)
+            _warn(done.error, group)
             return
         for run, error in done.value.failed.items():
-            _warn(error, run, console)
-        _tell(done.value, client, options, console)
+            _warn(error, run)
+        _tell(done.value, client, options)
 
 
 @contextmanager
-def _as_guest(
-    request: RunRequest, run: str, login: Login, options: TestOptions, console: Console
-) -> Iterator[None]:
+def _as_guest(request: RunRequest, run: str, login: Login, options: TestOptions) -> Iterator[None]:
     with closing(_client(login)) as client:
         push = LivePush(client, request.database, run, texts=options.texts)
         with push:
             yield
     if push.error is not None:
-        _warn(push.error, run, console)
+        _warn(push.error, run)
     else:
-        _tell(push.pushed, client, options, console)
+        _tell(push.pushed, client, options)
 
 
 @contextmanager
@@ -134,17 +128,17 @@ def _client(login: Login, lease: str | None = None) -> HistoryClient:
     )
 
 
-def _tell(pushed: Pushed, client: HistoryClient, options: TestOptions, console: Console) -> None:
+def _tell(pushed: Pushed, client: HistoryClient, options: TestOptions) -> None:
     if options.warnings:
-        note(f"{count(pushed.added, 'event')} pushed to {client.base}.", console)
+        note(f"{count(pushed.added, 'event')} pushed to {client.base}.")
         if pushed.withheld:
-            note("Content stayed here: --push --texts sends it, too.", console)
+            note("Content stayed here: --push --texts sends it, too.")
         if pushed.redacts:
-            note(REDACTS, console)
+            note(REDACTS)
 
 
-def _warn(error: KindlmError, run: str, console: Console) -> None:
+def _warn(error: KindlmError, run: str) -> None:
     hint = f"The run stays here. To push it later: kindlm push {run}"
     if error.code is ErrorCode.CLOUD_AUTH_ERROR:
         hint = f"{error.hint} {hint}"
-    show([Diagnostic(replace(error, hint=hint), "warning", "upload", None)], console)
+    show([Diagnostic(replace(error, hint=hint), "warning", "upload", None)])

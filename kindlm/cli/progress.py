@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Self
 
 from rich.cells import cell_len, set_cell_size
@@ -48,74 +49,14 @@ _CALLEES = {"judge": "a judge", "simulate": "the simulated user", "drift": "an e
 """Who answers a call of a purpose, where it is not the model under test."""
 
 
-class ProgressView:
-    """Shows executions as they end; used as a context. This one shows nothing."""
-
-    def __enter__(self) -> Self:
-        """Begin to show."""
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Take down what was drawn."""
-
-    def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        """Show what there is to do, and which executions have ended already."""
-
-    def started(self, run: LiveRun) -> None:
-        """Show what this run has in flight."""
-
-    def shared(self, workers: Callable[[], int]) -> None:
-        """Show how many `workers` share what was planned, rather than what is in flight."""
-
-    def finished(self, finished: Finished) -> None:
-        """Show that an execution ended; called once its end is on disk."""
-
-
 def make_progress(console: Console, *, shown: bool, redact: Callable[[str], str]) -> ProgressView:
     """Return the progress that fits where it is shown; `redact` takes secrets out of its lines."""
-    if not shown:
-        return ProgressView()
-    view = _Line(console, redact) if console.is_terminal else _Lines(console, redact)
-    return _WhileSeen(view)
+    kind = ProgressView if not shown else _Line if console.is_terminal else _Lines
+    return kind(console, redact)
 
 
-class _WhileSeen(ProgressView):
-    """Stops showing when nothing can be shown any more: a run must not end for that."""
-
-    def __init__(self, view: ProgressView) -> None:
-        self._view = view
-        self._seen = True
-
-    def __enter__(self) -> Self:
-        self._try(self._view.__enter__)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._try(lambda: self._view.__exit__(None, None, None))
-
-    def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        self._try(lambda: self._view.planned(plan, ended))
-
-    def started(self, run: LiveRun) -> None:
-        self._try(lambda: self._view.started(run))
-
-    def shared(self, workers: Callable[[], int]) -> None:
-        self._try(lambda: self._view.shared(workers))
-
-    def finished(self, finished: Finished) -> None:
-        self._try(lambda: self._view.finished(finished))
-
-    def _try(self, show: Callable[[], object]) -> None:
-        if not self._seen:
-            return
-        try:
-            show()
-        except OSError:
-            self._seen = False
-
-
-class _Counted(ProgressView):
-    """Counts what has ended, and puts it into one line together with what is in flight."""
+class ProgressView:
+    """Counts executions as they end; used as a context. This one shows nothing."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         self._console = console
@@ -127,20 +68,31 @@ class _Counted(ProgressView):
         self._workers: Callable[[], int] | None = None
         self._since = 0.0
 
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Take down what was drawn."""
+
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
+        """Show what there is to do, and which executions have ended already."""
         self._done = self._done_before = len(ended)
         left = sum(each.id not in ended for each in plan) if ended else len(plan)
         self._total = self._done + left
 
     def started(self, run: LiveRun) -> None:
+        """Show what this run has in flight."""
         self._run, self._since = run, time.monotonic()
         self._done_before = self._done
 
     def shared(self, workers: Callable[[], int]) -> None:
+        """Show how many `workers` share what was planned, rather than what is in flight."""
         self._workers, self._since = workers, time.monotonic()
         self._done_before = self._done
 
     def finished(self, finished: Finished) -> None:
+        """Show that an execution ended; called once its end is on disk."""
         self._counts[finished.status] += 1
         self._spent_usd += finished.cost_usd
         self._done += 1
@@ -190,7 +142,7 @@ class _Counted(ProgressView):
         return f"{number}: {name}{after}"
 
 
-class _Line(_Counted):
+class _Line(ProgressView):
     """The line on a terminal: redrawn in place, and gone once the run has ended."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
@@ -205,14 +157,16 @@ class _Line(_Counted):
         )
 
     def __enter__(self) -> Self:
-        self._live.start()
+        with suppress(OSError):  # a run does not end because nobody sees it
+            self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._live.stop()
+        with suppress(OSError):
+            self._live.stop()
 
 
-class _Lines(_Counted):
+class _Lines(ProgressView):
     """Lines where nothing can be redrawn: how far the run is, and which tests fail."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
@@ -263,13 +217,11 @@ class _Lines(_Counted):
     def _break_silence(self) -> None:
         while not self._over.wait(_LONGEST_SILENCE_S - (time.monotonic() - self._last)):
             if time.monotonic() - self._last >= _LONGEST_SILENCE_S:
-                try:
-                    self._write(self._line())
-                except (OSError, ValueError):
-                    return  # nobody reads it any more
+                self._write(self._line())
 
     def _write(self, line: Text) -> None:
-        with self._lock:
+        # A run does not end because its lines cannot be written any more.
+        with self._lock, suppress(OSError, ValueError):
             self._last = time.monotonic()
             if self._console.color_system is not None:
                 self._console.print(line, soft_wrap=True)

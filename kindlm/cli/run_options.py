@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from kindlm.bounds import MAX_WORKERS, SCHEDULERS
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
@@ -67,11 +65,7 @@ def parse_gate(text: str) -> Result[float]:
 
 
 def make_request(
-    loaded: Loaded,
-    project: Project,
-    options: TestOptions,
-    console: Console,
-    unfinished: Unfinished | None = None,
+    loaded: Loaded, project: Project, options: TestOptions, unfinished: Unfinished | None = None
 ) -> Result[RunRequest]:
     """Return what is to be run, or why the options ask for something impossible.
 
@@ -81,7 +75,7 @@ def make_request(
         return Err(wrong)
     if options.label is not None and (problem := label_problem(options.label)):
         return Err(problem)
-    gated = _gated(loaded.suites, options, console)
+    gated = _gated(loaded.suites, options)
     if isinstance(gated, Err):
         return gated
     suites = gated.value
@@ -136,9 +130,7 @@ def wants_push(request: RunRequest, options: TestOptions) -> bool:
     return options.push or any(suite.upload.enabled for suite in request.suites)
 
 
-def _gated(
-    suites: tuple[Suite, ...], options: TestOptions, console: Console
-) -> Result[tuple[Suite, ...]]:
+def _gated(suites: tuple[Suite, ...], options: TestOptions) -> Result[tuple[Suite, ...]]:
     """Return the suites with the pass rate of `--gate`, and tell how that was read."""
     if options.gate is None:
         return Ok(suites)
@@ -147,7 +139,7 @@ def _gated(
         return rate
     if options.warnings:
         reading = f"at least {rate.value:.1%} of executions must pass."
-        note(f"--gate {options.gate}: {reading}", console)
+        note(f"--gate {options.gate}: {reading}")
     return Ok(tuple(_with_pass_rate(suite, rate.value) for suite in suites))
 
 

@@ -23,9 +23,7 @@ from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
-from rich.console import Console
-
-from kindlm.cli.console import fail, note, show, wants_color, warn
+from kindlm.cli.console import fail, make_console, note, show, wants_color, warn
 from kindlm.cli.ending import INTERRUPTED
 from kindlm.cli.github import tell_github
 from kindlm.cli.history import fail_to_open, open_recorded
@@ -81,32 +79,23 @@ def record_and_report(
     run: str,
     reporters: Sequence[Reporter],
     options: TestOptions,
-    console: Console,
     beside: Beside | None = None,
 ) -> int:
     """Run what is requested and report it, unless another process does it; return the exit code."""
     # What is planned by now stays until the end: it is never looked through for garbage.
     gc.freeze()
+    shown, fail_fast = options.progress, options.fail_fast
     with HeldSignals() as held:
         try:
-            record_run(
-                request,
-                run,
-                console,
-                progress=options.progress,
-                fail_fast=options.fail_fast,
-                held=held,
-                beside=beside,
-            )
+            record_run(request, run, progress=shown, fail_fast=fail_fast, held=held, beside=beside)
         except (LockHeldError, SealedError) as error:
-            fail([run_elsewhere(run, error)], console)
-        return report_run(request, run, reporters, options, console)
+            fail([run_elsewhere(run, error)])
+        return report_run(request, run, reporters, options)
 
 
 def record_run(
     request: RunRequest,
     run: str,
-    console: Console,
     *,
     progress: bool = True,
     fail_fast: bool = False,
@@ -119,42 +108,29 @@ def record_run(
     is interrupted then, not finished: it has no verdict on what it did not run, stands for nothing
     that runs are compared with, and can be resumed. `held` has the signals that come after the run.
     """
-    if held is None:
-        # What could not be recorded is kept in a file before a signal ends the process.
-        with HeldSignals() as held:
-            record_run(
-                request,
-                run,
-                console,
-                progress=progress,
-                fail_fast=fail_fast,
-                held=held,
-                beside=beside,
-            )
-        return
     secret = suite_secrets(request.environ, request.suites)
     name_run(run, secret)
     remember_secrets(secret)
-    view = make_progress(console, shown=progress, redact=Redactor(secret))
+    view = make_progress(make_console(), shown=progress, redact=Redactor(secret))
     try:
         log = open_log(request.database, secret)
     except OpenError as error:
         fail_to_open(error)
     steering = Steering()
-    with log, nullcontext() if beside is None else beside(steering):
+    # What could not be recorded is kept in a file before a signal ends the process.
+    signals = HeldSignals() if held is None else nullcontext(held)
+    with signals as held, log, nullcontext() if beside is None else beside(steering):
         try:
             # What an agent in Python prints must not run into a report on standard output.
             with suppress(WriteFailedError), view, redirect_stdout(sys.stderr):
-                stop = Stop()
-                watcher = Watching(view, console, stop, steering, fail_fast)
+                watcher = Watching(view, Stop(), steering, fail_fast)
                 work = _run(request, run, log, watcher, held)
                 asyncio.run(_beating(leaving_nothing(work)))
         finally:
             guard.come_back()
             # However it ended: what was not written must not be lost with the process.
             if log.failure:
-                shown = shown_path(request.database)
-                keep_unwritten(log, run, shown, lambda error: show([error], console))
+                keep_unwritten(log, run, shown_path(request.database), lambda error: show([error]))
         if log.failure:
             return
         for name, problem in log.projection_errors().items():
@@ -167,9 +143,9 @@ def record_run(
 async def _run(
     request: RunRequest, run: str, log: EventLog, watcher: Watching, held: HeldSignals
 ) -> None:
-    stop, console = watcher.stop, watcher.console
+    stop = watcher.stop
     _log.info("The run starts", suites=len(request.suites))
-    with stop_on_signals(stop, lambda line: note(line, console), held), watcher.steering.of(stop):
+    with stop_on_signals(stop, held), watcher.steering.of(stop):
         await run_session(request, run, log, watcher, stop)
     _log.info("The run ended", status=stop.reason or "complete")
 
@@ -184,7 +160,6 @@ class Watching:
     """Shows a run on the terminal, and stops it at the first failure if that was asked for."""
 
     progress: ProgressView
-    console: Console
     stop: Stop
     steering: Steering
     fail_fast: bool
@@ -206,7 +181,7 @@ class Watching:
 
     def tell(self, item: KindlmError | Diagnostic) -> None:
         """Show an error or a warning."""
-        show([item], self.console)
+        show([item])
 
 
 def end_now(message: str) -> NoReturn:
@@ -217,11 +192,7 @@ def end_now(message: str) -> NoReturn:
 
 
 def report_run(
-    request: RunRequest,
-    run: str,
-    reporters: Sequence[Reporter],
-    options: TestOptions,
-    console: Console,
+    request: RunRequest, run: str, reporters: Sequence[Reporter], options: TestOptions
 ) -> int:
     """Write the reports of a recorded run and return its exit code."""
     with open_recorded(request.database, run) as view:
@@ -229,13 +200,13 @@ def report_run(
             return 1
         if server_environ().get("KINDLM_LEASE"):
             return 0 if view.passed else 1  # who started this worker reports all of the group
-        look = report_options_of(request, options, console)
+        look = report_options_of(request, options)
         unwritten = find_unwritten(request.database, run, view.db)
         if unwritten is not None:
             look = replace(look, first=import_command(unwritten, shown_path(request.database)))
             # The file shows this; the history does not until the file is imported.
             view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
-        return _report(view, look, view.info.reason, request, reporters, options, console)
+        return _report(view, look, view.info.reason, request, reporters, options)
 
 
 def report_group(
@@ -243,7 +214,6 @@ def report_group(
     group: str,
     reporters: Sequence[Reporter],
     options: TestOptions,
-    console: Console,
     reason: str | None,
 ) -> int:
     """Write the reports of a group of shards as of one run, and return its exit code.
@@ -253,10 +223,10 @@ def report_group(
     with open_recorded(request.database, group, is_group=True) as view:
         if view is None:
             return 1
-        look = report_options_of(request, options, console)
+        look = report_options_of(request, options)
         if view.group is not None and not view.group.complete:
             look = replace(look, first=f"kindlm test --resume {group}")
-        return _report(view, look, reason, request, reporters, options, console)
+        return _report(view, look, reason, request, reporters, options)
 
 
 def _report(
@@ -266,19 +236,16 @@ def _report(
     request: RunRequest,
     reporters: Sequence[Reporter],
     options: TestOptions,
-    console: Console,
 ) -> int:
     errors = write_reports(reporters, view, look)
-    show(errors, console)
-    tell_github(view, look, os.environ, console)
+    show(errors)
+    tell_github(view, look, os.environ)
     if options.compliance or has_documents(request.suites):
         # It takes a template engine, and few runs have it.
         from kindlm.cli.compliance import write_wanted
 
         of_all, noted = options.compliance, options.warnings
-        errors += write_wanted(
-            request, view, look, console, of_all=of_all, pdf=options.pdf, noted=noted
-        )
+        errors += write_wanted(request, view, look, of_all=of_all, pdf=options.pdf, noted=noted)
     if reason in _SIGNAL_NAMES:
         return INTERRUPTED
     return 0 if view.passed and not errors else 1
@@ -289,11 +256,11 @@ def has_documents(suites: Iterable[Suite]) -> bool:
     return any(suite.has_document for suite in suites)
 
 
-def report_options_of(request: RunRequest, options: TestOptions, console: Console) -> ReportOptions:
+def report_options_of(request: RunRequest, options: TestOptions) -> ReportOptions:
     """Return how the reports of a requested run look on standard output."""
     look = ReportOptions(
         color=wants_color(sys.stdout),
-        width=console.width,
+        width=make_console().width,
         verbose=options.verbose,
         quiet=options.quiet,
         durations=options.durations,
@@ -304,17 +271,17 @@ def report_options_of(request: RunRequest, options: TestOptions, console: Consol
     return of_project(look, request.root)
 
 
-def tell_loaded(loaded: Loaded, options: TestOptions, console: Console) -> None:
+def tell_loaded(loaded: Loaded, options: TestOptions) -> None:
     """Show what is wrong with the files, and which of them hold no tests."""
     if guard.lost.run is not None:
         return  # the process before this one has shown it
     shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
-    show(shown, console)
+    show(shown)
     if loaded.ignored and options.warnings:
-        note(f"Ignored, no tests: {', '.join(map(str, loaded.ignored))}", console)
+        note(f"Ignored, no tests: {', '.join(map(str, loaded.ignored))}")
     is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
     if options.compat and options.warnings and not is_judged:
-        note("--compat judges EvalView test cases, and there are none here.", console)
+        note("--compat judges EvalView test cases, and there are none here.")
 
 
 def run_elsewhere(run: str, error: LockHeldError | SealedError) -> KindlmError:
@@ -370,12 +337,10 @@ class HeldSignals:
 
 
 @contextmanager
-def stop_on_signals(
-    stop: Stop, tell: Callable[[str], None], held: HeldSignals | None = None
-) -> Iterator[None]:
+def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
     """Let signals stop the run of the running event loop while the context lasts.
 
-    `tell` shows a line to the user; `held` has the signals that come after it.
+    `held` has the signals that come after it.
     """
     loop = asyncio.get_running_loop()
 
@@ -389,7 +354,7 @@ def stop_on_signals(
             stop.request(name)
             # A terminal that was closed shows nothing any more.
             with suppress(OSError):
-                tell(f"{name}: finishing what is in flight; once more ends it at once.")
+                note(f"{name}: finishing what is in flight; once more ends it at once.")
         else:
             stop.at_once.set()
 
@@ -406,8 +371,7 @@ def stop_on_signals(
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)
         for number, handler in before.items():
             signal.signal(number, handler)
-        if held is not None:
-            held.hold()
+        held.hold()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 

@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from suites import make_suite
 
 from kindlm.cli.options import TestOptions
@@ -77,7 +76,6 @@ def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: P
         Loaded((suite,), (), (), (), (), (), ()),
         Project(tmp_path, history.path),
         resumed.value,
-        Console(stderr=True),
         began_with,
     )
     assert isinstance(request, Ok)

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kindlm.cli.console import make_console, or_fail, refuse, wants_color
+from kindlm.cli.console import or_fail, refuse, wants_color
 from kindlm.cli.scaffold import create_project, template_file
 from kindlm_store import open_reader
 
@@ -115,9 +115,8 @@ def _record(folder: Path, label: str, out: Console) -> str:
         options=RunOptions(paths=["kindlm.yaml"]),
         label=label,
     )
-    console = make_console()
     run = new_run_id()
-    record_run(request, run, console)
+    record_run(request, run)
     with closing(open_reader(_database(folder))) as reader:
         view = RunView(reader, run)
         if view.is_recorded and view.info.ended == "finished":

@@ -13,7 +13,7 @@ from typing import Any
 
 from kindlm.cli.commands.gen import GenOptions, argument_of
 from kindlm.cli.commands.init import agent_at
-from kindlm.cli.console import fail, make_console, note, or_fail
+from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.history import no_execution, open_view, project_here
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.generate.corpora import attack_suites, read_attacks
@@ -37,7 +37,6 @@ def write_recorded(options: GenOptions) -> int:
     """Write suites of recordings and return the exit code."""
     what = "--from-run" if options.from_trace is None else "--from-trace"
     _refuse_beside(what, options, {"--from-run": options.from_trace and options.from_run})
-    console = make_console()
     target = _target_of(options)
     project = project_here(options.database)
     if options.from_run is not None:
@@ -56,18 +55,18 @@ def write_recorded(options: GenOptions) -> int:
     file = Path(options.output, f"{slug(stem)}.yaml")
     made = recorded_suites(recordings, target, redact(origin), file, failed=options.failed)
     for line in made.left_out:
-        note(f"Left out: {one_line(line, 500)}", console)
+        note(f"Left out: {one_line(line, 500)}")
     if not made.texts:
-        note("No test was written.", console)
+        note("No test was written.")
         return 1
     files = _write_suites(options, made.texts, file)
     for test in made.unfinished:
-        note(f"Skipped until you write its criterion: {one_line(test)}", console)
+        note(f"Skipped until you write its criterion: {one_line(test)}")
     if stand_ins.replaced:
         kinds = (f"{count(number, kind)}" for kind, number in stand_ins.replaced.items())
-        note(f"Replaced: {', '.join(kinds)}.", console)
+        note(f"Replaced: {', '.join(kinds)}.")
     if not options.keep_personal_data:
-        note("Names, addresses and dates of birth are not recognised: read the file.", console)
+        note("Names, addresses and dates of birth are not recognised: read the file.")
     _tell_command(options, files, len(made.names) - len(made.unfinished))
     return 0
 
@@ -91,7 +90,7 @@ def write_attacks(options: GenOptions, source: str) -> int:
     file = Path(options.output, f"{slug(source)}.yaml")
     files = _write_suites(options, or_fail(attack_suites(source, attacks, target, file)), file)
     if has_more:
-        note(f"{source} has more attacks: pass --count.", make_console())
+        note(f"{source} has more attacks: pass --count.")
     _tell_command(options, files, len(attacks))
     return 0
 

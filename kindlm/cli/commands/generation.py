@@ -8,11 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rich.console import Console
-
 from kindlm.cli.commands.gen import GenOptions, argument_of
 from kindlm.cli.commands.init import agent_at, secret_in_url
-from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import open_recorded, project_here
 from kindlm.cli.run_recording import record_run
 from kindlm.config.interpolation import insert
@@ -56,25 +54,24 @@ _DEFAULT_FORM = (
 
 def write_tests(options: GenOptions) -> int:
     """Write tests and return the exit code. Faults of the user end the command through `fail`."""
-    console = make_console()
     project = project_here(options.database)
     environ = run_environment([project.root], os.environ)
     loaded = load_configuration(project.root, environ)
     if loaded.config is None:
-        fail([found.error for found in loaded.diagnostics], console)
+        fail([found.error for found in loaded.diagnostics])
     order = _order(options, project, loaded, environ)
     llm = _llm(options, loaded)
     suite = generation_suite(order, llm, project_name(project.root))
     redact = Redactor(suite_secrets(environ, [suite]))
     if order.written_agent is not None and redact(order.written_agent) != order.written_agent:
-        fail([secret_in_url()], console)
+        fail([secret_in_url()])
     for settings in suite.providers.values():
         or_fail(check_settings(settings, environ))
     try:
         check_folder(order.folder)
     except OSError as error:
-        fail([not_written(error)], console)
-    script = GenerationScript(order, llm.model, redact, lambda line: note(line, console))
+        fail([not_written(error)])
+    script = GenerationScript(order, llm.model, redact, note)
     request = RunRequest(
         suites=(with_script(suite, script),),
         skipped=(),
@@ -86,11 +83,11 @@ def write_tests(options: GenOptions) -> int:
         generating=True,
     )
     run = new_run_id()
-    record_run(request, run, console, progress=False)
+    record_run(request, run, progress=False)
     by_url = order.written_agent is not None
-    code = _told(request, run, script, options, console, by_url=by_url)
+    code = _told(request, run, script, options, by_url=by_url)
     if code == 0:
-        _tell_next(options, order, loaded, llm, console)
+        _tell_next(options, order, loaded, llm)
     return code
 
 
@@ -178,7 +175,6 @@ def _told(
     run: str,
     script: GenerationScript,
     options: GenOptions,
-    console: Console,
     *,
     by_url: bool,
 ) -> int:
@@ -191,19 +187,19 @@ def _told(
         if view is None:
             return 1
         if generated is None:
-            show(list(_errors(view)), console)
+            show(list(_errors(view)))
             if script.is_unheard and by_url:
-                note(_DEFAULT_FORM, console)
+                note(_DEFAULT_FORM)
             command = options.command(f"kindlm show {run} 1 --verbose")
-            note(f"What was asked and answered: {command}", console)
+            note(f"What was asked and answered: {command}")
             return 1
         _tell_files(generated, options.seen_from or Path())
         for line in generated.left_out:
-            note(f"Left out: {line}", console)
+            note(f"Left out: {line}")
         missing = options.count - len(generated.files)
         if missing > 0:
-            note(f"The plan held {count(missing, 'test')} fewer than were asked for.", console)
-        note(f"Recorded as run {run}{_cost(view)}.", console)
+            note(f"The plan held {count(missing, 'test')} fewer than were asked for.")
+        note(f"Recorded as run {run}{_cost(view)}.")
     return 0
 
 
@@ -220,17 +216,15 @@ def _tell_next(
     order: Order,
     loaded: LoadedConfiguration,
     llm: LlmTable,
-    console: Console,
 ) -> None:
     """Show how the files are run, and what they need for that."""
     if order.agent is None:
-        note("They need an agent: name it in kindlm.toml, [agent].", console)
+        note("They need an agent: name it in kindlm.toml, [agent].")
     configured = loaded.config.llm if loaded.config else None
     if configured is None:
         note(
             f"They need a judge: write [llm] into kindlm.toml, with provider = "
             f'"{llm.provider}" and model = "{llm.model}".',
-            console,
         )
     command = options.command(f"kindlm test {shlex.quote(argument_of(order.folder))}")
     sys.stdout.write(f"\nRun them: {command}\n")

@@ -22,7 +22,7 @@ from typing import Annotated, BinaryIO, TypeAlias
 import typer
 
 from kindlm.cli.commands.merge import withheld
-from kindlm.cli.console import make_console, note, or_fail, warn
+from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import (
     db_option,
@@ -91,15 +91,14 @@ def import_command(
     if imported.missing:
         ends = f"{file} ends early: {count(imported.missing, 'event')} of it are missing."
         warn(ends, "What it has was imported.")
-    console = make_console()
     for warning in imported.warnings:
-        warn(warning, console=console)
+        warn(warning)
     besides = taken_besides(imported.known, imported.filled)
-    note(f"{count(imported.added, 'event')} imported{besides}.", console)
+    note(f"{count(imported.added, 'event')} imported{besides}.")
     if imported.withheld:
-        warn(*withheld(imported.withheld, file), console=console)
+        warn(*withheld(imported.withheld, file))
     for run in imported.runs:
-        note(f"See it with: kindlm show {run}{db_option(db)}", console)
+        note(f"See it with: kindlm show {run}{db_option(db)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kindlm.cli.console import fail, make_console, note, or_fail
+from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.ending import ending_at_once
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.garbage import put_off
@@ -117,18 +117,17 @@ def _redacted(value: Any, redact: Redactor) -> Any:
 
 def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
     """Show how many tests were imported, and what was not, with its lines in files of a folder."""
-    console = make_console()
     kept = ""
     if imported.skipped:
         kept = f"; {imported.skipped:,} kept with `skip: true`, until you add checks"
     total = count(imported.tests, "test")
-    note(f"{imported.imported:,} of {total} imported into {written}{kept}", console)
+    note(f"{imported.imported:,} of {total} imported into {written}{kept}")
     found = {"Left out:": imported.notes.left_out, "Different in kindlm:": imported.notes.different}
     for title, notes in found.items():
         if notes:
-            note(f"\n{title}", console)
+            note(f"\n{title}")
         for what, places in notes.items():
             some = ", ".join(str(folder / place) for place in [*places][:_MAX_PLACES])
             more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
-            note(f"  {some}{more}: {what.rstrip('.')}.", console)
-    note(f"\nNext: kindlm test {shlex.quote(str(written))}", console)
+            note(f"  {some}{more}: {what.rstrip('.')}.")
+    note(f"\nNext: kindlm test {shlex.quote(str(written))}")

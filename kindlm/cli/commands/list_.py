@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from rich.cells import cell_len
 
-from kindlm.cli.console import make_console, or_fail
+from kindlm.cli.console import or_fail
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.history import project_here
 from kindlm.cli.options import (
@@ -74,13 +74,12 @@ def list_command(options: ListOptions) -> int:
         from kindlm.plan import make_plan
         from kindlm.recording.loading import default_paths, load_paths
 
-    console = make_console()
     asked = TestOptions.of(options)
     project = project_here(asked.database)
     asked = replace(asked, paths=asked.paths or or_fail(default_paths(Path())))
     loaded = or_fail(load_paths(asked.paths, project.root, strict=asked.strict))
-    tell_loaded(loaded, asked, console)
-    request = or_fail(make_request(loaded, project, asked, console))
+    tell_loaded(loaded, asked)
+    request = or_fail(make_request(loaded, project, asked))
     plan = make_plan(request.suites, request.selection)
     if options.form is ListFormat.JSON:
         suites = [_suite_json(suite) for suite in plan.suites if suite.executions]

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from kindlm.cli.console import fail, make_console, note, refuse, show, warn
+from kindlm.cli.console import fail, note, refuse, show, warn
 from kindlm.cli.history import (
     RESTORE,
     db_option,
@@ -55,7 +55,6 @@ def merge_command(
     """Merge other histories into this one, in any order. Safe to repeat."""
     project = project_here(db)
     refused: list[KindlmError] = []
-    console = make_console()
     with ExitStack() as opened:
         # All of them are opened before anything is taken.
         sources: list[_Opened] = []
@@ -79,20 +78,20 @@ def merge_command(
     for one in merged:
         file, taken = one.file, one.taken
         besides = taken_besides(taken.known, taken.filled, taken.erased)
-        note(f"{file}: {count(taken.added, 'event')} merged{besides}.", console)
+        note(f"{file}: {count(taken.added, 'event')} merged{besides}.")
         if taken.withheld:
-            warn(*withheld(taken.withheld, file), console=console)
+            warn(*withheld(taken.withheld, file))
         for refusal in taken.refused:
             problem = _explained(one, refusal)
             if refusal.kind == "going on":
-                warn(problem.message, problem.hint, console)
+                warn(problem.message, problem.hint)
             else:
                 refused.append(problem)
         refused += _lost(one)
     if refused:
-        show(refused, console)
+        show(refused)
         raise typer.Exit(1)
-    note(f"See them with: kindlm runs{db_option(db)}", console)
+    note(f"See them with: kindlm runs{db_option(db)}")
 
 
 class Merged(NamedTuple):

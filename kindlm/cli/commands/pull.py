@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.console import fail, make_console, note, or_fail, show
+from kindlm.cli.console import fail, note, or_fail, show
 from kindlm.cli.history import db_option, fail_to_open, project_here, taken_besides
 from kindlm.cli.options import DatabaseOption, InsecureOption, ServerOption
 from kindlm.errors import Err, ErrorCode, KindlmError, misuse
@@ -53,7 +53,6 @@ def pull_command(
         fail([misuse("Name runs, a branch or a group.", hint)])
     project = project_here(db)
     now = configured_upload(project.root)
-    console = make_console()
     failed: list[KindlmError] = []
     pulled: list[str] = []
     with history_server(url, now.url if now else None, project.root, insecure=insecure) as client:
@@ -75,10 +74,10 @@ def pull_command(
                 failed.append(answer.error)
                 continue
             added, besides = count(answer.value.added, "event"), taken_besides(answer.value.known)
-            note(f"{printable(run)}: {added} pulled{besides}.", console)
+            note(f"{printable(run)}: {added} pulled{besides}.")
             pulled.append(run)
     for name in [group] if group and pulled else pulled[:_SHOWN]:
-        note(f"See it with: kindlm show {shlex.quote(name)}{db_option(db)}", console)
+        note(f"See it with: kindlm show {shlex.quote(name)}{db_option(db)}")
     if failed:
-        show(failed, console)
+        show(failed)
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.console import make_console, note, or_fail, show, warn
+from kindlm.cli.console import note, or_fail, show, warn
 from kindlm.cli.history import (
     commit_named,
     db_option,
@@ -64,7 +64,6 @@ def push_command(
         if configured is None and wanted:
             recorded = recorded_uploads(reader, wanted)
             configured = next((each.url for each in recorded if each and each.url), None)
-        console = make_console()
         with history_server(url, configured, project.root, insecure=insecure) as client:
             pushed = or_fail(
                 push_runs(
@@ -74,20 +73,20 @@ def push_command(
                     texts=texts,
                     also=() if now is None else [now],
                     again=texts and wanted is not None,
-                    tell=_now_and_then(lambda line: note(line, console)),
+                    tell=_now_and_then(note),
                 )
             )
     besides = taken_besides(pushed.known, pushed.filled)
-    note(f"{count(pushed.added, 'event')} pushed to {client.base}{besides}.", console)
+    note(f"{count(pushed.added, 'event')} pushed to {client.base}{besides}.")
     if pushed.withheld:
         again = " ".join(map(shlex.quote, runs or ["RUN"])) + f" --texts{db_option(db)}"
-        note(f"Content stayed here. To send it, too: kindlm push {again}", console)
+        note(f"Content stayed here. To send it, too: kindlm push {again}")
     if pushed.redacts:
-        note(REDACTS, console)
+        note(REDACTS)
     if pushed.too_large:
         warn(f"{count(pushed.too_large, 'text')} stayed here: no server takes one so large.")
     if pushed.failed:
-        show(pushed.failed.values(), console)
+        show(pushed.failed.values())
         raise typer.Exit(1)
 
 

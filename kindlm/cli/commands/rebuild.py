@@ -47,4 +47,4 @@ def rebuild_command(db: DatabaseOption = None) -> None:
             "No event is lost. Update kindlm and run it again: kindlm history rebuild",
             code=ErrorCode.UNKNOWN_ERROR,
         )
-    note(f"All tables are computed anew from {events:,} events.", console)
+    note(f"All tables are computed anew from {events:,} events.")

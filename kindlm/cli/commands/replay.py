@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kindlm.cli.console import make_console, note, or_fail, refuse
+from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import (
     ConfigOption,
@@ -106,7 +106,6 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
         from kindlm.recording.loading import default_paths
         from kindlm.recording.request import Derived
 
-    console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     project = project_here(options.database)
     with open_history(options.database) as db:
@@ -123,8 +122,8 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
         options = replace(options, paths=paths)
     loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    tell_loaded(loaded, options, console)
-    request = or_fail(make_request(loaded, project, options, console))
+    tell_loaded(loaded, options)
+    request = or_fail(make_request(loaded, project, options))
     if not names_files:
         request = replace(request, selection=_as_selected(request, source))
     plan = make_plan(request.suites, request.selection)
@@ -136,7 +135,7 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
         )
     if options.warnings:
         called = "judges are asked what is new to them" if asks_judges else "no provider is called"
-        note(f"Everything is answered as in run {run}; {called}.", console)
+        note(f"Everything is answered as in run {run}; {called}.")
         agents = sorted(
             {
                 agent.id
@@ -150,11 +149,10 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
             note(
                 "These agents run now, with all their tools, and only their models answer as"
                 f" recorded: {', '.join(agents)}.",
-                console,
             )
     derived = Derived("replayed", run, asks_judges, masks_times=masks_times)
     request = replace(request, derived=derived)
-    return record_and_report(request, new_run_id(), reporters, options, console)
+    return record_and_report(request, new_run_id(), reporters, options)
 
 
 def _as_selected(request: RunRequest, source: SourceRun) -> Selection:

@@ -10,9 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from rich.console import Console
-
-from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
+from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import fail_to_open, finished_run, open_history, project_here
 from kindlm.cli.options import Compat, TestOptions, parse_since
 from kindlm.cli.reporters import parse_reporters, spare
@@ -45,22 +43,21 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     `wanted` names the run, by default the newest live one that finished. The suites are those of
     its files, or of the files that the options name.
     """
-    console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     project = project_here(options.database)
     with open_history(options.database) as db:
         run = or_fail(finished_run(db, wanted, options.suite))
         source = or_fail(read_source(db, run, options.suite))
     if not options.paths and source.mode == "imported":
-        fail([_no_files(source)], console)
+        fail([_no_files(source)])
     options = as_judged(options, source)
     loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    tell_loaded(loaded, options, console)
-    rescoring = or_fail(rescoring_of(source, loaded, project, options, console))
+    tell_loaded(loaded, options)
+    rescoring = or_fail(rescoring_of(source, loaded, project, options))
     if options.warnings:
-        note(rescoring.describe(), console)
-    return record_and_report(rescoring.request, new_run_id(), reporters, options, console)
+        note(rescoring.describe())
+    return record_and_report(rescoring.request, new_run_id(), reporters, options)
 
 
 def as_judged(options: TestOptions, source: SourceRun) -> TestOptions:
@@ -81,7 +78,6 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
 
     It goes on with the files and the suite that it began with.
     """
-    console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     project = project_here(options.database)
     with open_history(options.database) as db:
@@ -91,10 +87,10 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         source = or_fail(read_source(db, derived_from, options.suite))
     loaded = or_fail(load_again(source, project, options))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    tell_loaded(loaded, options, console)
-    request = or_fail(rescoring_of(source, loaded, project, options, console)).request
+    tell_loaded(loaded, options)
+    request = or_fail(rescoring_of(source, loaded, project, options)).request
     request = or_fail(resumed(request, unfinished, force=False))
-    return record_and_report(request, unfinished.run, reporters, options, console)
+    return record_and_report(request, unfinished.run, reporters, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +122,10 @@ class Rescoring:
 
 
 def rescoring_of(
-    source: SourceRun, loaded: Loaded, project: Project, options: TestOptions, console: Console
+    source: SourceRun, loaded: Loaded, project: Project, options: TestOptions
 ) -> Result[Rescoring]:
     """Return the request of the new run, or why nothing of the source can be checked again."""
-    request = make_request(loaded, project, replace(options, suite=None), console)
+    request = make_request(loaded, project, replace(options, suite=None))
     if isinstance(request, Err):
         return request
     recorded = {(suite.project, suite.name): suite for suite in source.suites}
@@ -309,7 +305,6 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
 
     A limit of costs is one for all of them together.
     """
-    console = make_console()
     project = project_here(options.database)
     start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
     with open_history(options.database) as db:
@@ -323,11 +318,11 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
         )
     ended: list[_Ended] = []
     for number, (run, source) in enumerate(sources, start=1):
-        note(f"{number} of {len(sources)}: run {run}", console)
+        note(f"{number} of {len(sources)}: run {run}")
         if options.max_cost_usd is not None:
             spent = ended[-1].spent_usd if ended else 0.0
             options = replace(options, max_cost_usd=max(0.0, options.max_cost_usd - spent))
-        ended.append(_rescore_one(run, source, project, options, console))
+        ended.append(_rescore_one(run, source, project, options))
         if ended[-1].stopped:
             break
     left = f", {len(sources) - len(ended):,} left" if len(ended) < len(sources) else ""
@@ -340,11 +335,7 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
 
 
 def _rescore_one(
-    run: str,
-    source: Result[SourceRun],
-    project: Project,
-    options: TestOptions,
-    console: Console,
+    run: str, source: Result[SourceRun], project: Project, options: TestOptions
 ) -> _Ended:
     """Check one of many runs again, and report the result in a line."""
     rescoring: Result[Rescoring]
@@ -356,12 +347,12 @@ def _rescore_one(
         if isinstance(loaded, Err):
             rescoring = loaded
         else:
-            rescoring = rescoring_of(source.value, loaded.value, project, options, console)
+            rescoring = rescoring_of(source.value, loaded.value, project, options)
     if isinstance(rescoring, Err):
-        show([rescoring.error], console)
+        show([rescoring.error])
         return _Ended(run)
     new = new_run_id()
-    record_run(rescoring.value.request, new, console, progress=options.progress)
+    record_run(rescoring.value.request, new, progress=options.progress)
     try:
         reader = open_reader(project.database)
     except OpenError as error:

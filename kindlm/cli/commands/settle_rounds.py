@@ -15,8 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from kindlm.cli.console import note
 from kindlm.history.diff.diff_values import QualifiedName
 from kindlm.history.run_view import RunView
@@ -77,13 +75,11 @@ class Rounds:
         run: str,
         pair: SettledPair,
         options: SettleOptions,
-        console: Console,
         repeat_before: Callable[[sqlite3.Connection, int], Awaitable[str | None]] | None = None,
     ) -> None:
         self._run = run
         self._pair = pair
         self._options = options
-        self._console = console
         self._repeat_before = repeat_before
         self._rounds = 0
         self._planned = 0
@@ -164,11 +160,11 @@ class Rounds:
     def _tell(self, found: Sequence[Suspect]) -> None:
         still = sum(test.is_open for test in found)
         of = count(len(found), "suspected test")
-        note(f"Round {self._rounds}: {still:,} of {of} still open", self._console)
+        note(f"Round {self._rounds}: {still:,} of {of} still open")
         for test in found:
             name = f"{test.key.name} · {test.key.target}"
             standing = "open" if test.is_open else test.standing or "scores only"
-            note(f"  {name}  {counts_text(test.rate)}  {standing}", self._console)
+            note(f"  {name}  {counts_text(test.rate)}  {standing}")
 
 
 def _is_wanted(key: QualifiedName, wanted: Sequence[str]) -> bool:

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import AT_A_TIME, RepeatsOfBefore, Rounds, wanted_suspects
-from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
+from kindlm.cli.console import fail, is_interactive, note, or_fail, refuse, show
 from kindlm.cli.history import (
     commit_named,
     open_history,
@@ -56,7 +54,6 @@ def settle_runs(options: SettleOptions) -> int:
     Also if something else than the evidence or a budget ended it, such as Ctrl-C. Faults of the
     user end the command through `fail`.
     """
-    console = make_console()
     require_names(options.before, options.after)
     project = project_here(options.database)
     threshold = or_fail(regression_threshold(project.root))
@@ -85,9 +82,9 @@ def settle_runs(options: SettleOptions) -> int:
         unseen = not_comparable_text(diff)
         of_before = None if options.both is None else RepeatsOfBefore(db, pair, options)
     if unseen is not None:
-        note(f"{unseen}.", console)
+        note(f"{unseen}.")
     if not found:
-        note(_nothing_suspected(pair, options.tests), console)
+        note(_nothing_suspected(pair, options.tests))
         return 0
     open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
@@ -96,14 +93,14 @@ def settle_runs(options: SettleOptions) -> int:
             if options.of_before
             else _tell(Settled(before, after, found, labels=pair.labels), options)
         )
-    request = or_fail(request_repeats(pair, open_tests, project, options, console))
+    request = or_fail(request_repeats(pair, open_tests, project, options))
     if of_before is not None and not of_before.check(request.database):
         return 1
     if not options.of_before:
-        note(_chances(pair.tests, open_tests, options), console)
+        note(_chances(pair.tests, open_tests, options))
     if options.dry_run:
         return _tell_plan(Settled(before, after, found, labels=pair.labels), options)
-    return _settle(pair, request, options, console, of_before)
+    return _settle(pair, request, options, of_before)
 
 
 def _chances(
@@ -129,7 +126,6 @@ def _settle(
     pair: SettledPair,
     request: RunRequest,
     options: SettleOptions,
-    console: Console,
     of_before: RepeatsOfBefore | None,
 ) -> int:
     run = new_run_id()
@@ -139,18 +135,18 @@ def _settle(
         async def repeat_before(db: sqlite3.Connection, repeats: int) -> str | None:
             return await of_before.add(db, request.database, repeats)
 
-    rounds = Rounds(run, pair, options, console, repeat_before)
+    rounds = Rounds(run, pair, options, repeat_before)
     settling = Settling(pair.repeated, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
     # Each round prints lines; only a bar shows what goes on inside one.
-    progress = not options.no_progress and console.is_terminal
+    progress = not options.no_progress and is_interactive(sys.stderr)
     with HeldSignals() as held:
         try:
             with StreamLock(request.database, f"settling/{pair.repeated}"):
-                record_run(request, run, console, progress=progress, held=held)
+                record_run(request, run, progress=progress, held=held)
         except LockHeldError as error:
-            fail([_settled_elsewhere(pair.repeated, error)], console)
-        return _report(pair, request, run, rounds, options, console, of_before)
+            fail([_settled_elsewhere(pair.repeated, error)])
+        return _report(pair, request, run, rounds, options, of_before)
 
 
 def _report(
@@ -159,7 +155,6 @@ def _report(
     run: str,
     rounds: Rounds,
     options: SettleOptions,
-    console: Console,
     of_before: RepeatsOfBefore | None,
 ) -> int:
     """Write the verdicts, read from the history; return the exit code."""
@@ -169,7 +164,7 @@ def _report(
         for suite in view.suites:
             if suite.error_code is not None:  # its tests stay open
                 message = suite.error or f"The suite {suite.name!r} could not start."
-                show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)], console)
+                show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)])
         repeats_before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
         costs = view.summary.cost_usd, cost_before
         settled = Settled(
@@ -260,17 +255,13 @@ class SettledPair:
 
 
 def request_repeats(
-    pair: SettledPair,
-    tests: Sequence[QualifiedName],
-    project: Project,
-    options: SettleOptions,
-    console: Console,
+    pair: SettledPair, tests: Sequence[QualifiedName], project: Project, options: SettleOptions
 ) -> Result[RunRequest]:
     """Return the request for more repeats of some tests, by the suites as the run had them.
 
     An error if a suite is not what that ran any more, or if what it tests cannot be called.
     """
-    loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root, console)
+    loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root)
     if isinstance(loaded, Err):
         return loaded
     then = pair.recorded.options
@@ -289,7 +280,6 @@ def request_repeats(
             max_cost_usd=cost,
             max_rpm=then.max_rpm,
         ),
-        console,
     )
     if isinstance(request, Err):
         return request
@@ -299,9 +289,7 @@ def request_repeats(
     return Ok(chosen) if unusable is None else Err(unusable)
 
 
-def _loaded(
-    pair: SettledPair, wanted: set[tuple[str, str]], root: Path, console: Console
-) -> Result[Loaded]:
+def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Result[Loaded]:
     """Load the suites that are wanted, and no others, if they are what the run ran."""
     recorded = [s for s in pair.recorded.started.values() if (s.project, s.suite) in wanted]
     for suite in recorded:
@@ -318,7 +306,7 @@ def _loaded(
         now = suites.get((suite.project, suite.suite))
         if now is None or now.config_hash != suite.config_hash:
             wrong = "has changed" if now else "does not hold it any more, or has an error"
-            show([item for item in loaded.value.diagnostics if item.severity == "error"], console)
+            show([item for item in loaded.value.diagnostics if item.severity == "error"])
             return Err(_changed(pair, suite, f"{suite.path} {wrong}"))
     kept = tuple(suite for key, suite in suites.items() if key in wanted)
     return Ok(replace(loaded.value, suites=kept, skipped=()))

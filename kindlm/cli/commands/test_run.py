@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import typer
-from rich.console import Console
 
 from kindlm.cli.console import (
     fail,
-    make_console,
     note,
     or_fail,
     refuse,
@@ -77,7 +75,6 @@ def run_tests(options: TestOptions) -> int:
 
     Faults of the user end the command through `fail`.
     """
-    console = make_console()
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     _require_sense(options)
     project = project_here(options.database)
@@ -104,40 +101,38 @@ def run_tests(options: TestOptions) -> int:
     or_fail(_check_files(reporters, options, project, loaded))
     if group is None:
         unfinished = _begun(options, project, unfinished)
-    tell_loaded(loaded, options, console)
-    request = or_fail(make_request(loaded, project, options, console, unfinished))
+    tell_loaded(loaded, options)
+    request = or_fail(make_request(loaded, project, options, unfinished))
     if unfinished is not None:
         guard.goes_on(unfinished.run)
         if unfinished.is_finished:
-            return report_run(request, unfinished.run, reporters, options, console)
+            return report_run(request, unfinished.run, reporters, options)
         request = or_fail(resumed(request, unfinished, force=options.force_resume))
-        beside = _pushing(request, unfinished.run, options, console)
-        return record_and_report(request, unfinished.run, reporters, options, console, beside)
+        beside = _pushing(request, unfinished.run, options)
+        return record_and_report(request, unfinished.run, reporters, options, beside)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         _refuse_nothing(request, options.shard)
     if options.dry_run:
-        return _show_plan(request, options, console)
+        return _show_plan(request, options)
     if group is not None or options.workers is not None:
         from kindlm.cli.commands.test_workers import test_on_workers
 
-        return test_on_workers(request, loaded, reporters, options, console, group)
+        return test_on_workers(request, loaded, reporters, options, group)
     if options.shard and request.group is None and options.warnings:
-        note("No --run-group: this shard cannot be put together with the others.", console)
+        note("No --run-group: this shard cannot be put together with the others.")
     run = guard.lost.run or new_run_id()
     guard.goes_on(run)
-    beside = _pushing(request, run, options, console)
-    return record_and_report(request, run, reporters, options, console, beside)
+    beside = _pushing(request, run, options)
+    return record_and_report(request, run, reporters, options, beside)
 
 
-def _pushing(
-    request: RunRequest, run: str, options: TestOptions, console: Console
-) -> Beside | None:
+def _pushing(request: RunRequest, run: str, options: TestOptions) -> Beside | None:
     """Return what sends a run to a history server while it goes on, if that is wanted."""
     if not wants_push(request, options):
         return None
     from kindlm.cli.live_push import live_push
 
-    return live_push(request, run, options, console)
+    return live_push(request, run, options)
 
 
 def _require_sense(options: TestOptions) -> None:
@@ -259,17 +254,17 @@ def _begun(
         return read_unfinished(reader, run) if is_there else None
 
 
-def _show_plan(request: RunRequest, options: TestOptions, console: Console) -> int:
+def _show_plan(request: RunRequest, options: TestOptions) -> int:
     """Show what would be run; return 1 if some of it could not be, since the run would fail."""
     plan = make_plan(request.suites, request.selection)
     from kindlm.cli.commands.dry_run import write_plan
 
-    write_plan(plan, sys.stdout, report_options_of(request, options, console))
+    write_plan(plan, sys.stdout, report_options_of(request, options))
     if options.workers is not None and options.workers.isdecimal():
         from kindlm.fleet.shards import shard_count
 
         shards = count(shard_count(plan, int(options.workers)), "shard")
-        note(f"{shards} on {count(int(options.workers), 'worker')}", console)
+        note(f"{shards} on {count(int(options.workers), 'worker')}")
     has_faults = any(
         case.selected and case.case.fault is not None and not case.case.skip
         for suite in plan.suites

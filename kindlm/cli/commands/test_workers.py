@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
 from dataclasses import dataclass, replace
 
-from rich.console import Console
-
 from kindlm.bounds import SCHEDULERS
-from kindlm.cli.console import fail, note, or_fail, refuse, show
+from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
 from kindlm.cli.history import fail_to_open, open_tables
 from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import make_progress
@@ -68,7 +66,6 @@ def test_on_workers(
     loaded: Loaded,
     reporters: Sequence[Reporter],
     options: TestOptions,
-    console: Console,
     group: Group | None,
 ) -> int:
     """Run what is requested, or what is left of a group, on workers; return the exit code."""
@@ -78,19 +75,19 @@ def test_on_workers(
         with closing(_fleet(request, loaded, options)) as fleet:
             parts = _parts(request, plan, fleet.capacity, options, group)
             if options.warnings:
-                _tell(parts, fleet.capacity, console)
+                _tell(parts, fleet.capacity)
             try:
                 # Shows others that the group goes on, and keeps them from going on with it.
                 with StreamLock(request.database, f"group/{parts.group}"):
                     if parts.left:
-                        _carry_out(request, plan, parts, fleet, options, console, stop, held)
+                        _carry_out(request, plan, parts, fleet, options, stop, held)
             except LockHeldError as error:
-                fail([_elsewhere(parts.group, error)], console)
+                fail([_elsewhere(parts.group, error)])
         if wants_push(request, options):
             from kindlm.cli.live_push import push_group
 
-            push_group(request, parts.group, options, console)
-        return report_group(request, parts.group, reporters, options, console, stop.reason)
+            push_group(request, parts.group, options)
+        return report_group(request, parts.group, reporters, options, stop.reason)
 
 
 def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
@@ -170,18 +167,18 @@ def _require_same(
     return baselines
 
 
-def _tell(parts: _Parts, workers: int, console: Console) -> None:
+def _tell(parts: _Parts, workers: int) -> None:
     on = count(min(workers, len(parts.left)), "worker")
     if not parts.left:
-        note(f"Group {parts.group} has finished: nothing is left to run.", console)
+        note(f"Group {parts.group} has finished: nothing is left to run.")
     elif any(parts.left.values()) or len(parts.left) < parts.count:
         going_on = sum(run is not None for run in parts.left.values())
         new = len(parts.left) - going_on
         done = parts.count - len(parts.left)
         what = f"{done} of {count(parts.count, 'shard')} finished, {going_on} resumed, {new} new"
-        note(f"Group {parts.group}: {what}, on {on}.", console)
+        note(f"Group {parts.group}: {what}, on {on}.")
     else:
-        note(f"Group {parts.group}: {count(parts.count, 'shard')} on {on}.", console)
+        note(f"Group {parts.group}: {count(parts.count, 'shard')} on {on}.")
 
 
 def _carry_out(
@@ -190,14 +187,13 @@ def _carry_out(
     parts: _Parts,
     fleet: Fleet,
     options: TestOptions,
-    console: Console,
     stop: Stop,
     held: HeldSignals,
 ) -> None:
     """Run the shards that are left; show why one of them is not finished in the end."""
     secret = suite_secrets(request.environ, request.suites)
     remember_secrets(secret)
-    progress = make_progress(console, shown=options.progress, redact=Redactor(secret))
+    progress = make_progress(make_console(), shown=options.progress, redact=Redactor(secret))
     limits = Limits(options.max_cost_usd, options.max_time_s, options.max_rpm)
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     with ExitStack() as stack:
@@ -206,7 +202,7 @@ def _carry_out(
         except OpenError as error:
             fail_to_open(error)
         reader = stack.enter_context(closing(log.reader()))
-        watching = Watching(progress, console, stop, Steering(), options.fail_fast)
+        watching = Watching(progress, stop, Steering(), options.fail_fast)
         news = WorkerNews(reader, plan, parts.earlier, watching)
         coordinator = Coordinator(log, parts.left, parts.needed, limits, stop, news.tell)
         api = stack.enter_context(closing(HistoryApi(log, OneToken(token), fleet=coordinator)))
@@ -233,7 +229,7 @@ def _carry_out(
         progress.shared(lambda: coordinator.workers)
 
         async def work() -> None:
-            with stop_on_signals(stop, lambda line: note(line, console), held):
+            with stop_on_signals(stop, held):
                 await coordinator.carry_out(fleet, jobs)
 
         with progress, redirect_stdout(sys.stderr):
@@ -241,11 +237,11 @@ def _carry_out(
         guard.come_back()
     if coordinator.refusal is not None:
         # It has the form that errors have here.
-        console.file.write(f"{coordinator.refusal}\n")
+        sys.stderr.write(f"{coordinator.refusal}\n")
     elif stop.aborted:
-        note(f"Stopped: {stop.reason}.", console)
+        note(f"Stopped: {stop.reason}.")
     elif stop.reason is None:
-        show([_undone(shard, why) for shard, why in sorted(coordinator.undone.items())], console)
+        show([_undone(shard, why) for shard, why in sorted(coordinator.undone.items())])
 
 
 def _undone(shard: int, why: str) -> KindlmError:
