@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from itertools import product
+
 import pytest
 
 from kindlm.history.diff.evidence import judge_pair
 from kindlm.history.diff.evidence_values import Side, Strength, TestPair
 from kindlm.history.diff.power import comparison_power, power
-from kindlm.history.statistics.pass_rates import Design, Looks, kinds_of
+from kindlm.history.statistics.pass_rates import Design, Looks, binomial, kinds_of
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 from kindlm.reports.figures import power_text
@@ -29,17 +30,21 @@ def _pair(before: int, after: int, n_before: int, n_after: int) -> TestPair:
 
 
 def _confirmed(
-    repeats: tuple[int, int], rates: tuple[float, float], others: list[TestPair], times: int
+    repeats: tuple[int, int], rates: tuple[float, float], others: list[TestPair]
 ) -> float:
-    """How often the comparison confirms a drop of one test beside others that stay as they are."""
-    dice = np.random.default_rng(1)
-    found = 0
-    for _ in range(times):
-        old, new = (int(dice.binomial(n, rate)) for n, rate in zip(repeats, rates, strict=True))
-        tests = dict(enumerate([_pair(old, new, *repeats), *others]))
-        test = judge_pair(tests).tests[0]
-        found += test.change == "regressed" and test.strength is Strength.CONFIRMED
-    return found / times
+    """How often the comparison confirms a drop of one test beside others that stay as they are.
+
+    Computed over all outcomes of the test.
+    """
+    before, after = (binomial(n, rate) for n, rate in zip(repeats, rates, strict=True))
+    found = 0.0
+    for (old, x), (new, y) in product(enumerate(before), enumerate(after)):
+        if x * y and old * repeats[1] > new * repeats[0]:
+            tests = dict(enumerate([_pair(old, new, *repeats), *others]))
+            test = judge_pair(tests).tests[0]
+            if test.change == "regressed" and test.strength is Strength.CONFIRMED:
+                found += x * y
+    return found
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,7 @@ def test_the_power_is_how_often_the_comparison_confirms(
     known = [Looks(Counts(n, n), (Counts(m, m),)) for n, m in [repeats] * 19]
     expected = power(Design(*repeats, 0), *rates, _LEVEL, kinds_of(known))
     assert 0.02 < expected < 0.98
-    assert _confirmed(repeats, rates, stable, 1_000) == pytest.approx(expected, abs=0.05)
+    assert _confirmed(repeats, rates, stable) == pytest.approx(expected, abs=0.001)
 
 
 def test_flaky_tests_beside_it_are_counted_in() -> None:
@@ -70,8 +75,7 @@ def test_flaky_tests_beside_it_are_counted_in() -> None:
     alone = power(Design(*repeats, 0), *rates, _LEVEL)
     beside = power(Design(*repeats, 0), *rates, _LEVEL, kinds_of(known))
     assert beside < alone - 0.2
-    found = _confirmed(repeats, rates, flaky, 1_000)
-    assert found == pytest.approx(beside, abs=0.05)
+    assert _confirmed(repeats, rates, flaky) == pytest.approx(beside, abs=0.001)
 
 
 def test_the_power_of_repeats_that_are_added_is_that_of_all_looks() -> None:
