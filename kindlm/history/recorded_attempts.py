@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from kindlm.events import (
 )
 from kindlm.plan import Execution
 from kindlm.ports import HeldConversation, Purpose, RecordedModelCall
+from kindlm.suite import ListedTools
 from kindlm.transcript import Message, Role, Transcript
 
 # The events of one attempt, by the index over subjects; every run has events of that subject.
@@ -61,6 +63,8 @@ SELECT DISTINCT e.target
   JOIN provider_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
  WHERE e.run = ? AND c.purpose = 'agent'
 """
+
+_SERVERS = "SELECT servers FROM suites WHERE run = ? AND project = ? AND name = ?"
 
 _TALK = (ExecutionStarted, ProviderRequested, ProviderResponded, ToolSimulated, AgentSent)
 _TALK_TYPES = frozenset(event.type for event in (*_TALK, AgentReplied))
@@ -359,6 +363,21 @@ def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
     """Yield the messages of a column that holds them; raise `PurgedError` without their texts."""
     for message in json.loads(column):
         yield read(Message, message, partial(text_of, db))
+
+
+def listed_in(
+    db: sqlite3.Connection, run: str, project: str, suite: str
+) -> tuple[ListedTools, ...]:
+    """Return what the MCP servers of a suite listed when a run began."""
+    row = db.execute(_SERVERS, (run, project, suite)).fetchone()
+    return tuple(read_servers(db, row["servers"] if row else None))
+
+
+def read_servers(db: sqlite3.Connection, column: str | None) -> Iterator[ListedTools]:
+    """Yield the servers of a column that holds them, but for lists that were purged."""
+    for server in json.loads(column or "[]"):
+        with suppress(PurgedError):
+            yield read(ListedTools, server, partial(text_of, db))
 
 
 def text_of(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str:

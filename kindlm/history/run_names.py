@@ -484,28 +484,18 @@ def _error(message: str, hint: str) -> Err:
 def label_problem(label: str) -> KindlmError | None:
     """Return why a name cannot be a label, None if it can."""
     if not label.strip():
-        return KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            "A label cannot be empty.",
-            "Choose a name by which you will find the run again.",
-        )
-    if len(label) > _LONGEST_LABEL:
-        return KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"A label has at most {_LONGEST_LABEL} characters; this one has {len(label):,}.",
-            "Choose a shorter name.",
-        )
-    if any(unicodedata.category(char) in _CONTROLS for char in label):
-        return KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"{label!r} cannot be a label: it has line breaks or control characters.",
-            "Choose a name of one line.",
-        )
-    if label in _RUN_NAMES or "~" in label or label.startswith("git:"):
-        return KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"{label!r} cannot be a label: it is reserved for naming runs.",
-            f"Choose another name: not {', '.join(sorted(_RUN_NAMES))}, none with ~, none with git:"
-            " at its start.",
-        )
-    return None
+        why = "A label cannot be empty."
+        hint = "Choose a name by which you will find the run again."
+    elif len(label) > _LONGEST_LABEL:
+        why = f"A label has at most {_LONGEST_LABEL} characters; this one has {len(label):,}."
+        hint = "Choose a shorter name."
+    elif any(unicodedata.category(char) in _CONTROLS for char in label):
+        why = f"{label!r} cannot be a label: it has line breaks or control characters."
+        hint = "Choose a name of one line."
+    elif label in _RUN_NAMES or "~" in label or label.startswith("git:"):
+        why = f"{label!r} cannot be a label: it is reserved for naming runs."
+        names = ", ".join(sorted(_RUN_NAMES))
+        hint = f"Choose another name: not {names}, none with ~, none with git: at its start."
+    else:
+        return None
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, why, hint)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.history.listed_tools import listed_in
+from kindlm.history.recorded_attempts import listed_in
 from kindlm.plan import PlannedSuite
 from kindlm.recording.request import RunRequest
 from kindlm.suggestions import hint_for

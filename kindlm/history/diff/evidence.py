@@ -77,7 +77,7 @@ def judge_pair(
     found = {key: family.judge(key, pair) for key, pair in told.items()}
     # Of the runs as a whole, tests speak that had conversations of their own on both sides,
     # repeated ones if there are any.
-    own = [pair.rate for pair in told.values() if pair.rate and not pair.same_conversations]
+    own = [rate for p in told.values() if not p.same_conversations and (rate := p.rate)]
     repeated = [rate for rate in own if rate.repeated]
     paired = compare_paired([(rate.before, rate.after) for rate in repeated or own])
     worse = better = False
@@ -122,8 +122,8 @@ def compared_rates(tests: Mapping[Key, TestPair]) -> dict[_Rate[Key], CheckPair]
     """Return all pass rates between whose sides there is chance, tests and checks alike."""
     found: dict[_Rate[Key], CheckPair] = {}
     for key, test in tests.items():
-        if test.rate and not test.same_conversations:
-            found[key, None] = test.rate
+        if not test.same_conversations and (rate := test.rate):
+            found[key, None] = rate
             found.update(((key, check), pair) for check, pair in test.checks.items())
     return found
 
@@ -189,7 +189,7 @@ class _Family(Generic[Key]):
         if before is None or rate is None:
             return TestEvidence(Change.ADDED if after.counts.n else Change.NOT_RUN)
         dropped, risen = _moved_scores(pair, before, after, self.threshold)
-        unsure = Strength.SUSPECTED if pair.repeated else Strength.ONE_SAMPLE
+        unsure = Strength.SUSPECTED if rate.repeated else Strength.ONE_SAMPLE
         if pair.same_conversations:
             unsure = Strength.EXPECTATIONS
         checks = self._dropped_checks(key, pair, unsure)
@@ -219,7 +219,7 @@ class _Family(Generic[Key]):
             strength,
             needed,
             dropped,
-            _settlement(key, pair, self.settled),
+            _settlement(key, pair, self.settled) if self.settled else None,
             checks,
             newly_failed=passed and not after.passed,
         )

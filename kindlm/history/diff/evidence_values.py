@@ -225,12 +225,6 @@ class TestPair:
         pair = CheckPair(old, new, self.added, self.added_before, strength=strength)
         return pair if old.n and new.n else None
 
-    @property
-    def repeated(self) -> bool:
-        """Whether both runs have repeats, and of their own."""
-        rate = None if self.same_conversations else self.rate
-        return rate is not None and rate.repeated
-
 
 @dataclass(frozen=True, slots=True)
 class TestEvidence:

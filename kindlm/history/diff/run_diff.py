@@ -44,7 +44,7 @@ from kindlm.history.diff.samples import (
     read_samples,
 )
 from kindlm.history.groups import Group
-from kindlm.history.listed_tools import read_servers
+from kindlm.history.recorded_attempts import read_servers
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added
 from kindlm.strict_json import read_json
