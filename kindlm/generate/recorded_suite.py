@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,15 @@ from kindlm.checks.canary import CANARY
 from kindlm.config.document import texts
 from kindlm.errors import Err, Ok, Result
 from kindlm.generate.recordings import Recording
-from kindlm.generate.suite_text import BRACES, Comment, commented, literal, suite_text, suite_texts
+from kindlm.generate.suite_text import (
+    BRACES,
+    Comment,
+    commented,
+    literal,
+    suite_text,
+    suite_texts,
+    unused,
+)
 from kindlm.matching import canonical
 from kindlm.ports import ToolDefinition
 from kindlm.scenarios.configuration import provider_by_name
@@ -67,7 +74,7 @@ class RecordedSuites:
 
 
 def recorded_suites(
-    recordings: Sequence[Recording], target: Target, origin: str, file: Path, *, failed: bool
+    recordings: Sequence[Recording], target: Target, origin: str, file: Path
 ) -> RecordedSuites:
     """Return suites of recordings that are without personal data and secrets.
 
@@ -76,17 +83,16 @@ def recorded_suites(
         target: what the tests run on.
         origin: where the recordings are from, for people.
         file: where the suite will stand.
-        failed: whether the calls were wrong, in all of them.
     """
-    write = partial(_text, target=target, origin=origin, file=file, failed=failed)
+    write = partial(_text, target=target, origin=origin, file=file)
     tests, left_out = dict[str, Recording](), list[str]()
     for recording in recordings:
         shown = _shortened(recording.name, _LONGEST_NAME)
-        why = recording.missing or _why_not(recording, target, failed=failed)
+        why = recording.missing or _why_not(recording, target)
         if why is not None:
             left_out.append(f"{shown}: {why}")
         else:
-            tests[next(each for each in _names(shown) if each not in tests)] = recording
+            tests[unused(shown, tests, "{} ({})")] = recording
     if tests and isinstance(write([*tests.items()]), Err):
         for name, recording in [*tests.items()]:
             if isinstance(alone := write([(name, recording)]), Err):
@@ -94,23 +100,16 @@ def recorded_suites(
                 del tests[name]
     made = suite_texts([*tests.items()], write) if tests else Ok([])
     assert isinstance(made, Ok), "each alone can be loaded"
-    unfinished = [
-        name for name, each in tests.items() if _is_unfinished(each, target, failed=failed)
-    ]
+    unfinished = [name for name, each in tests.items() if _is_unfinished(each, target)]
     return RecordedSuites(made.value, list(tests), unfinished, left_out)
 
 
-def _names(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name} ({number})" for number in count(2))
-
-
-def _why_not(recording: Recording, target: Target, *, failed: bool) -> str | None:
+def _why_not(recording: Recording, target: Target) -> str | None:
     uses = recording.transcript.tool_uses
     if any(use.call.name in ("", UNNAMED) for use in uses):
         return "A tool call has no name."
     malformed = next((use.call.name for use in uses if use.call.malformed is not None), None)
-    if malformed is not None and not _is_unfinished(recording, target, failed=failed):
+    if malformed is not None and not _is_unfinished(recording, target):
         return f"The arguments of {malformed} are not a JSON object."
     if target.is_agent:
         return None
@@ -145,10 +144,10 @@ def _model(recording: Recording) -> str | None:
     return None
 
 
-def _is_unfinished(recording: Recording, target: Target, *, failed: bool) -> bool:
+def _is_unfinished(recording: Recording, target: Target) -> bool:
     """Return whether no check can be made of a recording that can fail and may hold."""
     can_call = target.is_agent or recording.tools or recording.transcript.tool_uses
-    return failed or recording.failed or not can_call
+    return recording.failed or not can_call
 
 
 def _text(
@@ -157,7 +156,6 @@ def _text(
     target: Target,
     origin: str,
     file: Path,
-    failed: bool,
 ) -> Result[str]:
     prompts: dict[str | None, str] = {}
     models: dict[str, None] = {}
@@ -185,9 +183,7 @@ def _text(
             name: {"user": "{{input}}"} if system is None else {"system": literal(system)}
             for system, name in prompts.items()
         }
-    document["tests"] = [
-        _test(name, each, target, prompts, many=many, failed=failed) for name, each in recordings
-    ]
+    document["tests"] = [_test(name, each, target, prompts, many=many) for name, each in recordings]
     return suite_text(_with_canaries(document), file)
 
 
@@ -217,7 +213,6 @@ def _test(
     prompts: Mapping[str | None, str],
     *,
     many: bool,
-    failed: bool,
 ) -> dict[Any, Any]:
     said = recording.transcript
     test: dict[Any, Any] = {"name": name}
@@ -244,7 +239,7 @@ def _test(
             test |= {"tools": tools, "strictTools": True}
     if said.text.strip():
         test[Comment(f"The recorded answer: {_shortened(said.text, _LONGEST_ANSWER)}")] = None
-    if not _is_unfinished(recording, target, failed=failed):
+    if not _is_unfinished(recording, target):
         test["expect"] = {"trajectory": _trajectory(said)}
         return test
     judge = {"criteria": TODO}

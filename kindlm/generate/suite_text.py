@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,6 +77,12 @@ def suite_texts(
     parts = [suite_texts(some, write) for some in (items[:half], items[half:])]
     wrong = next((part for part in parts if isinstance(part, Err)), None)
     return wrong or Ok([text for part in parts if isinstance(part, Ok) for text in part.value])
+
+
+def unused(wanted: str, taken: Container[str], numbered: str = "{}-{}") -> str:
+    """Return a name that is not taken: that which is wanted, or with a number."""
+    names = chain([wanted], (numbered.format(wanted, number) for number in count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def _lines(value: Mapping[Any, Any] | list[Any], indent: str) -> Iterator[str]:

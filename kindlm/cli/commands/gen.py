@@ -40,26 +40,18 @@ class GenOptions:
             metavar="URL",
             help="The agent; kindlm sends it a few harmless messages. Default: from kindlm.toml."
             " With --from-…: what the tests run on; also module:name or python:FILE:NAME.",
-            show_default=False,
         ),
     ] = None
     description: Annotated[
         str | None,
         typer.Option(
-            "--description",
-            "-d",
-            metavar="TEXT",
-            help="What the agent does, and its tools.",
-            show_default=False,
+            "--description", "-d", metavar="TEXT", help="What the agent does, and its tools."
         ),
     ] = None
     system_prompt: Annotated[
         Path | None,
         typer.Option(
-            "--system-prompt",
-            metavar="FILE",
-            help="File with the system prompt of the agent.",
-            show_default=False,
+            "--system-prompt", metavar="FILE", help="File with the system prompt of the agent."
         ),
     ] = None
     count: Annotated[
@@ -80,7 +72,6 @@ class GenOptions:
             metavar="LIST",
             help="Any of happy, edge, adversarial, guardrail, multi-turn, tool-use, tone."
             " Default: all.",
-            show_default=False,
         ),
     ] = None
     output: Annotated[
@@ -95,21 +86,15 @@ class GenOptions:
             "--provider",
             metavar="NAME",
             help="Provider of the model, such as openai or groq. Default: from kindlm.toml.",
-            show_default=False,
         ),
     ] = None
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="Name of the model.", show_default=False),
+        typer.Option("--model", metavar="NAME", help="Name of the model."),
     ] = None
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            help="Seed, for models that support one.",
-            show_default=False,
-        ),
+        typer.Option("--seed", metavar="N", help="Seed, for models that support one."),
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False
     from_trace: Annotated[
@@ -119,7 +104,6 @@ class GenOptions:
             metavar="FILE",
             help="Write a test for each trace in FILE: OTLP as JSON, JSON Lines or protobuf, or an"
             " export of Langfuse, LangSmith or Phoenix.",
-            show_default=False,
         ),
     ] = None
     from_: Annotated[
@@ -128,16 +112,12 @@ class GenOptions:
             "--from",
             metavar="PACKAGE:NAME",
             help="Write tests from attacks of an installed package: garak, pyrit or agentdojo.",
-            show_default=False,
         ),
     ] = None
     from_run: Annotated[
         tuple[str, str] | None,
         typer.Option(
-            "--from-run",
-            metavar="RUN EXECUTION",
-            help="Write a test for a recorded execution.",
-            show_default=False,
+            "--from-run", metavar="RUN EXECUTION", help="Write a test for a recorded execution."
         ),
     ] = None
     failed: Annotated[

@@ -48,12 +48,15 @@ def write_recorded(options: GenOptions) -> int:
     redact = Redactor(suite_secrets(run_environment([project.root], os.environ), []))
     stand_ins = StandIns(redact, keep_personal_data=options.keep_personal_data)
     try:
-        recordings = [stand_ins.recording(each) for each in recordings]
+        recordings = [
+            replace(stand_ins.recording(each), failed=options.failed or each.failed)
+            for each in recordings
+        ]
     except PatternError as error:
         fail([misuse(f"Personal data cannot be found: {error}.", "Use --keep-personal-data.")])
     stem = recordings[0].name if options.from_trace is None else options.from_trace.stem
     file = Path(options.output, f"{slug(stem)}.yaml")
-    made = recorded_suites(recordings, target, redact(origin), file, failed=options.failed)
+    made = recorded_suites(recordings, target, redact(origin), file)
     for line in made.left_out:
         note(f"Left out: {one_line(line, 500)}")
     if not made.texts:

@@ -34,7 +34,6 @@ def import_suite_command(
             "--from",
             metavar="FORMAT",
             help="promptfoo or openai-evals. Default: recognised by the file.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -44,7 +43,6 @@ def import_suite_command(
             "-o",
             metavar="FILE",
             help="Suite to write. Default: kindlm.yaml beside FILE.",
-            show_default=False,
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,

@@ -57,7 +57,6 @@ def init_command(
             " evalview: EvalView test cases for an HTTP agent."
             " scenario: tests as Python functions, for your agent or a bundled one."
             " Default: basic.",
-            show_default=False,
         ),
     ] = None,
     agent: Annotated[
@@ -67,7 +66,6 @@ def init_command(
             metavar="KIND|MODULE:NAME|URL",
             help=f"Create a test of your own agent: {', '.join(KINDS)}; an object such as"
             " shop.agent:graph; or a URL. Without a value, kindlm asks.",
-            show_default=False,
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,

@@ -20,9 +20,7 @@ from kindlm.recording.history_file import new_journal
 
 def label_command(
     run: RunArgument,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The label.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The label.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the label.")] = False,
     db: DatabaseOption = None,
 ) -> None:

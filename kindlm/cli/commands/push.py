@@ -32,11 +32,7 @@ _EVERY_S = 2.0
 def push_command(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="RUN",
-            help=f"{RUN_NAMES} Or a group of shards. Default: all.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="RUN", help=f"{RUN_NAMES} Or a group of shards. Default: all."),
     ] = None,
     url: ServerOption = None,
     texts: TextsOption = False,

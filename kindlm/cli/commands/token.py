@@ -37,9 +37,7 @@ def create_command(
     ] = "push,pull",
     project: Annotated[
         str | None,
-        typer.Option(
-            "--project", metavar="NAME", help="Only runs of this project.", show_default=False
-        ),
+        typer.Option("--project", metavar="NAME", help="Only runs of this project."),
     ] = None,
     days: Annotated[
         int | None,

@@ -11,9 +11,9 @@ from typing import Any
 from kindlm.config.entries import provider_types
 from kindlm.config.json_schemas import schema_fault
 from kindlm.generate.imported_tests import params_of
-from kindlm.generate.suite_text import Comment
+from kindlm.generate.suite_text import Comment, unused
 from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of
-from kindlm.generate.suites.promptfoo.texts import file_value, free_id, replace_names
+from kindlm.generate.suites.promptfoo.texts import file_value, replace_names
 from kindlm.secrecy import is_credential_name
 
 _CHAT_APIS = {"openai": ("chat", "responses"), "anthropic": ("messages",), "ollama": ("chat",)}
@@ -151,7 +151,7 @@ class Targets:
         if kind == "azure":
             settings.setdefault("baseUrl", _host(kind, "{{env.AZURE_API_HOST}}"))
         entry = _plain(self._provider(kind, settings), model)
-        entry["id"] = self._id(options.text("label") or f"{kind}/{model}")
+        entry["id"] = unused(options.text("label") or f"{kind}/{model}", self.models | self.agents)
         self.models[entry["id"]] = entry | ({"params": params} if params else {}) | more
         return _target(entry["id"], name, options, tools)
 
@@ -205,7 +205,7 @@ class Targets:
         except LeftOutError as error:
             what = f"the provider {excerpt_of(label or name)}, for {error.what}"
             raise LeftOutError(what, error.instead) from None
-        identifier = self._id(label or "agent")
+        identifier = unused(label or "agent", self.models | self.agents)
         self.agents[identifier] = {"id": identifier, "responsePath": "$"} | entry
         return _target(identifier, name, options, [])
 
@@ -242,9 +242,6 @@ class Targets:
         instead = f"Put it into the variable {variable}"
         self.notes.leave_out(part, f"the value of the header {name}", instead)
         return f"{{{{env.{variable}}}}}"
-
-    def _id(self, wanted: str) -> str:
-        return free_id(wanted, self.models | self.agents)
 
 
 _FUNCTIONS = ("function", "custom")

@@ -14,6 +14,7 @@ from typing import Any
 from kindlm.config.interpolation import is_deferred
 from kindlm.errors import Ok
 from kindlm.generate.imported_tests import section_of
+from kindlm.generate.suite_text import unused
 from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of, read_part
 
 _OPENING = re.compile(r"\{[{%#]")
@@ -146,20 +147,11 @@ def read_prompts(document: Part, files: Files, notes: Notes) -> list[Prompt]:
                 section = {
                     role: replace_names(said, _placeholder) for role, said in _section(text).items()
                 }
-                name = free_id(label, found)
+                name = unused(label, found)
                 found[name] = Prompt(name, section, frozenset({label, name, *names}))
         except LeftOutError as error:
             notes.leave_out(part, f"a prompt with {error.what}", error.instead)
     return list(found.values())
-
-
-def free_id(wanted: str, taken: Mapping[str, Any]) -> str:
-    """Return an id that is not taken: that which is wanted, or with a number."""
-    name, number = wanted, 1
-    while name in taken:
-        number += 1
-        name = f"{wanted}-{number}"
-    return name
 
 
 def _texts(part: Part, files: Files) -> Iterator[tuple[str, str, set[str]]]:
