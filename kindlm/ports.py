@@ -48,15 +48,12 @@ class Recorder(Protocol):
 
     def about(self, subject: str) -> Recorder:
         """Return a recorder for events about `subject`: one attempt of an execution."""
-        ...
 
     def record(self, payload: Payload) -> None:
         """Hand an event to the log; it is durable some time later."""
-        ...
 
     async def durable(self) -> None:
         """Return when all that was recorded before is on disk."""
-        ...
 
 
 class Clock(Protocol):
@@ -64,11 +61,9 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Return seconds since some fixed moment."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
-        ...
 
 
 class Purpose(StrEnum):
@@ -176,11 +171,9 @@ class ModelClient(Protocol):
         off what the user did not limit, and that the client knows now: the same request may be
         made again at once.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close all connections."""
-        ...
 
 
 ClientFactory = Callable[[ProviderSettings], Result[ModelClient]]
@@ -206,7 +199,6 @@ class Pricing(Protocol):
         the user. The provider of an agent is unknown, and perhaps its model; what it was
         `requested` by is its own name then, which only prices of the user can have.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,20 +216,16 @@ class Embedder(Protocol):
     @property
     def provider(self) -> str:
         """Who serves the model; `local` for one that runs here."""
-        ...
 
     @property
     def model(self) -> str:
         """The model's name."""
-        ...
 
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
         """Return the vectors of some texts; errors as those of `ModelClient.complete`."""
-        ...
 
     async def aclose(self) -> None:
         """Close all connections."""
-        ...
 
 
 EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
@@ -322,21 +310,18 @@ class Agent(Protocol):
 
     async def __aenter__(self) -> Self:
         """Open what a conversation needs."""
-        ...
 
     async def __aexit__(self, *exception: object) -> None:
         """Close it; nothing stays open or running, however the conversation ended.
 
         Raises `ConversationSpoilt` if it turns out only now that answers were none.
         """
-        ...
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message and wait for the answer.
 
         Errors have the 2xx codes and the `details` of `ModelClient.complete`.
         """
-        ...
 
 
 AgentFactory = Callable[[AgentTarget | Command, Mapping[str, str]], Result[Agent]]
@@ -367,73 +352,54 @@ class CallDesk(Protocol):
     @property
     def subject(self) -> str:
         """The attempt within its run, such as `17.1`."""
-        ...
 
     def record(self, event: Payload) -> None:
         """Record an event of this attempt."""
-        ...
 
     def next_call(self) -> int:
         """Return the number of one more call of this attempt."""
-        ...
 
     def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
         """Return what a call cost; see `Pricing`."""
-        ...
 
     def spend(self, model: str, cost: Cost) -> None:
         """Count what a call cost against the limits of the run, at once."""
-        ...
 
     def is_over(self) -> bool:
         """Return whether the limits of the run, or its end, forbid more calls."""
-        ...
 
     def waiting(self) -> AbstractContextManager[None]:
         """Let the time of the execution stand still while it waits for others."""
-        ...
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
         """Wait until a call to a provider may start, as `--max-rpm` says; it ends with this."""
-        ...
 
     def unassigned(self) -> CallDesk:
         """Return where calls are handed in that are of this run, and may be of any attempt."""
-        ...
 
 
 class Observation(Protocol):
-    """Observes one conversation with an agent from outside.
-
-    `environ` are variables for a program that is started for this conversation alone; `headers` go
-    along with each message.
-    """
+    """Observes one conversation with an agent from outside."""
 
     @property
     def environ(self) -> Mapping[str, str]:
         """Variables for a program that is started for this conversation alone."""
-        ...
 
     @property
     def headers(self) -> Mapping[str, str]:
         """What goes along with each message."""
-        ...
 
     async def begin(self, call: int) -> None:
         """Begin to observe: a message is about to be sent, as this call of the attempt."""
-        ...
 
     async def seen(self) -> Seen:
         """Return what was seen since the last time, now that the agent answered; it may wait."""
-        ...
 
     async def trouble(self) -> str | None:
         """Return why the agent may have failed since `begin`, and what to do; None if unknown."""
-        ...
 
     def close(self) -> None:
         """End the observation: the conversation is over, however it ended."""
-        ...
 
 
 class Observer(Protocol):
@@ -441,7 +407,6 @@ class Observer(Protocol):
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
         """Return what observes one conversation; None for an agent that is not to be observed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +446,6 @@ class Aside(Protocol):
 
     async def __call__(self, compute: Callable[[], T]) -> T:
         """Return what `compute` does, or raise what it raises."""
-        ...
 
 
 async def here(compute: Callable[[], T]) -> T:
@@ -523,7 +487,6 @@ class Checker(Protocol):
 
         With `now`, a check that can take long is evaluated at once.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,24 +529,20 @@ class ReplayedModels(Protocol):
     @property
     def source(self) -> str:
         """The attempt that the answers are of, such as `k3f9x2ab-17.1`."""
-        ...
 
     @property
     def warnings(self) -> Sequence[str]:
         """What the user should know of them."""
-        ...
 
     def latency_ms(self, message: int) -> float | None:
         """Return what the agent took for a message of the user then, counted from 0.
 
         None if it did not answer that.
         """
-        ...
 
     @property
     def missed(self) -> KindlmError | None:
         """The first request that the agent made and that was never recorded, as an error."""
-        ...
 
 
 class RecordedAnswers(Protocol):
@@ -591,19 +550,15 @@ class RecordedAnswers(Protocol):
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return what was answered then, or why nothing was; None if the model is to be asked."""
-        ...
 
     def agent(self) -> Agent | None:
         """Return an agent that answers as it did then; None if the real one is to be asked."""
-        ...
 
     def models(self) -> ReplayedModels | None:
         """Return what answers the real agent's model calls; None if models themselves do."""
-        ...
 
     def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]] | None:
         """Return what tools of MCP servers answered then, by name; None if servers are called."""
-        ...
 
 
 AnswerSource = Callable[[Execution], RecordedAnswers]
@@ -642,7 +597,6 @@ class Stage(Protocol):
     @property
     def turns(self) -> int:
         """How many messages were sent so far."""
-        ...
 
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
         """Send a message of the user to the agent under test, and return its answer.
@@ -651,7 +605,6 @@ class Stage(Protocol):
         again like any other. After an error the conversation is over, and whatever is sent gets the
         same error.
         """
-        ...
 
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
         """Check what was said until now, and record what comes of it.
@@ -659,22 +612,17 @@ class Stage(Protocol):
         What makes no call and takes no time is done when this returns, with `now` also what takes
         time. The rest goes on beside the script, and is awaited before the trial ends.
         """
-        ...
 
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> Future[CheckResult]:
         """Record what the script itself found out, now or once it knows."""
-        ...
 
     def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
         """Record a number from 0 to 1, which decides nothing and is compared between runs."""
-        ...
 
     async def ask(self, question: Question) -> Result[ModelReply]:
         """Put a question to a model on behalf of the script; recorded, priced and tried again."""
-        ...
 
     def record(self, payload: Payload) -> None:
         """Record what else happened in this trial."""
-        ...

@@ -591,21 +591,27 @@ class Pace:
 
     def _wake(self) -> None:
         for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            _settle(waiter)
 
     async def _wait(self, seconds: float) -> None:
         """Wait for the next `_wake`, at most `seconds`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
-        timer = None if seconds == math.inf else asyncio.ensure_future(self._clock.sleep(seconds))
+        timer = None
+        if seconds < math.inf:
+            timer = asyncio.ensure_future(self._clock.sleep(seconds))
+            timer.add_done_callback(lambda _: _settle(waiter))
         try:
-            events = {waiter} if timer is None else {waiter, timer}
-            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+            await waiter
         finally:
             self._waiters.discard(waiter)
             if timer is not None:
                 timer.cancel()
+
+
+def _settle(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 Callee = ProviderSettings | AgentTarget

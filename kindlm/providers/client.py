@@ -145,11 +145,9 @@ class Transport(Protocol):
         Raise `NoAnswer` without one, `AnswerTooLong` for one that is not read to its end, and
         `NoCredentials`.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close all connections."""
-        ...
 
 
 class WireClient:

@@ -59,15 +59,10 @@ class PriceTable:
         *,
         requested: str | None = None,
     ) -> Cost:
-        """Return the cost of a call, unknown without a price or with tokens not reported.
+        """Return the cost of a call; see `ports.Pricing`.
 
-        `model` is the one that answered, by its own report; `requested` the name that it was asked
-        for by, which counts where there is no price for the other: gateways and deployments answer
-        by names of their own. What the user says is free costs 0 however many tokens it took. What
-        the provider reports counts where the user names no price for either name.
-
-        Without a `provider`, as with agents, the model is found by its name alone, and `requested`
-        is not a valid name of a model.
+        Gateways and deployments answer by names of their own, so that two names count. What the
+        user says is free costs 0 however many tokens it took.
         """
         price = None
         if self._prices:

@@ -69,11 +69,9 @@ class AsyncSdk(Protocol):
     @property
     def post(self) -> Callable[..., Awaitable[Any]]:
         """Post `content`, bytes, or `body`, JSON; return the answer, read to its end, or raise."""
-        ...
 
     async def close(self) -> None:
         """Close all connections."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

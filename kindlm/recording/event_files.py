@@ -31,7 +31,8 @@ _LONGEST_LINE = 256 * 1024 * 1024
 """Bytes; the largest text of an event is far below, however it is escaped."""
 
 EventId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
-StreamName = Annotated[str, Field(pattern=r"^(run|journal)/[0-9A-Za-z_.-]{1,100}$")]
+STREAM_NAME = r"(run|journal)/[0-9A-Za-z_.-]{1,100}"
+StreamName = Annotated[str, Field(pattern=f"^{STREAM_NAME}$")]
 HashText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 _Line = TypeVar("_Line", bound=BaseModel)

@@ -23,6 +23,7 @@ from pydantic import Field, model_validator
 from kindlm import __version__
 from kindlm.events import EVENTS, EventError, RunStarted, load_event
 from kindlm.recording.event_files import (
+    STREAM_NAME,
     EventId,
     HashText,
     LineError,
@@ -46,8 +47,6 @@ FORMAT = "kindlm-events"
 VERSION = 1
 
 _PIECE = 500
-
-_STREAM = re.compile(r"(run|journal)/[0-9A-Za-z_.-]{1,100}")
 
 _BITS = 63
 """Bits of the largest integer that SQLite keeps as one; a parameter like `seed` may be as large."""
@@ -324,7 +323,7 @@ def require_known_form(recorded: RecordedEvent) -> None:
 
     Events of unknown types are kept as they are and not folded.
     """
-    if not _STREAM.fullmatch(recorded.stream):
+    if not re.fullmatch(STREAM_NAME, recorded.stream):
         message = f"{recorded.stream!r} is neither a run nor a journal"
         raise ValueError(message)
     event = EVENTS.get(recorded.type)

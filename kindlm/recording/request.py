@@ -124,19 +124,15 @@ class Watcher(Protocol):
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
         """Hear what there is to do, before any of it starts; `ended` has ended already, by id."""
-        ...
 
     def started(self, run: LiveRun) -> None:
         """Hear that what was planned starts; `run` says at any time what is in flight."""
-        ...
 
     def finished(self, finished: Finished) -> None:
         """Hear that an execution ended; its end is on disk."""
-        ...
 
     def tell(self, item: KindlmError | Diagnostic) -> None:
         """Hear what the user has to know now.
 
         A cassette holds nothing, say, or a served program ended by itself.
         """
-        ...

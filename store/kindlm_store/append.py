@@ -64,6 +64,11 @@ def insert_rows(
             start += size
 
 
+INSERT_EVENTS = (
+    "INSERT INTO events (seq, id, stream, version, type, schema, at, subject, data, hash)"
+)
+INSERT_TEXTS = "INSERT INTO contents (ref, salt, digest, body)"
+
 _REF_TAG = b"kindlm_store:text:1\n"
 """Keeps the hash of a reference apart from every other use of SHA-256."""
 
@@ -253,7 +258,7 @@ class Appender:
                 self._refs[digest] = ref = ref_of(salt, body.encode())
                 new.append((ref, salt, digest, body))
         if new:
-            insert_rows(self._connection, "INSERT INTO contents (ref, salt, digest, body)", new)
+            insert_rows(self._connection, INSERT_TEXTS, new)
         return {body: self._refs[digest] for body, digest in digests.items()}
 
     def _chain(
@@ -295,11 +300,7 @@ class Appender:
     def _insert(self, rows: list[tuple[object, ...]], touched: dict[str, _Stream]) -> None:
         if not rows:
             return
-        insert_rows(
-            self._connection,
-            "INSERT INTO events (seq, id, stream, version, type, schema, at, subject, data, hash)",
-            rows,
-        )
+        insert_rows(self._connection, INSERT_EVENTS, rows)
         # After the events: the triggers refuse an event of a stream that is sealed.
         for name, stream in touched.items():
             if stream.stored:

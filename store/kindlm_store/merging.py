@@ -16,12 +16,12 @@ import sqlite3
 from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kindlm_store.append import WITHHELD, insert_rows, ref_of
+from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, SHA256_TAG
 from kindlm_store.database import immediate, translated
 from kindlm_store.erasing import empty_refs, empty_rows, erased_by_log, refs_in
@@ -98,16 +98,9 @@ class RefusedError(StoreError):
         refusal: Why.
     """
 
-    def __init__(
-        self,
-        stream: str,
-        kind: RefusalKind,
-        reason: str,
-        version: int | None = None,
-        ref: str | None = None,
-    ) -> None:
-        super().__init__(f"{stream}: {reason}")
-        self.refusal = Refusal(stream, kind, reason, version, ref)
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(f"{refusal.stream}: {refusal.reason}")
+        self.refusal = refusal
 
 
 class _TextError(ValueError):
@@ -153,10 +146,11 @@ class _Stream(NamedTuple):
     sealed: bool
 
 
+@dataclass(slots=True)
 class Merge:
     """Takes streams of another log into one through its write connection.
 
-    Args:
+    Attributes:
         connection: The write connection.
         path: The file of the log.
         projector: Folds what was taken.
@@ -168,32 +162,23 @@ class Merge:
         begins: Stream → behind which event it begins in the source; absent: with its first.
     """
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        path: Path,
-        projector: Projector,
-        source: sqlite3.Connection,
-        source_path: Path,
-        *,
-        accept: Accept,
-        claims: Claims,
-        erasures: Erasures,
-        begins: Mapping[str, Begin],
-    ) -> None:
-        self._connection = connection
-        self._path = path
-        self._projector = projector
-        self._source = source
-        self._source_path = source_path
-        self._accept = accept
-        self._claims = claims
-        self._erasures = erasures
-        self._begins = begins
-        self._claimed: list[tuple[str, str, str]] = []
-        self._accepted: set[str] = set()
-        self._at: int | None = None
-        self._lost_here: set[str] | None = None
+    connection: sqlite3.Connection
+    path: Path
+    projector: Projector
+    source: sqlite3.Connection
+    source_path: Path
+    _: KW_ONLY
+    accept: Accept
+    claims: Claims
+    erasures: Erasures
+    begins: Mapping[str, Begin]
+    _claimed: list[tuple[str, str, str]] = field(default_factory=list, init=False)
+    _accepted: set[str] = field(default_factory=set, init=False)
+    _at: int | None = field(default=None, init=False)
+    _lost_here: set[str] | None = field(default=None, init=False)
+    _last_text: int = field(init=False)
+
+    def __post_init__(self) -> None:
         self._last_text = self._value("SELECT max(rowid) FROM contents") or 0
 
     def one_by_one(self) -> Taken:
@@ -213,7 +198,7 @@ class Merge:
                     self._note(taken, stream, part)
             waiting = [stream for stream, _ in refused]
         taken.refused = [refusal for _, refusal in refused]
-        with immediate(self._connection):
+        with immediate(self.connection):
             self._erase(taken)
         return taken
 
@@ -241,18 +226,18 @@ class Merge:
         """
         # One that was refused halfway leaves what it claimed: the next does not answer for it.
         self._claimed.clear()
-        with ExitStack() as locks, immediate(self._connection):
+        with ExitStack() as locks, immediate(self.connection):
             yield locks
             for stream, about, head in self._claimed:
                 if not self._has(about, head):
                     reason = f"it notes an end of {about} that this log does not have"
-                    raise RefusedError(stream, "unsound", reason)
-            before = read_states(self._connection)
-            self._projector.fold()
-            for name, state in read_states(self._connection).items():
+                    raise RefusedError(Refusal(stream, "unsound", reason))
+            before = read_states(self.connection)
+            self.projector.fold()
+            for name, state in read_states(self.connection).items():
                 if state.error and not before[name].error:
                     reason = f"the table {name!r} cannot be computed from it: {state.error}"
-                    raise RefusedError(what, "unsound", reason)
+                    raise RefusedError(Refusal(what, "unsound", reason))
 
     def _note(self, taken: Taken, stream: _Stream, part: Taken) -> None:
         """Note what was taken of one stream."""
@@ -268,18 +253,18 @@ class Merge:
 
         Of a stream that was refused nothing is believed, not even what it says was erased.
         """
-        with translated(self._source_path):
-            gone = erased_by_log(self._source, self._erasures, self._accepted)
+        with translated(self.source_path):
+            gone = erased_by_log(self.source, self.erasures, self._accepted)
         withheld = self._withheld()
-        taken.erased += len(empty_rows(self._connection, gone))
+        taken.erased += len(empty_rows(self.connection, gone))
         taken.withheld = self._withheld()
         # What was never here was not erased here.
         taken.erased -= withheld - taken.withheld
 
     def _streams(self) -> list[_Stream]:
         query = "SELECT name, version, head, sealed FROM streams ORDER BY id"
-        with translated(self._source_path):
-            rows = self._source.execute(query).fetchall()
+        with translated(self.source_path):
+            rows = self.source.execute(query).fetchall()
         return [_Stream(name, version, head, bool(sealed)) for name, version, head, sealed in rows]
 
     def _take(self, stream: _Stream, locks: ExitStack) -> Taken:
@@ -292,45 +277,45 @@ class Merge:
             sound = False
         if not sound:
             reason = "its record is not in the stored form"
-            raise RefusedError(str(stream.name), "unsound", reason)
-        number, version, sealed = self._connection.execute(
+            raise RefusedError(Refusal(str(stream.name), "unsound", reason))
+        number, version, sealed = self.connection.execute(
             "SELECT id, version, sealed FROM streams WHERE name = ?", (stream.name,)
         ).fetchone() or (None, 0, 0)
         part, self._at = Taken(known=min(version, stream.version)), None
         begin = self._begin(stream.name)
         if not 0 <= begin.version <= stream.version:
             reason = "it begins behind its end"
-            raise RefusedError(stream.name, "unsound", reason)
+            raise RefusedError(Refusal(stream.name, "unsound", reason))
         if version < begin.version:
             reason = f"this history does not have the first {begin.version:,} events of it"
-            raise RefusedError(stream.name, "behind", reason)
+            raise RefusedError(Refusal(stream.name, "behind", reason))
         self._require_same_beginning(stream.name, begin, part.known)
         if part.known == stream.version:
-            if stream.head != hash_at(self._connection, stream.name, part.known):
+            if stream.head != hash_at(self.connection, stream.name, part.known):
                 reason = "it does not end where its record states"
-                raise RefusedError(stream.name, "unsound", reason)
+                raise RefusedError(Refusal(stream.name, "unsound", reason))
             if stream.sealed != (sealed and part.known == version):
                 reason = "the same events end here in another way: sealed, or not"
-                raise RefusedError(stream.name, "unsound", reason)
-        elif is_held(self._source_path, stream.name):
-            raise RefusedError(stream.name, "going on", "a process is still writing it")
+                raise RefusedError(Refusal(stream.name, "unsound", reason))
+        elif is_held(self.source_path, stream.name):
+            raise RefusedError(Refusal(stream.name, "going on", "a process is still writing it"))
         else:
             try:
-                locks.enter_context(StreamLock(self._path, stream.name))
+                locks.enter_context(StreamLock(self.path, stream.name))
             except LockHeldError as error:
-                raise RefusedError(stream.name, "going on", str(error)) from None
+                raise RefusedError(Refusal(stream.name, "going on", str(error))) from None
         try:
             self._compare(stream.name, begin.version, part)
             if part.known < stream.version:
                 self._append(stream, number, part)
         except _TextError as error:
-            raise RefusedError(stream.name, "unsound", str(error), ref=error.ref) from None
+            raise RefusedError(Refusal(stream.name, "unsound", str(error), ref=error.ref)) from None
         except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
-            raise RefusedError(stream.name, "unsound", str(error), self._at) from None
+            raise RefusedError(Refusal(stream.name, "unsound", str(error), self._at)) from None
         return part
 
     def _begin(self, stream: str) -> Begin:
-        return self._begins.get(stream, _WHOLE)
+        return self.begins.get(stream, _WHOLE)
 
     def _require_same_beginning(self, stream: str, begin: Begin, known: int) -> None:
         """Refuse a stream of which another event is here, by the hashes of its events."""
@@ -338,26 +323,26 @@ class Merge:
         def is_same(version: int) -> bool:
             theirs: bytes | None = begin.hash
             if version != begin.version:
-                with translated(self._source_path):
-                    theirs = hash_at(self._source, stream, version)
-            return theirs == hash_at(self._connection, stream, version)
+                with translated(self.source_path):
+                    theirs = hash_at(self.source, stream, version)
+            return theirs == hash_at(self.connection, stream, version)
 
         after = begin.version
         if after and not is_same(after):
             reason = f"it diverged: event {after:,} is another one here"
-            raise RefusedError(stream, "apart", reason)
+            raise RefusedError(Refusal(stream, "apart", reason))
         if known > after and not is_same(known):
             versions = range(after + 1, known)
             first = after + 1 + bisect_left(versions, True, key=lambda at: not is_same(at))
             reason = f"it diverged: from event {first:,} on, the events differ"
-            raise RefusedError(stream, "apart", reason)
+            raise RefusedError(Refusal(stream, "apart", reason))
 
     def _compare(self, stream: str, begin: int, part: Taken) -> None:
         """Hold events to those that are here: their last hash is, but that is only what it says."""
         for after in range(begin, part.known, _PIECE):
             count = min(_PIECE, part.known - after)
             theirs = self._events(stream, after, count)
-            ours = events_after(self._connection, stream, after, count)
+            ours = events_after(self.connection, stream, after, count)
             for version, (one, other) in enumerate(zip_longest(ours, theirs), after + 1):
                 self._at = version
                 if one is None or other is None or one[1:] != other[1:]:
@@ -377,8 +362,8 @@ class Merge:
             number = 1 + (self._value("SELECT max(id) FROM streams") or 0)
         version, head = part.known, GENESIS
         if version:
-            head = hash_at(self._connection, stream.name, version) or GENESIS
-        position = last_position(self._connection)
+            head = hash_at(self.connection, stream.name, version) or GENESIS
+        position = last_position(self.connection)
         while piece := self._events(stream.name, version, _PIECE):
             refs: dict[str, None] = {}
             rows = []
@@ -395,16 +380,11 @@ class Merge:
                     (position, event.id, number, version, self._type(event.type), *event[5:])
                 )
             self._take_texts(list(refs), part)
-            insert_rows(
-                self._connection,
-                "INSERT INTO events"
-                " (seq, id, stream, version, type, schema, at, subject, data, hash)",
-                rows,
-            )
+            insert_rows(self.connection, INSERT_EVENTS, rows)
         if (version, head) != (stream.version, stream.head):
             message = "it does not end where its record states"
             raise ValueError(message)
-        self._connection.execute(
+        self.connection.execute(
             "INSERT INTO streams (version, head, sealed, id, name) VALUES (?, ?, ?, ?, ?)"
             if is_new
             else "UPDATE streams SET version = ?, head = ?, sealed = ? WHERE id = ? AND name = ?",
@@ -413,13 +393,13 @@ class Merge:
 
     def _look_at(self, event: RecordedEvent, part: Taken) -> None:
         """Ask about an event what it means: whether it is taken, what it notes and erases."""
-        self._accept(event)
-        if claim := self._claims.get(event.type):
+        self.accept(event)
+        if claim := self.claims.get(event.type):
             self._claimed += [
                 (event.stream, about, str(head)) for about, head in claim(event).items()
             ]
-        if erasure := self._erasures.get(event.type):
-            part.erased += len(empty_rows(self._connection, erasure(event).refs or ()))
+        if erasure := self.erasures.get(event.type):
+            part.erased += len(empty_rows(self.connection, erasure(event).refs or ()))
 
     def _take_texts(self, refs: Sequence[str], part: Taken) -> None:
         """Store texts that are not here, and fill what is withheld; one that was erased stays so.
@@ -431,15 +411,14 @@ class Merge:
             some = refs[start : start + _PIECE]
             query = "SELECT ref, salt, body IS NULL FROM contents"
             query += " WHERE ref IN (SELECT value FROM json_each(?))"
-            here = {ref: row for ref, *row in self._connection.execute(query, (json.dumps(some),))}
-            with translated(self._source_path):
-                theirs = stored_texts(self._source, some).fetchall()
+            here = {ref: row for ref, *row in self.connection.execute(query, (json.dumps(some),))}
+            with translated(self.source_path):
+                theirs = stored_texts(self.source, some).fetchall()
             rows = [_checked(ref, salt, body) for ref, salt, _, body in theirs]
             if missing := set(some).difference(row[0] for row in rows):
                 raise _TextError(min(missing), "is missing")
             if new := [row for row in rows if row[0] not in here]:
-                insert = "INSERT INTO contents (ref, salt, digest, body)"
-                insert_rows(self._connection, insert, new)
+                insert_rows(self.connection, INSERT_TEXTS, new)
             filled = [
                 (*content, ref)
                 for ref, *content in rows
@@ -452,8 +431,8 @@ class Merge:
     def _may_fill(self, ref: str, salt: bytes | None, is_empty: int) -> bool:
         """Whether a text is withheld here, or gone although no event says that it was erased."""
         if is_empty and salt != WITHHELD and self._lost_here is None:
-            gone = erased_by_log(self._connection, self._erasures)
-            self._lost_here = empty_refs(self._connection) - gone
+            gone = erased_by_log(self.connection, self.erasures)
+            self._lost_here = empty_refs(self.connection) - gone
         return bool(is_empty) and (salt == WITHHELD or ref in (self._lost_here or ()))
 
     def _fill(self, rows: Sequence[tuple[object, ...]]) -> None:
@@ -463,12 +442,12 @@ class Merge:
         transaction: SQL cannot compute that hash.
         """
         trigger = self._value("SELECT sql FROM sqlite_master WHERE name = 'contents_update'")
-        self._connection.execute("DROP TRIGGER IF EXISTS contents_update")
-        self._connection.executemany(
+        self.connection.execute("DROP TRIGGER IF EXISTS contents_update")
+        self.connection.executemany(
             "UPDATE contents SET salt = ?, digest = ?, body = ? WHERE ref = ?", rows
         )
         if trigger:
-            self._connection.execute(trigger)
+            self.connection.execute(trigger)
 
     def _has(self, stream: str, head: str) -> bool:
         """Whether an event of a stream that is here has a hash, `sha256:<hex>`."""
@@ -487,7 +466,7 @@ class Merge:
         number = self._value("SELECT id FROM event_types WHERE name = ?", name)
         if number is None:
             insert = "INSERT INTO event_types (name) VALUES (?)"
-            number = self._connection.execute(insert, (name,)).lastrowid
+            number = self.connection.execute(insert, (name,)).lastrowid
         return int(number)
 
     def _withheld(self) -> int:
@@ -497,13 +476,13 @@ class Merge:
 
     def _value(self, query: str, *parameters: object) -> Any:
         """The first value that a query finds in the log; None if it finds none."""
-        row = self._connection.execute(query, parameters).fetchone()
+        row = self.connection.execute(query, parameters).fetchone()
         return row[0] if row else None
 
     def _events(self, stream: str, after: int, limit: int) -> list[StoredEvent]:
         """The next events of a stream of the source behind a version."""
-        with translated(self._source_path):
-            return events_after(self._source, stream, after, limit)
+        with translated(self.source_path):
+            return events_after(self.source, stream, after, limit)
 
 
 def _checked(ref: str, salt: bytes | None, body: str | None) -> tuple[Any, ...]:
