@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 from kindlm import packages, plugins
@@ -34,6 +36,11 @@ def long_schema() -> dict[str, Any]:
     of a section. The schema says less than `load_suite` checks: nothing of what refers to something
     else. An entry of `providers` or `agents` has the options of all types and adapters.
     """
+    return deepcopy(_long_schema())
+
+
+@cache
+def _long_schema() -> dict[str, Any]:
     from pydantic.json_schema import GenerateJsonSchema  # slow, and only published schemas need it
 
     sections, todo = set[str](), [*checks.sections()]

@@ -301,11 +301,13 @@ def _compute() -> None:
     """Compute what kindlm computes once in a process, and is the same in all of them."""
     from kindlm import http_client
     from kindlm.cli import app
+    from kindlm.config import published
     from kindlm.providers import sdk_transport
     from kindlm.recording import secrets
 
     for name in (None, *app._LOADABLE):
         app._make_command(name)
+    published._long_schema()
     secrets._vocabulary()
     http_client._tls_context()
     with suppress(ImportError):
