@@ -20,14 +20,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kindlm.agents.process_group import Output, TooMuchOutput
-from kindlm.agents.sandbox import (
-    LOG_BYTES,
-    NoSandboxError,
-    OutputLines,
-    ProgramSettings,
-    SandboxError,
-)
+from kindlm.agents.process_group import TooMuchOutput
+from kindlm.agents.sandbox import SandboxError, StartedProgram
 
 if TYPE_CHECKING:
     from daytona import AsyncDaytona, AsyncSandbox
@@ -50,11 +44,18 @@ def what_is_lacking(environ: Mapping[str, str]) -> str | None:
     return None
 
 
+class NoSandboxError(Exception):
+    """A sandbox could not be made; the message says why."""
+
+
 @asynccontextmanager
 async def daytona_sandbox(
-    settings: ProgramSettings, environ: Mapping[str, str]
+    snapshot: str | None, env: Mapping[str, str], folder: str, environ: Mapping[str, str]
 ) -> AsyncIterator[DaytonaSandbox]:
-    """Make a sandbox, and delete it; raise `NoSandboxError` if none can be made."""
+    """Make a sandbox of a snapshot, None for that of the account, and delete it.
+
+    Programs run in the `folder`, and find `env` there. Raises `NoSandboxError` if none can be made.
+    """
     if (lacking := what_is_lacking(environ)) is not None:
         raise NoSandboxError(lacking)
     from daytona import AsyncDaytona, CreateSandboxFromSnapshotParams, DaytonaConfig
@@ -66,9 +67,7 @@ async def daytona_sandbox(
         target=environ.get("DAYTONA_TARGET"),
     )
     # Deleted as soon as it stops, which it does by itself if kindlm cannot delete it.
-    params = CreateSandboxFromSnapshotParams(
-        snapshot=settings.snapshot, env_vars=dict(settings.env), ephemeral=True
-    )
+    params = CreateSandboxFromSnapshotParams(snapshot=snapshot, env_vars=dict(env), ephemeral=True)
     async with AsyncExitStack() as stack:
         try:
             with _sdk_errors():
@@ -78,7 +77,7 @@ async def daytona_sandbox(
         except SandboxError as error:
             raise NoSandboxError(str(error).replace(key, "[hidden]")) from None
         stack.push_async_callback(_delete, sandbox)
-        yield DaytonaSandbox(sandbox, settings.folder)
+        yield DaytonaSandbox(sandbox, folder)
 
 
 class DaytonaSandbox:
@@ -122,29 +121,18 @@ class DaytonaSandbox:
             await self._sandbox.process.delete_session(session, request_timeout=_DELETE_S)
 
 
-class DaytonaProgram:
-    """Implements `sandbox.StartedProgram`."""
+class DaytonaProgram(StartedProgram):
+    """A command of a session."""
 
     def __init__(self, sandbox: AsyncSandbox, session: str, command: str, limit: int) -> None:
+        super().__init__(limit)
         self._process = sandbox.process
         self._session = session
         self._command = command
-        self._lines = OutputLines(limit)
-        self._log = Output(LOG_BYTES, keeps_tail=True)
         self._is_started = asyncio.Event()
         self._before = ""
         self._has_too_much = False
         self._reader = asyncio.create_task(self._follow())
-
-    @property
-    def has_more(self) -> bool:
-        """Whether it has printed something that is not read yet."""
-        return not self._lines.is_empty
-
-    @property
-    def log(self) -> str:
-        """The end of what it printed as errors."""
-        return self._log.data.decode("utf-8", "replace")
 
     async def started(self) -> None:
         """Wait until it can be given lines."""
@@ -167,17 +155,17 @@ class DaytonaProgram:
                 )
         except SandboxError:
             # A program that has ended takes nothing: what it printed says more.
-            if await self._code() is None:
+            if await self.exit_code() is None:
                 raise
 
     async def read_line(self) -> bytes | None:
         """Return its next line; see `sandbox.StartedProgram`."""
-        while (line := self._lines.take()) is None:
+        while (line := self.lines.take()) is None:
             if self._reader.done():
                 self._reader.result()
-                return self._lines.take_rest()
-            self._lines.arrived.clear()
-            arrived = asyncio.ensure_future(self._lines.arrived.wait())
+                return self.lines.take_rest()
+            self.lines.arrived.clear()
+            arrived = asyncio.ensure_future(self.lines.arrived.wait())
             try:
                 await asyncio.wait((arrived, self._reader), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -186,7 +174,9 @@ class DaytonaProgram:
 
     async def exit_code(self) -> int | None:
         """Return the code it ended with; its output is at its end only when it has ended."""
-        return await self._code()
+        with _sdk_errors():
+            found = await self._process.get_session_command(self._session, self._command)
+        return None if found.exit_code is None else int(found.exit_code)
 
     async def leave(self) -> None:
         """Do nothing: a sandbox cannot close the input of a program."""
@@ -195,11 +185,6 @@ class DaytonaProgram:
         """Follow its output no longer."""
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
-
-    async def _code(self) -> int | None:
-        with _sdk_errors():
-            found = await self._process.get_session_command(self._session, self._command)
-        return None if found.exit_code is None else int(found.exit_code)
 
     async def _follow(self) -> None:
         try:
@@ -215,7 +200,7 @@ class DaytonaProgram:
 
     def _add_output(self, text: str) -> None:
         try:
-            self._lines.add(text.encode("utf-8", "replace"))
+            self.lines.add(text.encode("utf-8", "replace"))
         except TooMuchOutput:
             self._has_too_much = True
             raise
@@ -226,7 +211,7 @@ class DaytonaProgram:
             self._before, found, text = self._before.partition(f"{_STARTED}\n")
             if found:
                 self._is_started.set()
-        self._log.add(text.encode("utf-8", "replace"))
+        self.errors.add(text.encode("utf-8", "replace"))
 
 
 def _command_line(words: Sequence[str], given: bytes | None, folder: str) -> str:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import sys
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
 from kindlm.agents import agent_failures
 from kindlm.agents.agent_failures import Who
 from kindlm.agents.process_group import Output, Program, TooMuchOutput, started
-from kindlm.agents.reply_reading import Reading
 from kindlm.errors import ErrorCode, KindlmError
 
 _PYTHON = ("python", "python3")
@@ -88,184 +86,55 @@ class OutputLines:
         return rest or None
 
 
-LOG_BYTES = 16_384
+_LOG_BYTES = 16_384
 _LEAVE_S = 2.0
-
-
-class LocalSandbox:
-    """Implements `sandbox.Sandbox`."""
-
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        self._folder = folder
-        self._environ = environ
-
-    @asynccontextmanager
-    async def start(
-        self, words: Sequence[str], given: bytes | None, limit: int
-    ) -> AsyncIterator[LocalProgram]:
-        """Start a program in a process group of its own; see `sandbox.Sandbox`."""
-        lines = OutputLines(limit)
-        log = Output(LOG_BYTES, keeps_tail=True)
-        async with started(
-            runnable(words),
-            directory=str(self._folder),
-            environ=self._environ,
-            stdout=lines,
-            stderr=log,
-            takes_input=given is None or bool(given),
-        ) as running:
-            program = LocalProgram(running, lines, log)
-            if given:
-                program.give(given)
-            yield program
-
-
-class LocalProgram:
-    """Implements `sandbox.StartedProgram`."""
-
-    def __init__(self, program: Program, lines: OutputLines, log: Output) -> None:
-        self._program = program
-        self._lines = lines
-        self._log = log
-        self._is_at_end = False
-
-    @property
-    def has_more(self) -> bool:
-        """Whether it has printed something that is not read yet."""
-        return not self._lines.is_empty
-
-    @property
-    def log(self) -> str:
-        """The end of what it printed as errors."""
-        return self._log.data.decode("utf-8", "replace")
-
-    def give(self, text: bytes) -> None:
-        """Give it all of its input; it need not read it."""
-        assert self._program.stdin is not None
-        self._program.stdin.write(text)
-        self._program.stdin.close()
-
-    async def write_line(self, line: bytes) -> None:
-        """Give it a line; see `sandbox.StartedProgram`."""
-        stdin = self._program.stdin
-        assert stdin is not None
-        # What it printed before it stopped reading says more than a broken pipe.
-        with contextlib.suppress(ConnectionError):
-            stdin.write(line + b"\n")
-            await stdin.drain()
-
-    async def read_line(self) -> bytes | None:
-        """Return its next line; see `sandbox.StartedProgram`."""
-        while (line := self._lines.take()) is None:
-            if self._is_at_end:
-                return self._lines.take_rest()
-            await self._wait_for_more()
-        return line
-
-    async def _wait_for_more(self) -> None:
-        self._lines.arrived.clear()
-        reader = self._program.readers[0]
-        ended = asyncio.ensure_future(self._program.process.wait())
-        arrived = asyncio.ensure_future(self._lines.arrived.wait())
-        try:
-            await asyncio.wait((ended, arrived, reader), return_when=asyncio.FIRST_COMPLETED)
-            has_ended = ended.done()
-        finally:
-            ended.cancel()
-            arrived.cancel()
-        if has_ended:
-            # What it left behind may hold the pipe open for ever.
-            await self._program.drained()
-        if reader.done():
-            reader.result()
-        self._is_at_end = has_ended or reader.done()
-
-    async def exit_code(self) -> int | None:
-        """Return the code it ended with; see `sandbox.StartedProgram`."""
-        try:
-            async with asyncio.timeout(_LEAVE_S):
-                code = await self._program.process.wait()
-        except TimeoutError:
-            return None
-        # So that all it said is in its log.
-        await self._program.drained()
-        return code
-
-    async def leave(self) -> None:
-        """Close its input and give it a moment to end."""
-        if self._program.stdin is not None:
-            self._program.stdin.close()
-        await self.exit_code()
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramSettings:
-    """How the program of an agent is run and talked to.
-
-    Attributes:
-        who: the agent.
-        words: the program and its arguments.
-        env: environment variables for it, besides those of the run.
-        folder: where it runs, relative to the file that names it.
-        sandbox: `local` or `daytona`.
-        snapshot: what a sandbox is made of, None for what its provider makes it of.
-        reading: where the parts of its answers are.
-    """
-
-    who: Who
-    words: tuple[str, ...]
-    env: Mapping[str, str]
-    folder: str
-    sandbox: str
-    snapshot: str | None
-    reading: Reading
-
-
-class NoSandboxError(Exception):
-    """A sandbox could not be made; the message says why."""
 
 
 class SandboxError(Exception):
     """A sandbox failed while something ran in it; the message says how."""
 
 
-class StartedProgram(Protocol):
-    """A program that runs. What it prints is read all the while.
+class StartedProgram(ABC):
+    """A program that runs. What it prints is read all the while, into `lines` and `errors`.
 
     Everything here raises `SandboxError` when the sandbox itself fails.
     """
 
+    def __init__(self, limit: int) -> None:
+        self.lines = OutputLines(limit)
+        self.errors = Output(_LOG_BYTES, keeps_tail=True)
+
     @property
     def has_more(self) -> bool:
         """Whether it has printed something that is not read yet."""
-        ...
+        return not self.lines.is_empty
 
     @property
     def log(self) -> str:
         """The end of what it printed as errors."""
-        ...
+        return self.errors.data.decode("utf-8", "replace")
 
+    @abstractmethod
     async def write_line(self, line: bytes) -> None:
         """Give it a line, which holds no line end; one that takes no more input is no error."""
-        ...
 
+    @abstractmethod
     async def read_line(self) -> bytes | None:
         """Return its next line without the end, None if there will be none.
 
         Raises `TooMuchOutput` if there is more to read than may be.
         """
-        ...
 
+    @abstractmethod
     async def exit_code(self) -> int | None:
         """Return the code it ended with, negative for a signal; None if it goes on.
 
         For one that is not expected to go on: it is given a moment to end.
         """
-        ...
 
+    @abstractmethod
     async def leave(self) -> None:
         """Tell it that there will be no more input, as far as the sandbox can, and let it end."""
-        ...
 
 
 class Sandbox(Protocol):
@@ -288,48 +157,95 @@ class Sandbox(Protocol):
         ...
 
 
-_log = logging.getLogger(__name__)
+class LocalSandbox:
+    """Implements `sandbox.Sandbox`."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environ = environ
+
+    @asynccontextmanager
+    async def start(
+        self, words: Sequence[str], given: bytes | None, limit: int
+    ) -> AsyncIterator[LocalProgram]:
+        """Start a program in a process group of its own; see `sandbox.Sandbox`."""
+        program = LocalProgram(limit)
+        async with started(
+            runnable(words),
+            directory=str(self._folder),
+            environ=self._environ,
+            stdout=program.lines,
+            stderr=program.errors,
+            takes_input=given is None or bool(given),
+        ) as program.running:
+            if given:
+                # It need not read it.
+                assert program.running.stdin is not None
+                program.running.stdin.write(given)
+                program.running.stdin.close()
+            yield program
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where programs run, and what users should know of it."""
+class LocalProgram(StartedProgram):
+    """A program on this machine."""
 
-    sandbox: Sandbox
-    warnings: tuple[str, ...] = ()
+    running: Program
 
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._is_at_end = False
 
-@asynccontextmanager
-async def place(
-    settings: ProgramSettings, environ: Mapping[str, str], home: Path
-) -> AsyncIterator[Place]:
-    """Make the place for one conversation, and unmake it.
+    async def write_line(self, line: bytes) -> None:
+        """Give it a line; see `sandbox.StartedProgram`."""
+        stdin = self.running.stdin
+        assert stdin is not None
+        # What it printed before it stopped reading says more than a broken pipe.
+        with contextlib.suppress(ConnectionError):
+            stdin.write(line + b"\n")
+            await stdin.drain()
 
-    A sandbox that cannot be made is a warning: what was to run in it runs on this machine.
+    async def read_line(self) -> bytes | None:
+        """Return its next line; see `sandbox.StartedProgram`."""
+        while (line := self.lines.take()) is None:
+            if self._is_at_end:
+                return self.lines.take_rest()
+            await self._wait_for_more()
+        return line
 
-    Args:
-        settings: what is configured.
-        environ: the environment of the run. Only programs on this machine have it.
-        home: the folder of the file that names the agent.
-    """
-    local = LocalSandbox((home / settings.folder).resolve(), environ={**environ, **settings.env})
-    if settings.sandbox != "daytona":
-        yield Place(local)
-        return
-    from kindlm.agents.daytona_sandbox import daytona_sandbox
-
-    async with AsyncExitStack() as stack:
+    async def _wait_for_more(self) -> None:
+        self.lines.arrived.clear()
+        reader = self.running.readers[0]
+        ended = asyncio.ensure_future(self.running.process.wait())
+        arrived = asyncio.ensure_future(self.lines.arrived.wait())
         try:
-            made = await stack.enter_async_context(daytona_sandbox(settings, environ))
-        except NoSandboxError as error:
-            warning = settings.who.clean(
-                f"the program ran on this machine, because no Daytona sandbox could be created:"
-                f" {error}"
-            )
-            _log.warning("%s: %s", settings.who.title, warning)
-            yield Place(local, (warning,))
-        else:
-            yield Place(made)
+            await asyncio.wait((ended, arrived, reader), return_when=asyncio.FIRST_COMPLETED)
+            has_ended = ended.done()
+        finally:
+            ended.cancel()
+            arrived.cancel()
+        if has_ended:
+            # What it left behind may hold the pipe open for ever.
+            await self.running.drained()
+        if reader.done():
+            reader.result()
+        self._is_at_end = has_ended or reader.done()
+
+    async def exit_code(self) -> int | None:
+        """Return the code it ended with; see `sandbox.StartedProgram`."""
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                code = await self.running.process.wait()
+        except TimeoutError:
+            return None
+        # So that all it said is in its log.
+        await self.running.drained()
+        return code
+
+    async def leave(self) -> None:
+        """Close its input and give it a moment to end."""
+        if self.running.stdin is not None:
+            self.running.stdin.close()
+        await self.exit_code()
 
 
 MAX_OUTPUT_BYTES = 10_000_000
@@ -358,7 +274,7 @@ def of_program(
         ErrorCode.PROVIDER_API_ERROR,
         f"{message}: {last_words}" if last_words else message,
         "Run its `command` by itself, in the folder of its `cwd`",
-        body=_together(printed, log),
+        body="\n".join(filter(None, (printed, log))),
     )
 
 
@@ -395,7 +311,3 @@ def of_exchange(
         f"{who.title}: {name} could not be started: {who.quote(reason)}",
         "Check its `command` and `cwd`; kindlm uses no shell",
     )
-
-
-def _together(printed: str, log: str) -> str:
-    return "\n".join(filter(None, (printed, log)))

@@ -23,10 +23,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -54,13 +53,12 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
-    Place,
-    ProgramSettings,
+    LocalSandbox,
+    Sandbox,
     SandboxError,
     StartedProgram,
     of_exchange,
     of_program,
-    place,
 )
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
@@ -124,18 +122,10 @@ class Program(ProgramOptions):
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> LineAgent | OneShotAgent:
         """Return the agent for one conversation."""
         gateway = environ.get("KINDLM_GATEWAY", "{{gateway}}")
-        settings = ProgramSettings(
-            Who(target.id, program_secrets(self.env)),
-            tuple(self.words),
-            {name: text.replace("{{gateway}}", gateway) for name, text in self.env.items()},
-            self.cwd,
-            self.sandbox,
-            self.snapshot,
-            Reading(response_path=self.response_path, tool_calls_path=self.tool_calls_path),
-        )
+        env = {name: text.replace("{{gateway}}", gateway) for name, text in self.env.items()}
         kind = OneShotAgent if self.one_shot else LineAgent
-        home = Path(target.directory or ".")
-        return kind(settings, partial(place, settings, environ, home))
+        who = Who(target.id, program_secrets(self.env))
+        return kind(who, self.model_copy(update={"env": env}), environ, target.directory)
 
     def prints_calls(self) -> bool:
         """Tell whether the program prints text for each message, as a command does."""
@@ -163,20 +153,28 @@ _LATER = ("env.", "serve.")
 """What placeholders begin with that are filled in before the program is started."""
 
 
-class OneShotAgent:
-    """Implements `ports.Agent`.
+_log = logging.getLogger(__name__)
+
+
+class _ProgramAgent:
+    """What both kinds of programs have in common; with `send` one implements `ports.Agent`.
 
     Args:
-        settings: how the program is run.
-        place: makes the place where it runs, one for the conversation.
+        who: the agent.
+        options: how the program is run.
+        environ: the environment of the run. Only programs on this machine have it.
+        directory: the folder of the file that names the agent.
     """
 
     def __init__(
-        self, settings: ProgramSettings, place: Callable[[], AbstractAsyncContextManager[Place]]
+        self, who: Who, options: Program, environ: Mapping[str, str], directory: str | None
     ) -> None:
-        self._settings = settings
-        self._make_place = place
-        self._place: Place | None = None
+        self._who = who
+        self._options = options
+        self._words = tuple(options.words)
+        self._environ = environ
+        self._folder = (Path(directory or ".") / options.cwd).resolve()
+        self._sandbox: Sandbox | None = None
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -184,19 +182,42 @@ class OneShotAgent:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Leave the place; no program runs between messages."""
+        """End what runs, and leave the place."""
         await self._stack.aclose()
+
+    async def _place(self) -> tuple[Sandbox, tuple[str, ...]]:
+        """Return where the program runs, with the warnings of making that for the conversation.
+
+        A sandbox that cannot be made is a warning: what was to run in it runs on this machine.
+        """
+        if self._sandbox is not None:
+            return self._sandbox, ()
+        options, warnings = self._options, list[str]()
+        if options.sandbox == "daytona":
+            from kindlm.agents.daytona_sandbox import NoSandboxError, daytona_sandbox
+
+            made = daytona_sandbox(options.snapshot, options.env, options.cwd, self._environ)
+            try:
+                self._sandbox = await self._stack.enter_async_context(made)
+            except NoSandboxError as error:
+                message = "the program ran on this machine, because no Daytona sandbox could be"
+                warnings.append(self._who.clean(f"{message} created: {error}"))
+                _log.warning("%s: %s", self._who.title, warnings[0])
+        if self._sandbox is None:
+            self._sandbox = LocalSandbox(self._folder, {**self._environ, **options.env})
+        return self._sandbox, tuple(warnings)
+
+
+class OneShotAgent(_ProgramAgent):
+    """Implements `ports.Agent`; no program runs between messages."""
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Run the program to its end; see `ports.Agent`."""
-        warnings = _not_sent(self._settings.words, request)
-        if self._place is None:
-            self._place = await self._stack.enter_async_context(self._make_place())
-            warnings = (*self._place.warnings, *warnings)
-        who, words = self._settings.who, self._settings.words
-        run = _Run()
+        who, words, run = self._who, self._words, _Run()
+        sandbox, warnings = await self._place()
+        warnings += _not_sent(words, request)
         try:
-            await run.to_its_end(self._place, *_filled(words, request), request.timeout_s)
+            await run.to_its_end(sandbox, *_filled(words, request), request.timeout_s)
         except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
             return Err(of_exchange(who, words, raised, run.log, request.timeout_s))
         if run.code != 0:
@@ -223,12 +244,12 @@ class _Run:
         return "" if self.program is None else self.program.log
 
     async def to_its_end(
-        self, place: Place, words: Sequence[str], given: bytes, timeout_s: float
+        self, sandbox: Sandbox, words: Sequence[str], given: bytes, timeout_s: float
     ) -> None:
         begun = time.perf_counter()
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(timeout_s):
-                starting = place.sandbox.start(words, given, MAX_OUTPUT_BYTES)
+                starting = sandbox.start(words, given, MAX_OUTPUT_BYTES)
                 self.program = await stack.enter_async_context(starting)
                 self.printed = await _all_lines(self.program)
                 self.latency_ms = (time.perf_counter() - begun) * 1000
@@ -272,8 +293,6 @@ def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-_log = logging.getLogger(__name__)
-
 _ONE_LINE = (
     "It must print one JSON object in one line for each message, and nothing else. Other "
     "output belongs on standard error"
@@ -285,28 +304,11 @@ _FORM = {
 }
 
 
-class LineAgent:
-    """Implements `ports.Agent`.
+class LineAgent(_ProgramAgent):
+    """Implements `ports.Agent`; one program answers all messages."""
 
-    Args:
-        settings: how the program is run.
-        place: makes the place where it runs.
-    """
-
-    def __init__(
-        self, settings: ProgramSettings, place: Callable[[], AbstractAsyncContextManager[Place]]
-    ) -> None:
-        self._settings = settings
-        self._who = settings.who
-        self._make_place = place
-        self._place: Place | None = None
-        self._program: StartedProgram | None = None
-        self._is_idle = False
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        """Begin a conversation; nothing is started before its first message."""
-        return self
+    _program: StartedProgram | None = None
+    _is_idle = False
 
     async def __aexit__(self, *exception: object) -> None:
         """Let the program end by itself, then end it with all that it started.
@@ -333,33 +335,30 @@ class LineAgent:
         return result
 
     async def _answer(self, request: AgentRequest) -> Result[AgentReply]:
-        place_warnings: tuple[str, ...] = ()
-        if self._place is None:
-            self._place = await self._stack.enter_async_context(self._make_place())
-            place_warnings = self._place.warnings
-        elif self._program is None:
+        if self._sandbox is not None and self._program is None:
             return Err(self._error("has ended"))
-        elif self._program.has_more:
+        if self._program is not None and self._program.has_more:
             return Err(self._unasked())
+        sandbox, warnings = await self._place()
         self._is_idle = False
         begun = time.perf_counter()
         try:
             async with asyncio.timeout(request.timeout_s):
-                line = await self._exchange(self._place, _request_line(request))
+                line = await self._exchange(sandbox, _request_line(request))
                 code = await self._program.exit_code() if line is None and self._program else None
         except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
-            words, log = self._settings.words, self._said()
-            return Err(of_exchange(self._who, words, raised, log, request.timeout_s))
+            log = self._said()
+            return Err(of_exchange(self._who, self._words, raised, log, request.timeout_s))
         latency_ms = (time.perf_counter() - begun) * 1000
         if line is None:
             return Err(self._error(_without_answer(code)))
         self._is_idle = True
-        return self._reply(line, latency_ms, request, place_warnings)
+        return self._reply(line, latency_ms, request, warnings)
 
-    async def _exchange(self, place: Place, line: bytes) -> bytes | None:
+    async def _exchange(self, sandbox: Sandbox, line: bytes) -> bytes | None:
         """Return the line that answers one, None if the program has printed its last."""
         if self._program is None:
-            starting = place.sandbox.start(self._settings.words, None, MAX_OUTPUT_BYTES)
+            starting = sandbox.start(self._words, None, MAX_OUTPUT_BYTES)
             self._program = await self._stack.enter_async_context(starting)
         await self._program.write_line(line)
         while (answer := await self._program.read_line()) is not None:
@@ -372,7 +371,11 @@ class LineAgent:
     ) -> Result[AgentReply]:
         raw = line.decode("utf-8", "replace").strip()
         try:
-            reply = read_reply(parse_object(raw.removeprefix("\ufeff")), self._settings.reading)
+            options = self._options
+            reading = Reading(
+                response_path=options.response_path, tool_calls_path=options.tool_calls_path
+            )
+            reply = read_reply(parse_object(raw.removeprefix("\ufeff")), reading)
         except AgentFailed as failure:
             return Err(agent_failures.of_report(self._who, str(failure), raw))
         except UnreadableReply as error:
@@ -389,7 +392,7 @@ class LineAgent:
         return self._error("printed an unexpected line", hint=_ONE_LINE)
 
     def _error(self, what: str, hint: str | None = None) -> KindlmError:
-        error = of_program(self._who, self._settings.words, what, self._said())
+        error = of_program(self._who, self._words, what, self._said())
         return error if hint is None else replace(error, hint=hint)
 
 
