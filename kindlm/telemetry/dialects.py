@@ -265,26 +265,47 @@ def result(span: Span) -> Any:
     value = _json(fact(span, "result"))
     if isinstance(value, dict) and value.keys() == {"output", "kwargs"}:
         value = value["output"]  # tools of LangChain
-    if isinstance(value, dict) and "lc" in value and isinstance(value.get("kwargs"), dict):
-        value = _json(value["kwargs"].get("content"))
+    if (message := tool_message(value)) is not None:
+        value = _json(message["content"])
     if value is None and span.is_error:
         return {"error": span.status_message or str(span.attributes.get("error.type", "failed"))}
-    message = _message_of_langchain(value)
-    return value if message is None else _json(message.get("content"))
+    return value
 
 
 def call_id(span: Span) -> Any:
     """Return the id of a tool call, None if it is unknown."""
-    message = _message_of_langchain(_json(fact(span, "result"))) or {}
+    message = tool_message(_json(fact(span, "result"))) or {}
     return fact(span, "call id") or message.get("tool_call_id")
 
 
-def _message_of_langchain(value: Any) -> dict[str, Any] | None:
+def tool_message(value: Any) -> Mapping[str, Any] | None:
     """Return a message of a tool, as which LangChain reports results; None of anything else."""
-    if not isinstance(value, dict) or value.get("type") != "tool":
+    message = unwrapped(value)
+    if not isinstance(message, dict) or "content" not in message:
         return None
-    message = value.get("data")
-    return message if isinstance(message, dict) and "tool_call_id" in message else None
+    return message if "lc" in value or "tool_call_id" in message else None
+
+
+_CLASSES = {
+    "HumanMessage": "user",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+    "AIMessage": "assistant",
+}
+
+
+def unwrapped(value: Any) -> Any:
+    """Return a message of LangChain without what it is wrapped in when it is serialised."""
+    if not isinstance(value, dict):
+        return value
+    inner, path = value.get("kwargs"), value.get("id")
+    if "lc" in value and isinstance(inner, dict):
+        name = str(path[-1]).removesuffix("Chunk") if isinstance(path, list) and path else ""
+        return {"role": _CLASSES[name], **inner} if name in _CLASSES else inner
+    inner = value.get("data")
+    if isinstance(inner, dict) and "content" in inner and isinstance(value.get("type"), str):
+        return {"role": value["type"], **inner}
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,9 +408,7 @@ _TEXTS = frozenset({"text", "input_text", "output_text"})
 
 
 def _said(message: dict[str, Any]) -> Said:
-    kwargs = message.get("kwargs")
-    if "lc" in message and isinstance(kwargs, dict):  # a message of LangChain, serialised
-        message = kwargs
+    message = unwrapped(message)
     if str(message.get("content")).startswith("[{"):  # parts as text, as OpenLLMetry writes them
         message = message | {"content": _json(message["content"])}
     role, texts, is_whole = "", list[str](), True

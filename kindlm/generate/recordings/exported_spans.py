@@ -12,15 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kindlm.strict_json import read_json
+from kindlm.telemetry import dialects
 from kindlm.telemetry.spans import Span
 
 _MAX_DEPTH = 20
-_CLASSES = {
-    "HumanMessage": "user",
-    "SystemMessage": "system",
-    "ToolMessage": "tool",
-    "AIMessage": "assistant",
-}
 _HOLDERS = ("messages", "generations", "choices", "message", "output", "outputs", "input", "inputs")
 """Where messages are in what a model was given or gave back, the most telling keys first."""
 
@@ -65,8 +60,7 @@ def tool_span(place: Place, arguments: Any, result: Any, call_id: Any = None) ->
     """Return the span of a tool call; the arguments may be the text of a mapping."""
     given = read_json(arguments) if isinstance(arguments, str) else arguments
     value = read_json(result) if isinstance(result, str) else result
-    message = _unpacked(value)
-    if isinstance(message, dict) and "tool_call_id" in message and "content" in message:
+    if (message := dialects.tool_message(value)) is not None:
         call_id = call_id or message["tool_call_id"]
         value = message["content"]
     if place.error is not None and value is None:
@@ -144,7 +138,7 @@ def _messages(value: Any, role: str, depth: int) -> Iterator[dict[str, Any]]:
         for each in value:
             yield from _messages(each, role, depth + 1)
     elif isinstance(value, dict):
-        yield from _of_object(_unpacked(value), role, depth)
+        yield from _of_object(dialects.unwrapped(value), role, depth)
 
 
 def _of_object(value: dict[str, Any], role: str, depth: int) -> Iterator[dict[str, Any]]:
@@ -166,20 +160,6 @@ def _of_object(value: dict[str, Any], role: str, depth: int) -> Iterator[dict[st
         yield {"role": role, "content": value["text"]}
     elif len(texts := [each for each in value.values() if isinstance(each, str)]) == 1:
         yield {"role": role, "content": texts[0]}  # such as {"question": "…"}
-
-
-def _unpacked(value: Any) -> Any:
-    """Return a message of LangChain without what it is wrapped in when it is serialised."""
-    if not isinstance(value, dict):
-        return value
-    inner, path = value.get("kwargs"), value.get("id")
-    if "lc" in value and isinstance(inner, dict):
-        name = str(path[-1]).removesuffix("Chunk") if isinstance(path, list) and path else ""
-        return {"role": _CLASSES[name], **inner} if name in _CLASSES else inner
-    inner = value.get("data")
-    if isinstance(inner, dict) and "content" in inner and isinstance(value.get("type"), str):
-        return {"role": value["type"], **inner}
-    return value
 
 
 def nanoseconds(value: Any) -> int:
