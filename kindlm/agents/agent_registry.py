@@ -62,7 +62,7 @@ def make_agent(
         from kindlm.agents.python_agent import python_agent
 
         if processes is not None and target.instance is None:
-            return processes.agent(target, variables)
+            return Ok(processes.agent(target, variables))
         opened: Agent | Err = python_agent(target, root)
     else:
         folder = str(root.resolve() / (target.directory or "."))

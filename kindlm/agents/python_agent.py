@@ -97,9 +97,6 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
     The options of the target may be JSON values.
     """
     who = agent_failures.Who(target.id)
-    error = wrong_target(who, target)
-    if error is not None:
-        return Err(error)
     options = target.options
     if not isinstance(options, Python):
         options = Python.model_validate(options or {})
@@ -292,18 +289,6 @@ def _first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
     if not found or found[0].default is not inspect.Parameter.empty:
         return None
     return found[0]
-
-
-def wrong_target(who: agent_failures.Who, target: AgentTarget) -> KindlmError | None:
-    """Return what is wrong with a target that is to be a Python agent."""
-    if target.instance is None and not _DOTTED.fullmatch(target.endpoint):
-        hint = "Write it like package.module:function"
-        return agent_failures.bad_option(
-            who, f"its `endpoint` {target.endpoint!r} is not a valid name", hint
-        )
-    if target.headers:
-        return agent_failures.bad_option(who, "`headers` are for agents that are reached by HTTP")
-    return None
 
 
 def _not_imported(

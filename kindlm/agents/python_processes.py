@@ -24,7 +24,6 @@ from typing import Self
 
 from kindlm.agents import agent_failures
 from kindlm.agents.process_group import Program, how_it_ended, started
-from kindlm.agents.python_agent import wrong_target
 from kindlm.agents.python_worker import (
     GRACE_S,
     HEADER,
@@ -268,16 +267,14 @@ class PythonProcesses:
 
     def agent(
         self, target: AgentTarget, variables: Mapping[str, str] = MappingProxyType({})
-    ) -> Result[Agent]:
+    ) -> Agent:
         """Make an agent for one conversation; whether it can be imported is known later.
 
         With `variables`, it has a process of its own, which finds them in its environment: what is
         made with them when a module is imported must not serve another conversation.
         """
-        error = wrong_target(agent_failures.Who(target.id), target)
         # A process gets JSON.
-        written = replace(target, options=as_written(target.options))
-        return Ok(ProcessAgent(written, self, variables)) if error is None else Err(error)
+        return ProcessAgent(replace(target, options=as_written(target.options)), self, variables)
 
     async def lend(
         self, target: AgentTarget, variables: Mapping[str, str]

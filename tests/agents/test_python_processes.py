@@ -224,10 +224,8 @@ def test_a_cancelled_conversation_ends_what_the_agent_does(root, ask):
     async def run():
         async with PythonProcesses(os.environ, root, REDACT) as processes:
             target = AgentTarget("a", "python", "workers_agents:cancelled")
-            made = processes.agent(target)
-            assert isinstance(made, Ok)
             with pytest.raises(TimeoutError):
-                async with made.value as agent, asyncio.timeout(0.5):
+                async with processes.agent(target) as agent, asyncio.timeout(0.5):
                     await agent.send(ask(timeout_s=600))
 
     asyncio.run(run())
@@ -271,11 +269,10 @@ def test_what_cannot_be_imported_is_reported_with_the_first_message(converse, fa
 def test_a_process_that_ended_between_conversations_harms_none(root, ask, success):
     async def run():
         async with PythonProcesses(os.environ, root, REDACT) as processes:
-            made = [processes.agent(AgentTarget("a", "python", "workers_agents:count"))] * 2
+            made = processes.agent(AgentTarget("a", "python", "workers_agents:count"))
             texts = []
-            for result in made:
-                assert isinstance(result, Ok)
-                async with result.value as agent:
+            for _ in range(2):
+                async with made as agent:
                     texts.append(success(await agent.send(ask())).text)
                 pid = int(texts[-1].split()[0])
                 os.kill(pid, signal.SIGKILL)
@@ -291,9 +288,7 @@ def test_an_agent_with_variables_of_its_own_shares_its_process_with_none(root, a
             texts = []
             for shop in ("one", "two"):
                 target = AgentTarget("a", "python", "workers_agents:variable")
-                made = processes.agent(target, {"SHOP": shop})
-                assert isinstance(made, Ok)
-                async with made.value as agent:
+                async with processes.agent(target, {"SHOP": shop}) as agent:
                     texts.append(success(await agent.send(ask())).text)
             return texts
 
