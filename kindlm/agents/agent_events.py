@@ -33,8 +33,8 @@ from kindlm.agents.reply_reading import (
     agent_reply,
     bounded,
     read_cost,
+    read_counts,
     read_model,
-    read_usage,
 )
 from kindlm.agents.told_calls import Calls, lost_answers
 from kindlm.agents.tool_entries import (
@@ -181,12 +181,10 @@ class _Draft:
 
     def _answer(self, said: Mapping[str, Any]) -> None:
         call_id, name = (first_text(*map(said.get, keys)) for keys in (_IDS, _NAMES))
-        made = self.calls.find(call_id, name)
-        if made is None:
+        if not self.calls.answer(call_id, name, tool_answer(said)):
             # What answered was called, whatever the stream leaves out.
             self.lost += 1
-            made = self.calls.add(name or UNNAMED, call_id, None)
-        made.answer(tool_answer(said))
+            self.calls.add(name or UNNAMED, call_id, None).answer(tool_answer(said))
 
     def _narrate(self, said: Mapping[str, Any], number: int) -> None:
         text, tool = _text(said, ("text",), number) or "", first_text(*map(said.get, _NAMES))
@@ -195,7 +193,7 @@ class _Draft:
         self.calls.add(tool, None, None).answer(text)
 
     def _count(self, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-        usage = read_usage({"usage": said})
+        usage = read_counts(said)
         self.usage = Usage(
             _sum(self.usage.input_tokens, usage.input_tokens),
             _sum(self.usage.output_tokens, usage.output_tokens),

@@ -26,7 +26,7 @@ from kindlm.agents.reply_parts import (
     lookup,
     refuse_more,
 )
-from kindlm.agents.reply_reading import bounded, read_model, read_usage
+from kindlm.agents.reply_reading import bounded, read_counts, read_model
 from kindlm.agents.told_calls import Calls
 from kindlm.agents.tool_entries import (
     call_entries,
@@ -209,21 +209,29 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
     content = value.get("content")
     is_content = isinstance(content, str | list | None)
     text = content_text(content) if is_content else compact_json(content)
-    message = ChatMessage(speaker, text, first_text(value.get("id")))
-    match speaker:
-        case Speaker.AGENT:
-            return replace(message, calls=_calls(value), usage=_usage(value), model=_model(value))
-        case Speaker.TOOL:
-            parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
-            response = text if parts and content else content
-            return replace(
-                message,
-                answers=first_text(value.get("tool_call_id")),
-                name=first_text(value.get("name")),
-                response=failed_tool(response) if value.get("status") == "error" else response,
-            )
-        case _:
-            return message
+    message_id = first_text(value.get("id"))
+    if speaker is Speaker.TOOL:
+        parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
+        response = text if parts and content else content
+        return ChatMessage(
+            speaker,
+            text,
+            message_id,
+            answers=first_text(value.get("tool_call_id")),
+            name=first_text(value.get("name")),
+            response=failed_tool(response) if value.get("status") == "error" else response,
+        )
+    if speaker is not Speaker.AGENT:
+        return ChatMessage(speaker, text, message_id)
+    usages = (read_counts(lookup(value, path)) for path in _USAGES)
+    return ChatMessage(
+        speaker,
+        text,
+        message_id,
+        _calls(value),
+        usage=next((usage for usage in usages if usage != Usage()), Usage()),
+        model=read_model(value.get("response_metadata")) or read_model(value),
+    )
 
 
 def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
@@ -240,16 +248,6 @@ def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     entries = together(*lists, *single, parts, invalid)
     refuse_more(len(entries), MAX_CALLS, "tool calls")
     return tuple(read_tool_use(entry).call for entry in entries)
-
-
-def _usage(value: Mapping[str, Any]) -> Usage:
-    found = (read_usage({"usage": lookup(value, path)}) for path in _USAGES)
-    return next((usage for usage in found if usage != Usage()), Usage())
-
-
-def _model(value: Mapping[str, Any]) -> str | None:
-    metadata = value.get("response_metadata")
-    return read_model(metadata) or read_model(value)
 
 
 def _answered(calls: Calls, message: ChatMessage) -> bool:

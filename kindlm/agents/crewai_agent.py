@@ -39,8 +39,8 @@ from kindlm.agents.reply_reading import (
     agent_reply,
     doubts,
     read_cost,
+    read_counts,
     read_model,
-    read_usage,
 )
 from kindlm.agents.served import Served, ServedAgent
 from kindlm.agents.told_calls import lost_answers
@@ -168,7 +168,7 @@ def _counts(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _usage(counts: Mapping[str, Any]) -> Usage:
     """Return the tokens; a crew that counted nothing says 0."""
-    usage = read_usage({"usage": counts})
+    usage = read_counts(counts)
     return usage if usage.input_tokens or usage.output_tokens else Usage()
 
 

@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -110,17 +110,18 @@ _DEFAULT_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What was answered with success; `kind` is its media type, without parameters.
+    """An answer, read to its end; `kind` is its media type, without parameters.
 
     `has_end` tells that HTTP itself said where the body ends, by its last chunk or by its length.
     Else it ends where the connection was closed, which a server that fails does, too.
     """
 
     status: int
+    headers: Mapping[str, str]
     kind: str
     text: str
-    latency_ms: float
     has_end: bool = True
+    latency_ms: float = 0.0
 
 
 class HttpExchange:
@@ -195,11 +196,11 @@ class HttpExchange:
             return Err(agent_failures.of_status(who, answer.status, answer.headers, answer.text))
         if answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<"):
             return Err(agent_failures.of_page(who, answer.text, answer.status))
-        return Ok(HttpReply(answer.status, answer.kind, answer.text, latency_ms, answer.has_end))
+        return Ok(replace(answer, latency_ms=latency_ms))
 
     async def _exchange(
         self, method: str, to: str, content: bytes | None, headers: dict[str, str]
-    ) -> _Answer:
+    ) -> HttpReply:
         import httpx
 
         client, url = self._client, httpx.URL(to)
@@ -219,25 +220,14 @@ class HttpExchange:
                 url = moved
             finally:
                 await got.aclose()
-        return _Answer(got.status_code, got.headers, "", "")
+        return HttpReply(got.status_code, got.headers, "", "")
 
 
 class _TooLong(Exception):  # noqa: N818 - it names what arrived
     """A body that is longer than any answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """An HTTP answer of any status, read to its end."""
-
-    status: int
-    headers: Mapping[str, str]
-    kind: str
-    text: str
-    has_end: bool = True
-
-
-async def _read_body(response: httpx.Response) -> _Answer:
+async def _read_body(response: httpx.Response) -> HttpReply:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     unpack = _Unpacking(response.headers.get("content-encoding", ""))
     decoder = codecs.getincrementaldecoder(_charset(response))("replace")
@@ -254,12 +244,9 @@ async def _read_body(response: httpx.Response) -> _Answer:
     else:
         unpack.finish()
     text = "".join(pieces) + decoder.decode(b"", final=True)
-    return _Answer(response.status_code, response.headers, kind, text, _has_end(response))
-
-
-def _has_end(response: httpx.Response) -> bool:
-    """Tell whether HTTP says where a body ends. One that ends earlier is an error by itself."""
-    return "content-length" in response.headers or "transfer-encoding" in response.headers
+    # A body that ends earlier than HTTP says is an error by itself.
+    has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
+    return HttpReply(response.status_code, response.headers, kind, text, has_end)
 
 
 class _Unpacking:

@@ -220,13 +220,14 @@ def read_usage(value: Any) -> Usage:
     """Read `usage` or `tokens`, of the reply or of its metadata, under either spelling."""
     for part in _parts(value):
         for counts in (part.get("usage"), part.get("tokens")):
-            usage = _usage(counts)
+            usage = read_counts(counts)
             if usage != Usage():
                 return usage
     return Usage()
 
 
-def _usage(counts: Any) -> Usage:
+def read_counts(counts: Any) -> Usage:
+    """Read what stands under `usage`: the tokens by their names, or the written ones alone."""
     if isinstance(counts, dict):
         # Anthropic's leave out what was written to or read from the prompt cache.
         with_cache = anthropic.usage_of(counts).input_tokens

@@ -52,6 +52,13 @@ class Calls:
         self._waiting_by_name[name].append(made)
         return made
 
+    def answer(self, call_id: str | None, name: str | None, response: Any) -> bool:
+        """Give the call that `find` returns its answer; return whether there is one."""
+        made = self.find(call_id, name)
+        if made is not None:
+            made.answer(response)
+        return made is not None
+
     def by_id(self, call_id: str) -> Made | None:
         """Return the call with an id."""
         return self._by_id.get(call_id)

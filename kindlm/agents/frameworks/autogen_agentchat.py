@@ -102,8 +102,6 @@ def _calls(messages: Sequence[Any]) -> Calls:
                 calls.add(call.name, call.id, call.arguments)
         elif message.type == "ToolCallExecutionEvent":
             for result in message.content:
-                made = calls.find(result.call_id, result.name)
-                if made is not None:
-                    said = result.content
-                    made.answer(failed_tool(said) if result.is_error else said)
+                said = failed_tool(result.content) if result.is_error else result.content
+                calls.answer(result.call_id, result.name, said)
     return calls

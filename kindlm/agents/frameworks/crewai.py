@@ -23,7 +23,7 @@ from kindlm.agents.crewai_agent import read_crew
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, context_with_history, last_user_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import read_usage
+from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.told_calls import Calls, Made
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
@@ -115,7 +115,7 @@ def _of_run(run: _Run) -> AgentReply:
         raw=compact_json(as_json(run.result)),
         latency_ms=0.0,
         tool_uses=_calls(run.events).uses,
-        usage=total([read_usage({"usage": event.usage}) for event in asked]),
+        usage=total([read_counts(event.usage) for event in asked]),
         model=asked[-1].model if asked else None,
         # Where not even the start was heard of, the events do not reach us.
         reports_tools=any(is_a(event, _PACKAGE, *_STARTED) for event in run.events) or None,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import read_usage
+from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.told_calls import Calls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
@@ -187,7 +187,7 @@ def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
         raw=compact_json([as_json(_short(step)) for step in steps]),
         latency_ms=0.0,
         tool_uses=uses,
-        usage=total([read_usage({"usage": each}) for each in counts]),
+        usage=total([read_counts(each) for each in counts]),
         reports_tools=True,
         unseen=unseen,
     )

@@ -34,7 +34,7 @@ from kindlm.agents.reply_parts import (
     first_text,
     refuse_more,
 )
-from kindlm.agents.reply_reading import AgentFailed, agent_reply, bounded, read_model, read_usage
+from kindlm.agents.reply_reading import AgentFailed, agent_reply, bounded, read_counts, read_model
 from kindlm.agents.told_calls import PiecedCall
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
@@ -146,7 +146,7 @@ class _Draft:
         waits = isinstance(outcome, dict) and outcome.get("type") == "interrupt"
         # They stand there for each of the run's models.
         entries = objects(self.ended.get("usage"))
-        counts = [read_usage({"usage": entry}) for entry in entries]
+        counts = [read_counts(entry) for entry in entries]
         models = {read_model(entry) for entry in entries}
         reply = agent_reply(
             text or (result if isinstance(result, str) else ""),
