@@ -277,7 +277,7 @@ def test_what_it_leaves_behind_is_ended_and_holds_nothing_up(
     assert_ended(started_pids(tmp_path))
 
 
-def test_a_cancelled_conversation_ends_the_program(make, ask, tmp_path):
+def test_a_cancelled_conversation_ends_the_program(make, ask, tmp_path, impatient):
     (tmp_path / "agent.py").write_text(textwrap.dedent(program_with_child(then="time.sleep(600)")))
     command = Command(("python", "agent.py"), str(tmp_path))
 

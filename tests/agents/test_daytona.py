@@ -111,8 +111,8 @@ def test_a_program_that_ends_at_once_is_an_error(talk, failure):
 
 
 def test_one_that_does_not_answer_is_ended_with_its_sandbox(talk, failure):
-    (result,), server = talk("import time; time.sleep(600)", timeout_s=2.0)
-    assert "did not answer within 2000 ms" in failure(result).message
+    (result,), server = talk("import time; time.sleep(600)", timeout_s=1.0)
+    assert "did not answer within 1000 ms" in failure(result).message
     assert server.deleted == ["box-1"]
     assert [command.code for command in server.commands.values()] == [137]
 

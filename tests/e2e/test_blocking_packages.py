@@ -12,7 +12,7 @@ import pytest
 # kindlm whose time runs faster where it waits for an event loop.
 HASTY = """
 from kindlm import guard
-guard._POLL_S = 0.2
+guard._POLL_S, guard._SILENT_POLLS = 0.2, 5
 from kindlm.__main__ import main
 main()
 """
