@@ -149,56 +149,46 @@ async def started(
     The pipes are our own: so waiting for the program is not waiting for whatever holds them open.
     """
     async with contextlib.AsyncExitStack() as stack:
-        out, err = await _pipe(stack), await _pipe(stack)
-        given = await _input_pipe(stack) if takes_input else None
+        out, out_end = await _pipe(stack)
+        err, err_end = await _pipe(stack)
+        stdin, stdin_end = await _input_pipe(stack) if takes_input else (None, None)
         try:
             process = await asyncio.create_subprocess_exec(
                 *words,
                 cwd=directory,
                 env=dict(environ),
-                stdin=asyncio.subprocess.DEVNULL if given is None else given.read_end,
-                stdout=out.write_end,
-                stderr=err.write_end,
+                stdin=asyncio.subprocess.DEVNULL if stdin_end is None else stdin_end,
+                stdout=out_end,
+                stderr=err_end,
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
             )
         finally:
-            os.close(out.write_end)
-            os.close(err.write_end)
-            if given is not None:
-                os.close(given.read_end)
+            for end in (out_end, err_end, stdin_end):
+                if end is not None:
+                    os.close(end)
         readers = (
-            asyncio.create_task(_read(out.reader, stdout)),
-            asyncio.create_task(_read(err.reader, stderr)),
+            asyncio.create_task(_read(out, stdout)),
+            asyncio.create_task(_read(err, stderr)),
         )
-        program = Program(process, readers, None if given is None else given.writer)
+        program = Program(process, readers, stdin)
         stack.push_async_callback(program.end)
         yield program
 
 
-@dataclass(frozen=True, slots=True)
-class _Pipe:
-    reader: asyncio.StreamReader
-    write_end: int
-
-
-async def _pipe(stack: contextlib.AsyncExitStack) -> _Pipe:
+async def _pipe(stack: contextlib.AsyncExitStack) -> tuple[asyncio.StreamReader, int]:
+    """Return what reads a pipe, and the end that a program writes to."""
     read_end, write_end = os.pipe()
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", buffering=0)
     )
     stack.callback(transport.close)
-    return _Pipe(reader, write_end)
+    return reader, write_end
 
 
-@dataclass(frozen=True, slots=True)
-class _InputPipe:
-    writer: asyncio.StreamWriter
-    read_end: int
-
-
-async def _input_pipe(stack: contextlib.AsyncExitStack) -> _InputPipe:
+async def _input_pipe(stack: contextlib.AsyncExitStack) -> tuple[asyncio.StreamWriter, int]:
+    """Return what writes to a pipe, and the end that a program reads."""
     read_end, write_end = os.pipe()
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(
@@ -206,7 +196,7 @@ async def _input_pipe(stack: contextlib.AsyncExitStack) -> _InputPipe:
         os.fdopen(write_end, "wb", buffering=0),
     )
     stack.callback(_abandon, transport)
-    return _InputPipe(asyncio.StreamWriter(transport, protocol, None, loop), read_end)
+    return asyncio.StreamWriter(transport, protocol, None, loop), read_end
 
 
 def _abandon(transport: asyncio.WriteTransport) -> None:
