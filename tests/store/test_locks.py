@@ -78,12 +78,12 @@ def test_a_lock_whose_note_cannot_be_written_is_given_back(
 
 def test_asking_does_not_take_the_lock_away_from_anyone(path: Path) -> None:
     def ask(_: int) -> None:
-        for _ in range(300):
+        for _ in range(100):
             is_held(path, "run/1")
 
     with ThreadPoolExecutor(2) as threads:
         asking = threads.map(ask, range(2))
-        for _ in range(300):
+        for _ in range(100):
             with StreamLock(path, "run/1"):
                 assert is_held(path, "run/1")
         list(asking)
