@@ -96,7 +96,7 @@ def test_a_server_without_such_a_run_is_no_problem_of_the_server(
 def test_the_history_here_does_where_the_server_is_away(
     team: History, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kindlm.cli.base_branch._PATIENCE_S", 0)
+    monkeypatch.setattr("kindlm.cli.commands.diff._PATIENCE_S", 0)
     monkeypatch.setenv("KINDLM_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("KINDLM_EXIT_CODES", "pytest")
     assert run(["diff", "--base", "main", "--comment"]) == 4

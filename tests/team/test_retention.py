@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.cli.retention import erase_older, retention
+from kindlm.cli.commands.serve_history import erase_older, retention
 from kindlm.events import ReviewRecorded, new_event
 from kindlm_store import StreamLock
 from kindlm_store.verification import verify_file

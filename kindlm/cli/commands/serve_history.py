@@ -5,29 +5,34 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sqlite3
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kindlm.cli.commands.backup import remove_abandoned
 from kindlm.cli.commands.token import open_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
-from kindlm.cli.history import db_option, fail_to_open, project_here
+from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.logs import log_as_asked
 from kindlm.cli.options import DatabaseOption, parse_since
-from kindlm.cli.retention import retention
 from kindlm.errors import Err, Ok, Result
 from kindlm.recording.history_file import open_log
+from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.recording.secrets import secret_values
-from kindlm_store import EventLog, OpenError
+from kindlm.wording import count
+from kindlm_store import EventLog, OpenError, StoreError
 
 if TYPE_CHECKING:
     from kindlm.browse.routes import Actor, RecordReview, Reviewer
 
+_DAY_S = 24 * 3600
 _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 
 
@@ -164,3 +169,45 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+@contextmanager
+def retention(log: EventLog, before: Callable[[], str]) -> Iterator[None]:
+    """Erase content of older runs at once and daily; `before` says of which, UTC, ISO 8601."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while True:
+            erase_older(log, before())
+            if ended.wait(_DAY_S):
+                return
+
+    thread = threading.Thread(target=work, name="retention")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def erase_older(log: EventLog, before: str) -> None:
+    """Erase the content of runs that began before a moment; say how much, or why that failed.
+
+    What other runs refer to stays until they are as old.
+    """
+    try:
+        with closing(log.reader()) as db:
+            runs = with_news(db, runs_before(db, before).ended)
+            if not runs:
+                return
+            streams = streams_to_purge(db, runs)
+        found = log.erasable(streams.chosen, forgotten=streams.forgotten)
+        erased = erase(log, found, runs, by="retention")
+        forget_erased(log.path)
+        remove_abandoned(log.path.parent)
+    except (StoreError, OSError, sqlite3.Error) as error:
+        warn(f"Old content was not erased: {error}.", "kindlm tries again tomorrow.")
+        return
+    what = f"{count(erased.texts, 'text')} of {count(len(runs), 'run')}"
+    note(f"Retention erased {what} from before {before[:10]}.")

@@ -10,8 +10,9 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,37 +63,32 @@ def wanted_suspects(
     return [test for test in found if _is_wanted(test.key, options.tests)]
 
 
+@dataclass(slots=True)
 class Rounds:
     """Plans one round after the other, by what is recorded of those before, and reports each.
 
-    Where both sides are repeated, `repeat_before` has another process add so many repeats to BEFORE
-    in a round, and returns why that could not be done. `ended` says what ended it although a test
-    is open, if not the run itself did; `is_stuck` that nothing can be tested any more.
+    Where both sides are repeated, `of_before` has repeats added to BEFORE in each round, too.
+    `ended` says what ended it although a test is open, if not the run itself did; `is_stuck` that
+    nothing can be tested any more.
     """
 
-    def __init__(
-        self,
-        run: str,
-        pair: SettledPair,
-        options: SettleOptions,
-        repeat_before: Callable[[sqlite3.Connection, int], Awaitable[str | None]] | None = None,
-    ) -> None:
-        self._run = run
-        self._pair = pair
-        self._options = options
-        self._repeat_before = repeat_before
-        self._rounds = 0
-        self._planned = 0
-        self._planned_before = 0
-        self._added = -1
-        self.ended: str | None = None
-        self.is_stuck = False
+    run: str
+    database: Path
+    pair: SettledPair
+    options: SettleOptions
+    of_before: RepeatsOfBefore | None
+    ended: str | None = field(default=None, init=False)
+    is_stuck: bool = field(default=False, init=False)
+    _rounds: int = field(default=0, init=False)
+    _planned: int = field(default=0, init=False)
+    _planned_before: int = field(default=0, init=False)
+    _added: int = field(default=-1, init=False)
 
     async def next(self, db: sqlite3.Connection, plan: Plan) -> Plan | None:
         """Return what is run next of the tests of the plan; None when it is over."""
         while True:
-            found = wanted_suspects(db, self._pair, self._options)
-            if self._rounds and self._options.of_before:
+            found = wanted_suspects(db, self.pair, self.options)
+            if self._rounds and self.options.of_before:
                 return None
             if self._rounds:
                 self._tell(found)
@@ -104,13 +100,14 @@ class Rounds:
                 return None
             self._added = added
             self._rounds += 1
-            if self._repeat_before is not None and before:
-                self._planned_before += sum(before.values())
-                if why := await self._repeat_before(db, sum(before.values())):
+            if self.of_before is not None and before:
+                repeats = sum(before.values())
+                self._planned_before += repeats
+                if why := await self.of_before.add(db, self.database, repeats):
                     self.is_stuck = True
                     self.ended = why
                     return None
-            shares = before if self._options.of_before else after
+            shares = before if self.options.of_before else after
             if shares:
                 following = plan_repeats(plan, self._numbers(db, shares), self._planned)
                 self._planned += len(following)
@@ -120,18 +117,18 @@ class Rounds:
         self, found: Sequence[Suspect]
     ) -> tuple[dict[QualifiedName, int], dict[QualifiedName, int]]:
         """Return how many repeats of BEFORE and of AFTER are next, as far as the budget goes."""
-        most = self._options.max_runs
+        most = self.options.max_runs
         left = sys.maxsize if most is None else most - self._planned - self._planned_before
-        if self._options.grows_both:
-            return share_out_both(found, left if self._options.of_before else left // 2)
+        if self.options.grows_both:
+            return share_out_both(found, left if self.options.of_before else left // 2)
         return {}, share_out(found, AT_A_TIME, left)
 
     def _end(self, added: int, *, used_up: bool) -> str | None:
         """Return why it ends although a test is open; None if it goes on."""
         if added == self._added:
             self.is_stuck = True
-            return f"No repeat of the last round was answered: kindlm show {self._run}"
-        return f"--max-runs {self._options.max_runs} is used up." if used_up else None
+            return f"No repeat of the last round was answered: kindlm show {self.run}"
+        return f"--max-runs {self.options.max_runs} is used up." if used_up else None
 
     def _numbers(
         self, db: sqlite3.Connection, shares: Mapping[QualifiedName, int]
@@ -140,7 +137,7 @@ class Rounds:
 
         Each is a sample of its own.
         """
-        added = read_added(db, [self._pair.repeated], self._pair.attempts)
+        added = read_added(db, [self.pair.repeated], self.pair.attempts)
         numbers = {}
         for key, share in shares.items():
             last = max(added.get(key, AddedRepeats()).last, self._repeats(key))
@@ -151,7 +148,7 @@ class Rounds:
         """Return how many repeats the run planned of a test."""
         return max(
             test.repeat
-            for suite in self._pair.recorded.started.values()
+            for suite in self.pair.recorded.started.values()
             if (suite.project, suite.suite) == (key.project, key.suite)
             for test in suite.tests
             if (test.name, test.target) == (key.name, key.target)

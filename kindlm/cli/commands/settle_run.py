@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -88,11 +87,9 @@ def settle_runs(options: SettleOptions) -> int:
         return 0
     open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
-        return (
-            0
-            if options.of_before
-            else _tell(Settled(before, after, found, labels=pair.labels), options)
-        )
+        if options.of_before:
+            return 0
+        return _tell(Settled(before, after, found, labels=pair.labels), options)
     request = or_fail(request_repeats(pair, open_tests, project, options))
     if of_before is not None and not of_before.check(request.database):
         return 1
@@ -129,13 +126,7 @@ def _settle(
     of_before: RepeatsOfBefore | None,
 ) -> int:
     run = new_run_id()
-    repeat_before = None
-    if of_before is not None:
-
-        async def repeat_before(db: sqlite3.Connection, repeats: int) -> str | None:
-            return await of_before.add(db, request.database, repeats)
-
-    rounds = Rounds(run, pair, options, repeat_before)
+    rounds = Rounds(run, request.database, pair, options, of_before)
     settling = Settling(pair.repeated, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
     # Each round prints lines; only a bar shows what goes on inside one.

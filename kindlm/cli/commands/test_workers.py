@@ -7,11 +7,12 @@ import re
 import secrets
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
 from dataclasses import dataclass, replace
 
 from kindlm.bounds import SCHEDULERS
+from kindlm.cli.commands.tail import why_not_passed
 from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
 from kindlm.cli.history import fail_to_open, open_tables
 from kindlm.cli.options import TestOptions
@@ -19,7 +20,7 @@ from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
 from kindlm.cli.run_options import paths_from, wants_push
 from kindlm.cli.run_recording import HeldSignals, Watching, report_group, stop_on_signals
-from kindlm.cli.worker_news import WorkerNews
+from kindlm.engine.attempt import Finished
 from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError, misuse
@@ -29,10 +30,12 @@ from kindlm.fleet.local_fleet import LocalFleet
 from kindlm.fleet.shards import Took, longest_first, read_took, runs_needed, shard_count
 from kindlm.guard import guard
 from kindlm.history.groups import Group, shards_of
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
 from kindlm.plan import Plan, make_plan
 from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.loading import Loaded
-from kindlm.recording.request import RunRequest
+from kindlm.recording.request import RunRequest, Watcher
 from kindlm.recording.resumption import read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets, suite_secrets
 from kindlm.suite import Suite
@@ -44,6 +47,18 @@ from kindlm.wording import count
 from kindlm_store import LockHeldError, OpenError, Redactor, StreamLock
 
 _FIXED_PORT = re.compile(r"https?://(localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\]):\d", re.IGNORECASE)
+
+
+_ENDED = """
+SELECT l.version, l.data ->> '$.status' AS status, e.id, e.test, e.target, e.repeat, s.path,
+       (SELECT total(c.cost_usd) FROM counted_calls c WHERE c.execution = e.id) AS cost_usd
+  FROM event_log l
+  JOIN executions e ON e.id = :run || '-' || CAST(l.subject AS INTEGER)
+  JOIN suites s ON s.id = e.suite
+ WHERE l.stream = 'run/' || :run AND l.version > :version AND l.type = 'execution.finished'
+   AND NOT coalesce(l.data ->> '$.retried', 0)
+ ORDER BY l.version
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,3 +310,43 @@ def _anew(options: TestOptions) -> Iterator[str]:
     }
     yield from (name for name, given in flags.items() if given)
     yield "--no-progress"
+
+
+class WorkerNews:
+    """Shows what workers push as if it happened here; `earlier` are runs of the group before."""
+
+    def __init__(
+        self, db: sqlite3.Connection, plan: Plan, earlier: Iterable[str], watcher: Watcher
+    ) -> None:
+        self._db = db
+        self._watcher = watcher
+        self._versions: dict[str, int] = {}
+        self._planned = {
+            (each.suite.suite.path, each.case.name, each.target, each.repeat): each for each in plan
+        }
+        done = (self._planned.get(_key(row)) for run in earlier for row in self._ended(run))
+        watcher.planned(plan, {each.id for each in done if each is not None})
+
+    def tell(self, runs: Iterable[str]) -> None:
+        """Show which executions of some runs have ended since the last time."""
+        for run in runs:
+            for row in self._ended(run):
+                if (execution := self._planned.get(_key(row))) is None:
+                    continue
+                status, error = Status(row["status"]), None
+                if status in (Status.FAILED, Status.ERRORED):
+                    view = RunView(self._db, run)
+                    found = view.execution(row["id"])
+                    why = "" if found is None else why_not_passed(view, found)
+                    error = KindlmError(ErrorCode.UNKNOWN_ERROR, why)
+                self._watcher.finished(Finished(execution, status, error, cost_usd=row["cost_usd"]))
+
+    def _ended(self, run: str) -> Iterator[sqlite3.Row]:
+        known = {"run": run, "version": self._versions.get(run, 0)}
+        for row in self._db.execute(_ENDED, known).fetchall():
+            self._versions[run] = row["version"]
+            yield row
+
+
+def _key(row: sqlite3.Row) -> tuple[str, str, str, int]:
+    return row["path"], row["test"], row["target"], row["repeat"]
