@@ -282,9 +282,9 @@ def skip_csrf(datasette: Datasette, scope: Message) -> bool:
 def menu_links(datasette: Datasette, actor: dict[str, Any] | None) -> Any:
     """Return what leads from the menu of every page to the runs of each history, and out."""
 
-    async def links() -> list[dict[str, str]]:
+    async def links() -> list[dict[str, str | None]]:
         found = histories(datasette)
-        runs = [
+        runs: list[dict[str, str | None]] = [
             {
                 "href": Addresses(datasette, name).runs(),
                 "label": "Runs" if len(found) == 1 else f"Runs of {name}",

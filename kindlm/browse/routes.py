@@ -73,39 +73,10 @@ class Addresses(Links):
         self._database = database
         self._actor = actor
 
-    def runs(self) -> str:
-        """Return where all runs are listed."""
-        return self._page("runs")
-
-    def run(self, run: str) -> str:
-        """Return where a run is shown, by its id."""
-        return self._page("run", run)
-
-    def execution(self, execution: str) -> str:
-        """Return where an execution is shown, by its id."""
-        return self._page("execution", execution)
-
     def review(self, execution: str) -> str | None:
         """Return where a review of an execution is posted to, None if who asks only reads."""
-        if reviewer_of(self._datasette, self._actor) is None:
-            return None
-        return self._page("review", execution)
-
-    def outputs(self, run: str) -> str:
-        """Return where the outputs of a run are shown side by side, by its id."""
-        return self._page("outputs", run)
-
-    def diff(self, before: str, after: str) -> str:
-        """Return where two runs are compared, by their ids."""
-        return self._page("diff", before=before, after=after)
-
-    def test(self, project: str, suite: str, name: str, target: str) -> str:
-        """Return where a test is shown over time."""
-        return self._page("test", project=project, suite=suite, name=name, target=target)
-
-    def search(self) -> str:
-        """Return where texts are searched."""
-        return self._page("search")
+        reads_only = reviewer_of(self._datasette, self._actor) is None
+        return None if reads_only else super().review(execution)
 
     def tables(self) -> str:
         """Return where the tables themselves are shown."""

@@ -16,6 +16,7 @@ from kindlm.history.rows import (
     SpanView,
     ToolCallView,
 )
+from kindlm.history.run_view import RunView
 
 EXCERPTS = 10
 _CONTEXT = 60
@@ -203,52 +204,37 @@ class Attempt:
 
 
 def attempts_of(
-    first: Sequence[dict[str, Any]],
-    calls: Sequence[CallView],
-    tools: Sequence[ToolCallView],
-    ended: Iterable[int],
-    mask: Mask,
-    spans: Sequence[SpanView] = (),
+    view: RunView, execution: ExecutionView, ended: Iterable[AttemptView], mask: Mask
 ) -> tuple[Attempt, ...]:
     """Return the attempts of an execution, masked; one without calls has at least its messages.
 
-    `ended` are the numbers of attempts that ended, also of those without any call.
+    `ended` are the attempts that ended, also those without any call.
     """
+    calls, spans = view.calls(execution), view.spans(execution)
+    tools = view.tool_calls(execution, all_attempts=True)
     # A command is sent no message: that of the record is empty.
     said = tuple(
         _said(message, mask)
-        for message in first
+        for message in view.first_messages(execution)
         if message["text"] != "" or not any(call.provider == "command" for call in calls)
     )
-    numbers = sorted({*(call.attempt for call in calls), *ended})
-    return tuple(
-        Attempt(
-            number,
-            said,
-            _of_attempt([call for call in calls if call.attempt == number], tools, mask, spans),
-        )
-        for number in numbers
-    )
+    found: dict[int, list[Called]] = {
+        number: []
+        for number in sorted({*(call.attempt for call in calls), *(each.number for each in ended)})
+    }
+    for call in calls:
+        _add(_called(call, tools, spans, mask), found[call.attempt])
+    return tuple(Attempt(number, said, tuple(made)) for number, made in found.items())
 
 
-def _of_attempt(
-    calls: Sequence[CallView],
-    tools: Sequence[ToolCallView],
-    mask: Mask,
-    spans: Sequence[SpanView],
-) -> tuple[Called, ...]:
-    """Return the calls of an attempt, those that an agent made with the one it was answering."""
-    found: list[Called] = []
-    for view in calls:
-        call, asked = replace(_called(view, tools, mask), spans=_spans(view, spans, mask)), None
-        if view.purpose == "agent":
-            places = range(len(found) - 1, -1, -1)
-            asked = next((place for place in places if not found[place].judging), None)
-        if asked is None:
-            found.append(call)
-        else:
-            found[asked] = replace(found[asked], made=(*found[asked].made, call))
-    return tuple(found)
+def _add(call: Called, earlier: list[Called]) -> None:
+    """Add a call to those of its attempt, one that an agent made to the one it was answering."""
+    if call.view.purpose == "agent":
+        for place in reversed(range(len(earlier))):
+            if not earlier[place].judging:
+                earlier[place] = replace(earlier[place], made=(*earlier[place].made, call))
+                return
+    earlier.append(call)
 
 
 def pretty(value: Any) -> str:
@@ -281,7 +267,9 @@ def _said(message: dict[str, Any], mask: Mask) -> Said:
     return Said(role, mask.text(message["text"]))
 
 
-def _called(call: CallView, tools: Sequence[ToolCallView], mask: Mask) -> Called:
+def _called(
+    call: CallView, tools: Sequence[ToolCallView], spans: Sequence[SpanView], mask: Mask
+) -> Called:
     # Answers of tools stand beside their calls; what the target said stands in the call before.
     own = ("tool", "assistant") if call.purpose == "test" else ()
     return Called(
@@ -295,6 +283,7 @@ def _called(call: CallView, tools: Sequence[ToolCallView], mask: Mask) -> Called
             for used in tools
             if call.purpose == "test" and (used.attempt, used.call) == (call.attempt, call.call)
         ),
+        spans=_spans(call, spans, mask),
     )
 
 

@@ -63,14 +63,7 @@ def execution_page(
     tools, mask = attempts[-1].tool_calls, mask_of(attempts)
     shown = [masked(assertion, mask) for assertion in attempts[-1].assertions]
     repeats, all_tools = view.repeats(execution), view.tool_calls(execution, all_attempts=True)
-    talks = attempts_of(
-        view.first_messages(execution),
-        view.calls(execution),
-        all_tools,
-        [attempt.number for attempt in attempts],
-        mask,
-        view.spans(execution),
-    )
+    talks = attempts_of(view, execution, attempts, mask)
     return Document(
         "execution.html",
         f"{one_line(execution.test)} · {one_line(execution.target)} · {execution.run}",

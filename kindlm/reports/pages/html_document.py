@@ -32,35 +32,35 @@ class Links:
 
     def runs(self) -> str | None:
         """Return where all runs are listed."""
-        return None
+        return self._page("runs")
 
-    def run(self, run: str) -> str | None:  # noqa: ARG002
+    def run(self, run: str) -> str | None:
         """Return where a run is shown, by its id."""
-        return None
+        return self._page("run", run)
 
-    def execution(self, execution: str) -> str | None:  # noqa: ARG002
+    def execution(self, execution: str) -> str | None:
         """Return where an execution is shown, by its id."""
-        return None
+        return self._page("execution", execution)
 
-    def review(self, execution: str) -> str | None:  # noqa: ARG002
-        """Return where a review of an execution is posted to, by its id."""
-        return None
+    def review(self, execution: str) -> str | None:
+        """Return where a review of an execution is posted to; None for somebody who only reads."""
+        return self._page("review", execution)
 
-    def outputs(self, run: str) -> str | None:  # noqa: ARG002
+    def outputs(self, run: str) -> str | None:
         """Return where the outputs of a run are shown side by side, by its id."""
-        return None
+        return self._page("outputs", run)
 
-    def diff(self, before: str, after: str) -> str | None:  # noqa: ARG002
+    def diff(self, before: str, after: str) -> str | None:
         """Return where two runs are compared, by their ids."""
-        return None
+        return self._page("diff", before=before, after=after)
 
-    def test(self, project: str, suite: str, name: str, target: str) -> str | None:  # noqa: ARG002
+    def test(self, project: str, suite: str, name: str, target: str) -> str | None:
         """Return where a test is shown over time."""
-        return None
+        return self._page("test", project=project, suite=suite, name=name, target=target)
 
     def search(self) -> str | None:
         """Return where texts are searched."""
-        return None
+        return self._page("search")
 
     def tables(self) -> str | None:
         """Return where the tables themselves are shown."""
@@ -68,6 +68,10 @@ class Links:
 
     def account(self) -> tuple[str, str] | None:
         """Return who looks, and where they log out; None where there is no login."""
+        return None
+
+    def _page(self, *parts: str, **query: str) -> str | None:  # noqa: ARG002
+        """Return the address of a page by its kind, what it shows, and what is asked of it."""
         return None
 
 

@@ -55,14 +55,7 @@ def render_execution(
     page = Page(out, options)
     _write_head(suite, execution, page)
     _write_tools(tools_offered(view.tools(execution), mask), page, verbose=options.verbose)
-    talked = attempts_of(
-        view.first_messages(execution),
-        view.calls(execution),
-        view.tool_calls(execution, all_attempts=True),
-        ended,
-        mask,
-        view.spans(execution),
-    )
+    talked = attempts_of(view, execution, ended.values(), mask)
     for attempt in talked:
         of = f" of attempt {attempt.number}" if len(talked) > 1 else ""
         page.heading(f"Transcript{of}")
