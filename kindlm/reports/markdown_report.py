@@ -20,7 +20,7 @@ from kindlm.outcome import Status
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table
-from kindlm.reports.diff.text import headline_of, notes_of
+from kindlm.reports.diff.phrases import headline_of, notes_of
 from kindlm.reports.facts import (
     describe_group,
     describe_shard,

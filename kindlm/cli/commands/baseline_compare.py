@@ -34,7 +34,7 @@ from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.diff.json import check_evidence
 from kindlm.reports.diff.parts import check_name, check_text
-from kindlm.reports.diff.text import (
+from kindlm.reports.diff.phrases import (
     attempts_text,
     completing_command,
     lacking_text,

@@ -38,7 +38,7 @@ from kindlm.recording.project import Project, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.resumption import Unfinished, read_unfinished
 from kindlm.reports.diff.parts import check_name
-from kindlm.reports.diff.text import not_comparable_text
+from kindlm.reports.diff.phrases import not_comparable_text
 from kindlm.reports.terminal.settled_tests import Settled, write_planned, write_settled
 from kindlm.suite import Suite
 from kindlm_store import LockHeldError, StreamLock

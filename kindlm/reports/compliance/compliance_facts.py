@@ -22,7 +22,7 @@ from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.projections.views import RUN_LABEL
-from kindlm.reports.diff.text import headline_of
+from kindlm.reports.diff.phrases import headline_of
 from kindlm.reports.facts import (
     describe_group,
     describe_shard,

@@ -17,29 +17,7 @@ from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.runs import Run, RunFilter, runs
-from kindlm.reports.diff.parts import (
-    call_aside,
-    change_text,
-    check_name,
-    check_text,
-    checks_to_tell,
-    excerpt,
-    measures,
-    sequence_text,
-)
-from kindlm.reports.diff.text import (
-    LOOKS,
-    Look,
-    fail_on_text,
-    figure_rows,
-    headline_of,
-    needs_text,
-    next_step,
-    notes_of,
-    outcome_text,
-    scope_text,
-    status_text,
-)
+from kindlm.reports.diff import parts, phrases
 from kindlm.reports.facts import run_text
 from kindlm.reports.pages.html_document import Document, Links, render
 from kindlm.reports.report_registry import ReportOptions
@@ -92,7 +70,7 @@ _SIGNS = {
 class _Part:
     """Tests of one kind: some shown in full, some only listed, and how many more there are."""
 
-    look: Look
+    look: phrases.Look
     mood: str
     number: int
     first: bool
@@ -103,7 +81,7 @@ class _Part:
 
 def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
     """Return the page of a comparison; `form` asks for another one, where it is served."""
-    headline = headline_of(diff)
+    headline = phrases.headline_of(diff)
     return Document(
         "diff.html",
         f"{headline.word}: {diff.before.id} → {diff.after.id}",
@@ -113,26 +91,18 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
             "headline": headline,
             "mood": _VERDICTS[headline.good],
             "runs": (run_text(diff.before), run_text(diff.after)),
-            "scope": scope_text(diff),
-            "asked": fail_on_text(diff),
-            "notes": list(notes_of(diff)),
-            "figures": figure_rows(diff),
-            "parts": _parts(diff),
+            "scope": phrases.scope_text(diff),
+            "asked": phrases.fail_on_text(diff),
+            "notes": list(phrases.notes_of(diff)),
+            "figures": phrases.figure_rows(diff),
+            "kinds": _parts(diff),
             "configs": diff.configs,
-            "step": next_step(diff),
-            "aside": call_aside,
-            "check_name": check_name,
-            "check_text": check_text,
-            "checks": checks_to_tell,
+            "step": phrases.next_step(diff),
             "edit_mood": lambda change: _SIGNS[change.edit][1],
             "edit_sign": lambda change: _SIGNS[change.edit][0],
-            "excerpt": lambda words: excerpt(words, _TEXT),
-            "measures": measures,
-            "needs": needs_text,
-            "outcome": outcome_text,
-            "change_text": change_text,
-            "sequence": sequence_text,
-            "status": status_text,
+            "parts": parts,
+            "phrases": phrases,
+            "excerpt": lambda words: parts.excerpt(words, _TEXT),
         },
         styles=("runs",) if form else (),
     )
@@ -141,7 +111,7 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
 def _parts(diff: RunDiff) -> Iterator[_Part]:
     told = 0
     for number, (kind, tests) in enumerate(diff.kinds.items()):
-        look = LOOKS[kind]
+        look = phrases.LOOKS[kind]
         full = () if look.listed else tests[: max(0, _TOLD - told)]
         told += len(full)
         listed = tests[len(full) : len(full) + _LISTED]

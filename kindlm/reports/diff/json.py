@@ -17,7 +17,7 @@ from kindlm.history.diff.evidence_values import CheckPair, Side
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
-from kindlm.reports.diff.text import headline_of, next_step, notes_of
+from kindlm.reports.diff.phrases import headline_of, next_step, notes_of
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import printed_json
 

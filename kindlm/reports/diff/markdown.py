@@ -14,29 +14,7 @@ from kindlm.history.diff.details import TestDetails
 from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
-from kindlm.reports.diff.parts import (
-    call_aside,
-    change_text,
-    check_name,
-    check_text,
-    checks_to_tell,
-    config_texts,
-    excerpt,
-    marked,
-    measures,
-)
-from kindlm.reports.diff.text import (
-    LOOKS,
-    fail_on_text,
-    figure_rows,
-    headline_of,
-    needs_text,
-    next_step,
-    notes_of,
-    outcome_text,
-    scope_text,
-    status_text,
-)
+from kindlm.reports.diff import parts, phrases
 from kindlm.reports.facts import run_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import MOST_BYTES, block, bounded, cell, code, html_code, one_line
@@ -51,7 +29,7 @@ _CALLS = 20
 _TABLE_KINDS = tuple(
     kind for kind in Kind if kind not in (Kind.OTHER_WORDS, Kind.NOT_RUN, Kind.UNCHANGED)
 )
-_TOLD_KINDS = tuple(kind for kind in _TABLE_KINDS if not LOOKS[kind].listed)
+_TOLD_KINDS = tuple(kind for kind in _TABLE_KINDS if not phrases.LOOKS[kind].listed)
 
 SIGNS = {True: "✅", False: "❌", None: "⚠️"}
 """The signs of a verdict that is good, bad, or neither yet."""
@@ -100,11 +78,11 @@ def _parts(diff: RunDiff) -> Iterator[str]:
 
 
 def _head(diff: RunDiff) -> Iterator[str]:
-    headline = headline_of(diff)
+    headline = phrases.headline_of(diff)
     yield f"### {SIGNS[headline.good]} kindlm: {headline.word}\n\n"
     yield f"{'; '.join(headline.reasons)}.\n\n"
-    yield f"{_run(diff.before)} → {_run(diff.after)} · {scope_text(diff)}\n"
-    for note in notes_of(diff):
+    yield f"{_run(diff.before)} → {_run(diff.after)} · {phrases.scope_text(diff)}\n"
+    for note in phrases.notes_of(diff):
         yield f"\n> {code(note)}\n"
 
 
@@ -119,7 +97,8 @@ def changes_table(diff: RunDiff, most: int) -> Iterator[str]:
         yield "\n| | test | result | change |\n|---|---|---|---|\n"
     for kind, test in rows[:most]:
         name = f"{cell(test.key.name)} · {cell(test.key.target)}"
-        yield f"| {LOOKS[kind].sign} | {name} | {outcome_text(test)} | {_what(kind, test)} |\n"
+        sign, outcome = phrases.LOOKS[kind].sign, phrases.outcome_text(test)
+        yield f"| {sign} | {name} | {outcome} | {_what(kind, test)} |\n"
     if len(rows) > most:
         yield f"| | … and {len(rows) - most:,} more | | |\n"
 
@@ -136,12 +115,12 @@ def _what(kind: Kind, test: TestDiff) -> str:
         if changed
     ]
     named = kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
-    status = LOOKS[kind].title.lower() if named else status_text(test)
+    status = phrases.LOOKS[kind].title.lower() if named else phrases.status_text(test)
     return f"{status}: {', '.join(others)}" if others else status
 
 
 def _figures(diff: RunDiff) -> Iterator[str]:
-    rows = figure_rows(diff)
+    rows = phrases.figure_rows(diff)
     if rows:
         yield "\n| mean over tests | before → after |\n|---|---|\n"
     for name, text in rows:
@@ -151,7 +130,7 @@ def _figures(diff: RunDiff) -> Iterator[str]:
 def _configs(diff: RunDiff) -> Iterator[str]:
     for config in diff.configs:
         yield f"\n<details><summary>Configuration of {html_code(config.suite)}</summary>\n\n"
-        changes, rest = config_texts(config, _CONFIG)
+        changes, rest = parts.config_texts(config, _CONFIG)
         lines = [f"{path}: {text}" for path, text in changes]
         yield block("\n".join([*lines, rest] if rest else lines))
         yield "\n</details>\n"
@@ -159,39 +138,40 @@ def _configs(diff: RunDiff) -> Iterator[str]:
 
 def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
     name = f"{html_code(test.key.name)} · {html_code(test.key.target)}"
-    yield f"\n<details><summary>{name}: {outcome_text(test)}</summary>\n\n"
-    if needed := needs_text(test):
+    yield f"\n<details><summary>{name}: {phrases.outcome_text(test)}</summary>\n\n"
+    if needed := phrases.needs_text(test):
         yield f"{needed}.\n\n"
     if details.config:
         yield f"Changed in its definition: {', '.join(map(code, details.config))}\n\n"
     if details.calls_changed:
         yield block("\n".join(_calls(details)), "diff")
-    for check in checks_to_tell(details.checks)[:_CHECKS]:
-        yield f"- {code(check_name(check))} {check_text(check)}"
+    for check in parts.checks_to_tell(details.checks)[:_CHECKS]:
+        yield f"- {code(parts.check_name(check))} {parts.check_text(check)}"
         yield f" {code(check.failure_code)}\n" if check.failure_code else "\n"
         if check.message and check.direction < 0:
             yield f"  {code(bounded(check.message, 300))}\n"
     if error := details.errors[1]:
         yield f"- error {code(bounded(error, 300))}\n"
     for place, words in details.words.items():
-        pieces = "".join(marked(edit, text) for edit, text in excerpt(words, _TEXT))
-        yield f"\n{_TITLES.get(place) or f'Answer of turn {place}'}:\n\n{block(pieces)}"
-    for measure, text in measures(test):
+        told = "".join(parts.marked(edit, text) for edit, text in parts.excerpt(words, _TEXT))
+        yield f"\n{_TITLES.get(place) or f'Answer of turn {place}'}:\n\n{block(told)}"
+    for measure, text in parts.measures(test):
         yield f"- {measure}: {code(text)}\n"
     yield "\n</details>\n"
 
 
 def _calls(details: TestDetails) -> Iterator[str]:
     for change in details.calls[:_CALLS]:
-        yield f"{_EDITS[change.edit]} {one_line(change.made.tool)}  {call_aside(change)}".rstrip()
+        tool, aside = one_line(change.made.tool), parts.call_aside(change)
+        yield f"{_EDITS[change.edit]} {tool}  {aside}".rstrip()
         for argument in change.arguments[:_CALLS]:
-            yield f"!     {one_line(argument.path) or 'arguments'}: {change_text(argument)}"
+            yield f"!     {one_line(argument.path) or 'arguments'}: {parts.change_text(argument)}"
     if len(details.calls) > _CALLS:
         yield f"  … and {len(details.calls) - _CALLS} more"
 
 
 def _end(diff: RunDiff) -> Iterator[str]:
-    if asked := fail_on_text(diff):
+    if asked := phrases.fail_on_text(diff):
         yield f"\n{asked}\n"
-    step = next_step(diff)
+    step = phrases.next_step(diff)
     yield f"\nNext: {code(step.command)} ({step.why})\n"

@@ -8,31 +8,7 @@ from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import Edit, TestDetails, WordDiff
 from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.reports.diff.parts import (
-    call_aside,
-    change_text,
-    check_name,
-    check_text,
-    checks_to_tell,
-    config_texts,
-    excerpt,
-    marked,
-    measures,
-    sequence_text,
-)
-from kindlm.reports.diff.text import (
-    LOOKS,
-    Look,
-    fail_on_text,
-    figure_rows,
-    headline_of,
-    needs_text,
-    next_step,
-    notes_of,
-    outcome_text,
-    scope_text,
-    status_text,
-)
+from kindlm.reports.diff import parts, phrases
 from kindlm.reports.facts import run_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part
@@ -65,7 +41,7 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     _write_head(diff, page)
     told = 0
     for kind, tests in diff.kinds.items():
-        look = LOOKS[kind]
+        look = phrases.LOOKS[kind]
         if kind is Kind.UNCHANGED and not options.verbose:
             page.heading(f"Unchanged: {count(len(tests), 'test')}")
             continue
@@ -81,7 +57,7 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
             page.line(f"… and {more:,} more: --test NAME, or --verbose for all", indent=2)
         told += 0 if look.listed else len(tests)
     _write_configs(diff, page)
-    if rows := figure_rows(diff):
+    if rows := phrases.figure_rows(diff):
         page.heading("Means over the tests that ran in both")
         page.fields(rows, indent=2)
     _write_end(diff, page)
@@ -90,20 +66,20 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
 def _write_head(diff: RunDiff, page: Page) -> None:
     for name, view in (("Before ", diff.before), ("After  ", diff.after)):
         page.line((name, "dim"), (one_line(view.id), "bold cyan"), f"  {run_text(view)}", hang=9)
-    for note in notes_of(diff):
+    for note in phrases.notes_of(diff):
         page.line(("! ", "yellow"), note, hang=2)
 
 
-def _write_line(diff: RunDiff, test: TestDiff, look: Look, page: Page) -> None:
+def _write_line(diff: RunDiff, test: TestDiff, look: phrases.Look, page: Page) -> None:
     suite = (f"  {one_line(test.key.suite)}", "dim") if diff.has_several_suites else ""
-    status = "" if look.listed else f"  {status_text(test)}"
+    status = "" if look.listed else f"  {phrases.status_text(test)}"
     page.line(
         (look.sign, look.style),
         " ",
         (one_line(test.key.name), "bold"),
         f" · {one_line(test.key.target)}",
         suite,
-        f"  {outcome_text(test)}",
+        f"  {phrases.outcome_text(test)}",
         (status, look.style),
         indent=2,
         hang=2,
@@ -111,7 +87,7 @@ def _write_line(diff: RunDiff, test: TestDiff, look: Look, page: Page) -> None:
 
 
 def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: bool) -> None:
-    if needed := needs_text(test):
+    if needed := phrases.needs_text(test):
         page.line((needed, "yellow"), indent=6)
     if details.config:
         page.line(
@@ -126,14 +102,14 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: b
     for place, words in details.words.items():
         name = f"answer of turn {place}" if isinstance(place, int) else place
         _write_words(name, words, page, color=color)
-    page.fields(list(measures(test)), indent=6)
+    page.fields(list(parts.measures(test)), indent=6)
 
 
 def _write_calls(details: TestDetails, page: Page) -> None:
     if details.calls_changed:
         page.line(("calls", "dim"), indent=6)
         for change in details.calls[:_CALLS]:
-            aside = call_aside(change)
+            aside = parts.call_aside(change)
             page.line(
                 _EDITS[change.edit],
                 one_line(change.made.tool),
@@ -143,19 +119,18 @@ def _write_calls(details: TestDetails, page: Page) -> None:
             )
             for argument in change.arguments[:_CALLS]:
                 name = one_line(argument.path) or "arguments"
-                page.line((f"{name}  ", "dim"), change_text(argument), indent=12, hang=2)
+                page.line((f"{name}  ", "dim"), parts.change_text(argument), indent=12, hang=2)
         if len(details.calls) > _CALLS:
             page.line(f"… and {len(details.calls) - _CALLS} more", indent=8)
     if details.sequences:
         page.line(("repeats that call so, before → after", "dim"), indent=6)
         for found in details.sequences:
-            page.line(
-                f"{found.before} → {found.after}  {sequence_text(found.tools)}", indent=8, hang=2
-            )
+            tools = parts.sequence_text(found.tools)
+            page.line(f"{found.before} → {found.after}  {tools}", indent=8, hang=2)
 
 
 def _write_checks(details: TestDetails, page: Page) -> None:
-    told = checks_to_tell(details.checks)
+    told = parts.checks_to_tell(details.checks)
     if told:
         page.line(("checks", "dim"), indent=6)
     for check in told[:_CHECKS]:
@@ -163,7 +138,7 @@ def _write_checks(details: TestDetails, page: Page) -> None:
         sign = ("✗", "red") if worse else ("✓", "green") if check.direction else ("·", "dim")
         page.line(
             sign,
-            f" {check_name(check)}  {check_text(check)}",
+            f" {parts.check_name(check)}  {parts.check_text(check)}",
             (f"  {one_line(check.failure_code or '')}", "red" if worse else "dim"),
             indent=8,
             hang=2,
@@ -175,10 +150,10 @@ def _write_checks(details: TestDetails, page: Page) -> None:
 
 
 def _write_words(name: str, words: WordDiff, page: Page, *, color: bool) -> None:
-    parts: list[Part] = []
-    for edit, text in excerpt(words, _TEXT):
-        parts.append((visible(text) if color else marked(edit, text), _STYLES[edit]))
-    page.line((f"{name}  ", "dim"), *parts, indent=6, hang=2)
+    shown: list[Part] = []
+    for edit, text in parts.excerpt(words, _TEXT):
+        shown.append((visible(text) if color else parts.marked(edit, text), _STYLES[edit]))
+    page.line((f"{name}  ", "dim"), *shown, indent=6, hang=2)
     if words.left_out:
         page.line(f"{words.left_out:,} more characters were not compared", indent=8)
 
@@ -187,7 +162,7 @@ def _write_configs(diff: RunDiff, page: Page) -> None:
     for config in diff.configs:
         several = len(diff.configs) > 1
         page.heading(f"Configuration{f' of {one_line(config.suite)}' if several else ''}")
-        changes, rest = config_texts(config, _CONFIG)
+        changes, rest = parts.config_texts(config, _CONFIG)
         for path, text in changes:
             page.line((f"{path}  ", "dim"), text, indent=2, hang=2)
         if rest:
@@ -195,13 +170,13 @@ def _write_configs(diff: RunDiff, page: Page) -> None:
 
 
 def _write_end(diff: RunDiff, page: Page) -> None:
-    headline = headline_of(diff)
+    headline = phrases.headline_of(diff)
     page.blank()
     color = {True: "bold green", False: "bold red", None: "bold yellow"}[headline.good]
     page.line((headline.word, color), f": {'; '.join(headline.reasons)}", hang=2)
-    page.line((f"{scope_text(diff)}.", "dim"), indent=2)
-    if asked := fail_on_text(diff):
+    page.line((f"{phrases.scope_text(diff)}.", "dim"), indent=2)
+    if asked := phrases.fail_on_text(diff):
         page.line(asked, indent=2)
-    step = next_step(diff)
+    step = phrases.next_step(diff)
     page.blank()
     page.unbroken(("Next  ", "dim"), visible(step.command), (f"   {step.why}", "dim"))

@@ -324,7 +324,7 @@ def _changed(view: RunView, earlier: str) -> str | None:
     # What compares runs takes longer to import than a report of a run that passed.
     from kindlm.history.diff.diff_values import Kind
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-    from kindlm.reports.diff.text import headline_of
+    from kindlm.reports.diff.phrases import headline_of
 
     diff = compare_runs(view.db, earlier, view.id, DiffOptions())
     if not diff.compared:

@@ -13,7 +13,7 @@ from recorded_history import History, Make
 from kindlm.history.diff.diff_values import Kind, TestDiff
 from kindlm.history.diff.evidence_values import Change, Strength
 from kindlm.outcome import Outcome
-from kindlm.reports.diff.text import headline_of
+from kindlm.reports.diff.phrases import headline_of
 
 _ERRORED = {"error": ("ENGINE_MAX_TURNS", 401, "10 model calls", None)}
 

@@ -17,7 +17,7 @@ from kindlm.history.diff.evidence_values import Change, FailOn, Strength, Verdic
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.parts import measures
-from kindlm.reports.diff.text import headline_of, needs_text, next_step, rate_text
+from kindlm.reports.diff.phrases import headline_of, needs_text, next_step, rate_text
 
 
 def diff_of(history: History, before: Any, after: Any, **options: Any) -> TestDiff:
