@@ -10,14 +10,12 @@ It has the elements with which Maven Surefire reports tests that were run again:
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TextIO
-from xml.sax.saxutils import XMLGenerator
-from xml.sax.xmlreader import AttributesImpl
+from typing import TextIO
+from xml.sax.saxutils import escape, quoteattr
 
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
@@ -54,56 +52,38 @@ _UNSEEN = Escapes(_written_out)
 
 
 class XmlWriter:
-    """Writes elements one after the other; nothing is kept but the names of open elements."""
+    """Writes elements one after the other; nothing is kept but how deep it is."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        # The type stubs know of binary streams only; a text stream is written to as it is.
-        stream: Any = _Text(out)
-        self._generator = XMLGenerator(stream, encoding="utf-8", short_empty_elements=True)
         self._depth = 0
-        self._generator.startDocument()
+        out.write('<?xml version="1.0" encoding="utf-8"?>')
 
     @contextmanager
     def element(self, tag: str, attributes: Mapping[str, str]) -> Iterator[None]:
         """Write an element around what is written inside the block."""
-        self._indent()
-        self._open(tag, attributes)
+        self._line(f"<{_start(tag, attributes)}>")
         self._depth += 1
         yield
         self._depth -= 1
-        self._generator.ignorableWhitespace("\n" + "  " * self._depth)
-        self._generator.endElement(tag)
+        self._line(f"</{tag}>")
 
     def leaf(self, tag: str, attributes: Mapping[str, str], text: str = "") -> None:
         """Write an element with nothing but text in it."""
-        self._indent()
-        self._open(tag, attributes)
-        if text:
-            self._generator.characters(escaped(text))
-        self._generator.endElement(tag)
+        start = _start(tag, attributes)
+        self._line(f"<{start}>{escape(escaped(text))}</{tag}>" if text else f"<{start}/>")
 
     def end(self) -> None:
         """Write the end of the document."""
-        self._generator.endDocument()
         self._out.write("\n")
 
-    def _open(self, tag: str, attributes: Mapping[str, str]) -> None:
-        values = {name: escaped(value) for name, value in attributes.items()}
-        self._generator.startElement(tag, AttributesImpl(values))
-
-    def _indent(self) -> None:
-        self._generator.ignorableWhitespace("\n" + "  " * self._depth if self._depth else "")
+    def _line(self, text: str) -> None:
+        self._out.write("\n" + "  " * self._depth + text)
 
 
-class _Text(io.TextIOBase):
-    """A stream that `XMLGenerator` knows to take texts: one of another class gets bytes of it."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-
-    def write(self, text: str) -> int:
-        return self._out.write(text)
+def _start(tag: str, attributes: Mapping[str, str]) -> str:
+    values = (f"{name}={quoteattr(escaped(value))}" for name, value in attributes.items())
+    return " ".join((tag, *values))
 
 
 _GATES = "Quality Gates"

