@@ -34,7 +34,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
-_REFUSAL = b"This server answers to localhost, 127.0.0.1 and [::1] only.\n"
+_REFUSAL = "This server answers to localhost, 127.0.0.1 and [::1] only.\n"
 
 
 def answers_to(host: str, names: Collection[str]) -> bool:
@@ -51,13 +51,22 @@ def only_for(names: Collection[str], app: App) -> App:
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan" and not answers_to(_host(scope), names):
             # Misdirected Request: what it asks for is not served here.
-            headers = [(b"content-type", b"text/plain"), (b"cache-control", b"no-store")]
-            await send({"type": "http.response.start", "status": 421, "headers": headers})
-            await send({"type": "http.response.body", "body": _REFUSAL})
+            await _refuse(send, 421, _REFUSAL)
             return
         await app(scope, receive, send)
 
     return guarded
+
+
+async def _refuse(send: Send, status: int, told: str) -> None:
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    body = told.encode("utf-8", "backslashreplace")
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _host(scope: Message) -> str:
@@ -70,19 +79,12 @@ def only_while_there(database: Path, app: App, command: str = "kindlm browse") -
     """Return an ASGI application that answers as long as the file is the one that it is now."""
     opened = _identity(database)
     said = f"{database} was moved, deleted or replaced. Start {command} again.\n"
-    refusal = said.encode("utf-8", "backslashreplace")
 
     async def answered(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or _identity(database) == opened:
             await app(scope, receive, send)
             return
-        headers = [
-            (b"content-type", b"text/plain; charset=utf-8"),
-            (b"cache-control", b"no-store"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
-        await send({"type": "http.response.start", "status": 503, "headers": headers})
-        await send({"type": "http.response.body", "body": refusal})
+        await _refuse(send, 503, said)
 
     return answered
 

@@ -19,7 +19,6 @@ from kindlm.history.masking import mask_of, masked
 from kindlm.history.queries import Paid
 from kindlm.history.rows import (
     AssertionView,
-    ExecutionView,
     SuiteView,
     Summary,
     TestView,
@@ -348,9 +347,8 @@ class FailedAssertion:
 
 @dataclass(slots=True)
 class FailedExecution:
-    """An error that ended `executions`; the first of them stands for all."""
+    """An error that ended `executions`, all with this message."""
 
-    first: ExecutionView
     message: str
     executions: list[str] = field(default_factory=list)
 
@@ -385,9 +383,7 @@ def findings_of(view: RunView, test: TestView) -> Findings:
         mask = mask_of(attempts)
         if execution.error_code is not None:
             message = mask.text(execution.error or "")
-            error = errors.setdefault(
-                (execution.error_code, message), FailedExecution(execution, message)
-            )
+            error = errors.setdefault((execution.error_code, message), FailedExecution(message))
             error.executions.append(execution.id)
         for assertion in attempts[-1].assertions:
             if not assertion.is_wrong:

@@ -25,11 +25,9 @@ from kindlm.history.rows import (
     AssertionView,
     AttemptView,
     ExecutionView,
-    ReviewView,
     SuiteView,
     Summary,
     TestView,
-    ToolCallView,
 )
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
@@ -298,7 +296,15 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
             }
             for attempt in attempts[:-1]
         ],
-        "reviews": [_review(review) for review in view.reviews(execution)],
+        "reviews": [
+            {
+                "verdict": _word(review.passed),
+                "note": review.note,
+                "by": review.by,
+                "at": review.at,
+            }
+            for review in view.reviews(execution)
+        ],
     }
 
 
@@ -307,17 +313,15 @@ def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
     return {
         "error": _error(attempt.execution, mask),
         "output": mask.text(attempt.execution.output),
-        "toolCalls": [_tool_call(call, mask) for call in attempt.tool_calls],
+        "toolCalls": [
+            {
+                "name": call.tool,
+                "arguments": mask.value(call.arguments),
+                "response": mask.value(call.response),
+            }
+            for call in attempt.tool_calls
+        ],
         "assertions": [_assertion(masked(found, mask)) for found in attempt.assertions],
-    }
-
-
-def _review(review: ReviewView) -> dict[str, Any]:
-    return {
-        "verdict": _word(review.passed),
-        "note": review.note,
-        "by": review.by,
-        "at": review.at,
     }
 
 
@@ -328,14 +332,6 @@ def _error(execution: ExecutionView, mask: Mask) -> dict[str, Any] | None:
         "code": execution.error_code,
         "number": execution.error_number,
         "message": mask.text(execution.error or ""),
-    }
-
-
-def _tool_call(call: ToolCallView, mask: Mask) -> dict[str, Any]:
-    return {
-        "name": call.tool,
-        "arguments": mask.value(call.arguments),
-        "response": mask.value(call.response),
     }
 
 
