@@ -67,7 +67,7 @@ def test_how_a_run_ended_is_reported_by_shapes_and_words_besides_colours(
     ask: Any, recorded: Any
 ) -> None:
     marks = re.findall(
-        r'class="mark (\w+)" d="([^"]+)"/></g></g></a><text class="value"[^>]+>([^<]+)<',
+        r'class="mark (\w+)" d="([^"]+)"/></g></g></a>\s*<text class="value"[^>]+>([^<]+)<',
         ask(address()).text,
     )
     (good,) = {shape for mood, shape, _ in marks if mood == "good"}
