@@ -85,9 +85,15 @@ class KindlmError:
     trace: str | None = None
 
 
-def misuse(message: str, hint: str | None) -> KindlmError:
-    """Return the error that a user asked for something impossible."""
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)
+def misuse(
+    message: str,
+    hint: str | None,
+    where: SourceLocation | None = None,
+    reason: str | None = None,
+) -> KindlmError:
+    """Return the error that a user asked for something impossible; `reason` is for machines."""
+    details = {} if reason is None else {"reason": reason}
+    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where, details)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def prompt(
         "The user message holds one JSON object between two lines that mark where it begins and "
         f"ends. Its members are:\n{members}"
     )
-    example, schema = _described(form)
+    example, schema = described_form(form)
     answer = f"Answer with one JSON object and nothing else{each}:\n{example}{last}"
     system = "\n\n".join(part for part in (task, what, how, is_data, answer) if part)
     return Prompt(system, ResponseSchema(name, schema), form, **more)
@@ -167,7 +167,7 @@ def last_query(transcript: Transcript) -> str:
     return transcript.turns[-1].user if transcript.turns else ""
 
 
-def _described(part: Any) -> tuple[str, dict[str, Any]]:
+def described_form(part: Any) -> tuple[str, dict[str, Any]]:
     """Return a part of a form as a prompt shows it, and its JSON Schema."""
     match part:
         case str():
@@ -181,10 +181,10 @@ def _described(part: Any) -> tuple[str, dict[str, Any]]:
             named = f"{', '.join(words[:-1])} or {words[-1]}"
             return f'"<{named}>"', {"type": "string", "enum": list(words)}
         case list():
-            example, schema = _described(part[0])
+            example, schema = described_form(part[0])
             return f"[{example}]", {"type": "array", "items": schema}
         case Mapping():
-            members = {name: _described(member) for name, member in part.items()}
+            members = {name: described_form(member) for name, member in part.items()}
             example = ", ".join(f'"{name}": {each}' for name, (each, _) in members.items())
             properties = {name: schema for name, (_, schema) in members.items()}
             closed = {"required": list(part), "additionalProperties": False}

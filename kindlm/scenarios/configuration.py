@@ -19,7 +19,7 @@ from kindlm.config.load import read_bytes
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
-from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, misuse
 from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.scenarios.environment import deferred, names_kindlm, put_in, unset_in
@@ -358,11 +358,10 @@ def _unread(file: Path) -> Diagnostic:
 
 
 def _second(file: Path) -> Diagnostic:
-    error = KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    error = misuse(
         f"[tool.kindlm] of {file.name} is ignored: there is a kindlm.toml",
         "Keep one of the two.",
         SourceLocation(str(file)),
-        {"reason": "two_configurations"},
+        "two_configurations",
     )
     return Diagnostic(error, "warning", "tool.kindlm", None)

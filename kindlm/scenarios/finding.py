@@ -14,7 +14,7 @@ from typing import Any
 from unittest import TestCase
 
 from kindlm.config.diagnostics import Diagnostic
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import KindlmError, SourceLocation, misuse
 from kindlm.scenarios.agent_fixture import AgentFixture
 from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.function_script import FunctionScript
@@ -258,41 +258,37 @@ def _prepares(owner: object, named: Sequence[str], values: Mapping[str, Any]) ->
 
 def hidden(name: str, where: SourceLocation) -> KindlmError:
     """Return the error of a scenario that became another function."""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"A decorator above @scenario hides the scenario {name}",
         "Let it use functools.wraps, or write @scenario above it.",
         where,
-        {"reason": "hidden"},
+        "hidden",
     )
 
 
 def without_trial(name: str, where: SourceLocation) -> KindlmError:
     """Return the error of a scenario that could not talk to the agent."""
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"The scenario {name} takes no trial",
         "Give it an argument: t: Trial, or t: SyncTrial if it is not async.",
         where,
-        {"reason": "no_trial"},
+        "no_trial",
     )
 
 
 def _no_scenario(test: _Test) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"{test.name} takes a trial and is not run: it is no scenario",
         'Write @scenario("what it is about") above it.',
         test.where,
-        {"reason": "no_scenario"},
+        "no_scenario",
     )
 
 
 def _unreadable(test: _Test, error: Exception) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"The marks of {test.name} cannot be read: {type(error).__name__}: {error}",
         "Fix its parameters or conditions: the tests of this file did not run.",
         test.where,
-        {"reason": "marks"},
+        "marks",
     )

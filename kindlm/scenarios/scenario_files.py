@@ -12,7 +12,7 @@ from types import ModuleType
 
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.scenarios.agent_fixture import AgentFixture, agent_fixture, conftest_with_agent
 from kindlm.scenarios.configuration import LoadedConfiguration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
@@ -119,20 +119,13 @@ def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) 
 
 
 def _only_pytest(name: str, scenario: Scenario) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"{name} is skipped: {scenario.hint}",
-        None,
-        scenario.where,
-        {"reason": "fixture"},
-    )
+    return misuse(f"{name} is skipped: {scenario.hint}", None, scenario.where, "fixture")
 
 
 def _skipped_file(file: Path, skipped: SkippedFile) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"The file skips itself, so none of its tests run: {skipped.reason}",
         None,
         SourceLocation(str(file), skipped.line),
-        {"reason": "skipped"},
+        "skipped",
     )

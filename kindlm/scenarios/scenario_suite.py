@@ -14,7 +14,7 @@ from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document, section
 from kindlm.config.targets import compile_agent
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import KindlmError, misuse
 from kindlm.packages import as_written
 from kindlm.scenarios.configuration import (
     AGENT,
@@ -215,13 +215,12 @@ def _own(
     if not isinstance(own, str | Mapping) and (callable(own) or type(own).__module__ != "builtins"):
         return held_agent(own, Path(scenario.where.file).parent)
     if (wrong := _no_table(own)) is not None:
-        return KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
+        return misuse(
             "agent of @scenario must be an agent in Python, a URL or a mapping with the keys of"
             f" [agent], {wrong}",
             "Write agent=answer for a function `answer`, which takes the text of a message",
             scenario.agent_where or scenario.where,
-            {"reason": "agent"},
+            "agent",
         )
     table = {"type": "http", "url": own} if isinstance(own, str) else dict(own)
     file = Path(scenario.where.file)
@@ -241,13 +240,12 @@ def _own(
 def with_agent(case: Case, value: Any, scenario: Scenario) -> Case:
     """Return a case whose agent is the value of a fixture: an object, or a URL."""
     if isinstance(value, Mapping) or value is None:
-        found: AgentTarget | KindlmError = KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
+        found: AgentTarget | KindlmError = misuse(
             f"The fixture agent returned {value if value is None else 'a mapping'}",
             "Let it return the agent itself or its URL. Keys of an agent belong in"
             " @scenario(agent={…}) or in [agent] of the configuration",
             scenario.where,
-            {"reason": "agent"},
+            "agent",
         )
     else:
         found = _own(value, scenario, LoadedConfiguration(None, None, None), {})
@@ -293,10 +291,9 @@ def _in_name_alone(own: object) -> AgentTarget:
 def _no_agent(scenario: Scenario) -> KindlmError:
     is_python = scenario.where.file.lower().endswith(".py")
     own = "@scenario(…, agent=my_agent)" if is_python else "`agent: http://…`"
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         "There is no agent to test",
         f'Name it in kindlm.toml: [agent] with type = "http" and url = "…"; or with {own}',
         scenario.where,
-        {"reason": "no_agent"},
+        "no_agent",
     )

@@ -7,32 +7,21 @@ judge: an agent may answer with anything.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
-
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.model_answers import fenced, new_token, object_in, why_unread
-from kindlm.ports import ModelReply, Purpose, Question, ResponseSchema
-from kindlm.scenarios.under_test import Exchange, Message, Persona, Reply
+from kindlm.checks.judging import Prompt, described_form
+from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.model_answers import new_token, why_unread
+from kindlm.ports import Purpose, ResponseSchema, Stage
+from kindlm.scenarios.thread_desk import ThreadDesk
+from kindlm.scenarios.under_test import AgentInThread, AgentUnderTest, Message, Persona, Reply
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 
 _TRIES = 2
-_MOST_TOKENS = 1_000
-
-_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "message": {"type": "string"},
-        "done": {"type": "boolean"},
-        "reason": {"type": "string"},
-    },
-    "required": ["message", "done", "reason"],
-    "additionalProperties": False,
-}
+_MOST_TURNS = 100
 
 _SYSTEM = """\
 You play a person who talks to an AI agent, so that the agent can be tested.
@@ -59,124 +48,14 @@ if it cannot be reached any more.
 - "reason": in one sentence, why."""
 
 
-class Asking(Protocol):
-    """Puts questions to the model: what `ports.Stage` has of that."""
-
-    async def ask(self, question: Question) -> Result[ModelReply]:
-        """Put a question to a model on behalf of the script; see `ports.Stage`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """What the user does next: says `message`, or ends the conversation since it is `done`."""
-
-    message: str
-    done: bool
-    reason: str
-
-
-class _Answer(BaseModel):
-    """The answer of the model, taken strictly as it was asked for or not at all."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    message: Annotated[str, StringConstraints(strip_whitespace=True)]
-    done: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedUser:
-    """A person with a goal, played by the model of `[llm]`."""
-
-    persona: Persona
-    goal: str
-
-    async def next(
-        self, asking: Asking, said: Sequence[Exchange], *, may_end: bool, is_over: bool = False
-    ) -> Result[Move]:
-        """Return what the user does next; the model is asked once more if need be.
-
-        Args:
-            asking: what puts questions to the model, and records them.
-            said: the conversation so far.
-            may_end: whether the goal may end the conversation here.
-            is_over: whether nothing more is said, and the only question is whether the goal is
-                reached.
-
-        Returns:
-            The next move, or why there is none after another try.
-        """
-        error = _no_move("no model was asked")
-        for _ in range(_TRIES):
-            asked = self._question(said, may_end=may_end, is_over=is_over)
-            reply = await asking.ask(asked)
-            if isinstance(reply, Err):
-                found = reply.error
-                error = _no_move(found.message, found.code, found.hint)
-                continue
-            try:
-                return Ok(_read(reply.value.text, may_end=may_end, is_over=is_over))
-            except ValueError as why:
-                unread = why_unread(why, reply.value.finish_reason)
-                told = shown(reply.value.text)
-                error = _no_move(f"its model returned an unusable answer: {unread}. It: {told}")
-        return Err(error)
-
-    def _question(self, said: Sequence[Exchange], *, may_end: bool, is_over: bool) -> Question:
-        persona, token = self.persona, new_token()
-        conversation = [
-            {"role": role, "text": text}
-            for each in said
-            for role, text in (("user", each.message), ("assistant", each.answer))
-        ]
-        data = {
-            "person": {
-                "role": persona.role,
-                "name": persona.name,
-                "tone": persona.tone,
-                "backstory": persona.backstory,
-                "context": None if persona.context is None else dict(persona.context),
-            },
-            "goal": self.goal,
-            "conversation": conversation,
-            "mayEnd": may_end,
-            "isOver": is_over,
-        }
-        return Question(
-            Purpose.SIMULATE,
-            _SYSTEM,
-            fenced(data, token),
-            ResponseSchema("kindlm_simulated_user", _SCHEMA),
-            boundary=f"-{token}",
-            max_tokens=_MOST_TOKENS,
-        )
-
-
-def _read(text: str, *, may_end: bool, is_over: bool) -> Move:
-    """Return what the model answered; raise `ValueError` that says what is wrong with it."""
-    try:
-        answer = _Answer.model_validate(object_in(text))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
-    # What is sent is what is recorded, so that the conversation can be looked at again.
-    message = scrub(answer.message)
-    if not (message or is_over or (answer.done and may_end)):
-        raise ValueError("its message is empty")
-    return Move(message, answer.done, answer.reason)
-
-
-def _no_move(
-    why: str, code: ErrorCode = ErrorCode.PROVIDER_API_ERROR, hint: str | None = None
-) -> KindlmError:
-    return KindlmError(
-        code,
-        f"The user could not be simulated: {why}",
-        hint or "Run it again, or name another model in [llm] of kindlm.toml",
-    )
+_FORM = {"message": "the next message", "done": bool, "reason": "one sentence"}
+_PROMPT = Prompt(
+    _SYSTEM,
+    ResponseSchema("kindlm_simulated_user", described_form(_FORM)[1]),
+    _FORM,
+    Purpose.SIMULATE,
+    max_tokens=1_000,
+)
 
 
 Ending = Literal["goal", "limit", "stop"]
@@ -186,8 +65,6 @@ Lines = Sequence[str | Message | None]
 
 Stop = Callable[[Reply], object]
 """Says of an answer whether the conversation ends with it."""
-
-_MOST_TURNS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,66 +115,9 @@ class SimulationError(Exception):
         self.error = error
 
 
-class Talk(Protocol):
-    """The conversation of a trial, of which this one is a part."""
-
-    @property
-    def said(self) -> Sequence[Exchange]:
-        """What was said so far."""
-        ...
-
-    def send(self, message: str | Message) -> Awaitable[Reply]:
-        """Send a message of the user."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """When a conversation ends, and what its user says whatever the model would say."""
-
-    least: int
-    most: int
-    script: Lines
-    stop: Stop | None
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
-        if not 1 <= self.least <= self.most <= _MOST_TURNS:
-            raise ValueError(
-                f"turns must be the least and the most messages, from 1 to {_MOST_TURNS}, but are"
-                f" ({self.least}, {self.most})"
-            )
-        if isinstance(self.script, str) or not all(
-            each is None or isinstance(each, str | Message) for each in self.script
-        ):
-            raise TypeError("script must be a list of messages, with None where the model speaks")
-        if len(self.script) > self.most:
-            raise ValueError(
-                f"script has {len(self.script)} messages, and turns allows {self.most}"
-            )
-
-    def may_end(self, turn: int) -> bool:
-        """Return whether the goal may end the conversation before a message, counted from 0."""
-        return turn >= max(self.least, len(self.script))
-
-    def stops(self, reply: Reply) -> bool:
-        """Return whether the rule of the test ends the conversation with an answer."""
-        found = None if self.stop is None else self.stop(reply)
-        if inspect.isawaitable(found):
-            if inspect.iscoroutine(found):
-                found.close()
-            raise TypeError("stop must say at once whether the conversation ends: it is `async`")
-        return bool(found)
-
-    def scripted(self, turn: int) -> str | None:
-        """Return what is said whatever the model would say."""
-        each = self.script[turn] if turn < len(self.script) else None
-        return each.text if isinstance(each, Message) else each
-
-
 async def converse(
-    asking: Asking,
-    talk: Talk,
+    stage: Stage | ThreadDesk,
+    agent: AgentUnderTest | AgentInThread,
     persona: Persona,
     *,
     goal: str,
@@ -306,37 +126,128 @@ async def converse(
     stop: Stop | None,
 ) -> Conversed:
     """Let a simulated user talk to the agent; see `Trial.converse`."""
+    least, most = turns
     if not goal.strip():
         raise ValueError('converse needs a goal, such as goal="a refund is promised"')
-    rules = _Rules(*turns, tuple(script) if isinstance(script, list) else script, stop)
-    user = SimulatedUser(persona, goal)
+    if not 1 <= least <= most <= _MOST_TURNS:
+        raise ValueError(
+            f"turns must be the least and the most messages, from 1 to {_MOST_TURNS}, but are"
+            f" ({least}, {most})"
+        )
+    if isinstance(script, str) or not all(
+        each is None or isinstance(each, str | Message) for each in script
+    ):
+        raise TypeError("script must be a list of messages, with None where the model speaks")
+    lines = tuple(script)
+    if len(lines) > most:
+        raise ValueError(f"script has {len(lines)} messages, and turns allows {most}")
+    user = _SimulatedUser(stage, agent, persona, goal)
     messages: list[str] = []
     replies: list[Reply] = []
 
     def ended(why: Ending, reason: str = "") -> Conversed:
         return Conversed(tuple(messages), tuple(replies), why, reason)
 
-    for turn in range(rules.most):
-        text = rules.scripted(turn)
-        if text is None:
-            may_end = rules.may_end(turn)
-            move = await _move(user, asking, talk, may_end=may_end)
+    for turn in range(most):
+        line = lines[turn] if turn < len(lines) else None
+        if line is None:
+            may_end = turn >= max(least, len(lines))
+            move = await user.next(may_end=may_end)
             if move.done and may_end:
                 return ended("goal", move.reason)
-            text = move.message
-        messages.append(text)
-        replies.append(await talk.send(text))
-        if rules.stops(replies[-1]):
+            line = move.message
+        messages.append(line.text if isinstance(line, Message) else line)
+        replies.append(await agent.send(messages[-1]))
+        if stop is not None and _is_true(stop(replies[-1])):
             return ended("stop")
     # Whether the last answer brought what the user wanted is still to be asked.
-    move = await _move(user, asking, talk, may_end=True, is_over=True)
+    move = await user.next(may_end=True, is_over=True)
     return ended("goal" if move.done else "limit", move.reason)
 
 
-async def _move(
-    user: SimulatedUser, asking: Asking, talk: Talk, *, may_end: bool, is_over: bool = False
-) -> Move:
-    move = await user.next(asking, talk.said, may_end=may_end, is_over=is_over)
-    if isinstance(move, Err):
-        raise SimulationError(move.error)
-    return move.value
+def _is_true(found: object) -> bool:
+    """Return whether the rule of a test ends the conversation."""
+    if inspect.isawaitable(found):
+        if inspect.iscoroutine(found):
+            found.close()
+        raise TypeError("stop must say at once whether the conversation ends: it is `async`")
+    return bool(found)
+
+
+class _Move(NamedTuple):
+    """What the user does next: says `message`, or ends the conversation since it is `done`."""
+
+    message: str
+    done: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _SimulatedUser:
+    """A person with a goal, played by the model of `[llm]`."""
+
+    stage: Stage | ThreadDesk
+    agent: AgentUnderTest | AgentInThread
+    persona: Persona
+    goal: str
+
+    async def next(self, *, may_end: bool, is_over: bool = False) -> _Move:
+        """Return what the user does next; the model is asked once more if need be.
+
+        `may_end` tells whether the goal may end the conversation here, `is_over` that nothing more
+        is said, and the only question is whether the goal is reached.
+
+        Raises:
+            SimulationError: the model said nothing of use.
+        """
+        persona = self.persona
+        data = {
+            "person": {
+                "role": persona.role,
+                "name": persona.name,
+                "tone": persona.tone,
+                "backstory": persona.backstory,
+                "context": None if persona.context is None else dict(persona.context),
+            },
+            "goal": self.goal,
+            "conversation": [
+                {"role": role, "text": text}
+                for each in self.agent.said
+                for role, text in (("user", each.message), ("assistant", each.answer))
+            ],
+            "mayEnd": may_end,
+            "isOver": is_over,
+        }
+        for _ in range(_TRIES):
+            reply = await self.stage.ask(_PROMPT.question(data, new_token()))
+            if isinstance(reply, Err):
+                found = reply.error
+                error = _no_move(found.message, found.code, found.hint)
+                continue
+            text = reply.value.text
+            try:
+                return _read(text, may_end=may_end, is_over=is_over)
+            except ValueError as wrong:
+                why = why_unread(wrong, reply.value.finish_reason)
+                error = _no_move(f"its model returned an unusable answer: {why}. It: {shown(text)}")
+        raise SimulationError(error)
+
+
+def _read(text: str, *, may_end: bool, is_over: bool) -> _Move:
+    """Return what the model answered; raise `ValueError` that says what is wrong with it."""
+    answer = _PROMPT.read(text)
+    # What is sent is what is recorded, so that the conversation can be looked at again.
+    move = _Move(scrub(answer["message"].strip()), answer["done"], answer["reason"])
+    if not (move.message or is_over or (move.done and may_end)):
+        raise ValueError("its message is empty")
+    return move
+
+
+def _no_move(
+    why: str, code: ErrorCode = ErrorCode.PROVIDER_API_ERROR, hint: str | None = None
+) -> KindlmError:
+    return KindlmError(
+        code,
+        f"The user could not be simulated: {why}",
+        hint or "Run it again, or name another model in [llm] of kindlm.toml",
+    )

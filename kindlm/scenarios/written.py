@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition: TypeAlias = _Function | ast.ClassDef
@@ -89,13 +89,12 @@ def _is_scenario(decorator: ast.expr) -> bool:
 
 
 def _error(name: str, first: _Definition, second: _Definition, file: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"There are two functions {name}, in line {first.lineno} and in line {second.lineno}:"
         " the first would be lost",
         "Give one of them another name.",
         SourceLocation(file, second.lineno),
-        {"reason": "duplicate"},
+        "duplicate",
     )
 
 

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
 from kindlm.suggestions import suggest
 from kindlm.wording import shown
@@ -82,8 +82,7 @@ def _unknown(name: str, known: list[str]) -> KindlmError:
 
 
 def _ambiguous(name: str, packages: list[str]) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"Several packages have a pack {shown(name)}: {', '.join(packages)}.",
         "Remove all of them but one.",
     )

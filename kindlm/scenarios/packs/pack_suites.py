@@ -22,7 +22,7 @@ from kindlm.config.interpolation import is_deferred, names_in
 from kindlm.config.load import Borrowed, LoadedSuite, load_suite, read_bytes
 from kindlm.config.templates import part_name
 from kindlm.config.yaml_document import read_document
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.scenarios.configuration import sandboxed
 from kindlm.scenarios.scenario_files import Surroundings
 from kindlm.wording import count, listed_names, shown
@@ -116,12 +116,11 @@ def _target(around: Surroundings) -> tuple[Path, dict[str, Any]] | KindlmError:
         raw = dict(section(document.value))
         if raw.keys() & {"model", "models", "agent", "agents"}:
             return file, raw
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         "There is no model and no agent to run the pack on",
         "Name it in kindlm.yaml: `model: openai/gpt-4o` or `agent: http://localhost:8000/chat`;"
         " or under [agent] in kindlm.toml",
-        details={"reason": "no_agent"},
+        reason="no_agent",
     )
 
 
@@ -194,21 +193,19 @@ def _put_input(root: Node, systems: dict[str, str] | None) -> None:
 
 def _sent_as_written(name: str, variables: list[str], target: Path) -> KindlmError:
     listed = listed_names([f"{{{{{each}}}}}" for each in variables])
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"The pack sends the system text of the prompt {shown(name)} with {listed} as written:"
         " only your own tests have values for that",
         "To run the pack with values, add a prompt that has them in its system text",
         SourceLocation(str(target)),
-        {"reason": "variables"},
+        "variables",
     )
 
 
 def _without_model(suite: str, tests: int) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"{count(tests, 'test')} of {suite} are skipped: they simulate tools, which needs a model."
         " An agent runs its own tools",
         "To run them, name the model behind the agent in kindlm.yaml, in place of the agent",
-        details={"reason": "no_model"},
+        reason="no_model",
     )
