@@ -180,7 +180,7 @@ def test_what_ends_the_process_is_an_error_of_its_scenario_alone(
     project.configure(f"[eval]\nparallelism = {parallelism}\n")
     scenarios = "".join(form.format(name=name, way=way) for name, way in ways.items())
     project.write("tests/test_it.py", HEAD + scenarios + OTHERS)
-    statuses, printed = run_tests(project)
+    statuses, printed = run_tests(project, hasty=True)
     expected = dict.fromkeys((f"test_{name}" for name in ways), "errored")
     assert statuses == {**expected, **REST}, printed
     for how in ("os._exit(0) at tests/test_it.py:", "SIGKILL", "SIGSEGV", "SIGTERM to itself"):
@@ -198,7 +198,7 @@ def test_what_the_process_survives_changes_no_result(
 ) -> None:
     scenarios = "".join(form.format(name=name, way=way) for name, way in ways.items())
     project.write("tests/test_it.py", HEAD + scenarios + OTHERS)
-    statuses, printed = run_tests(project)
+    statuses, printed = run_tests(project, hasty=True)
     expected = dict.fromkeys((f"test_{name}" for name in ways), "passed")
     expected["test_fork_that_sleeps"] = expected.get("test_fork_that_sleeps", "")
     assert {**statuses, **REST} == statuses, printed
@@ -224,7 +224,7 @@ def test_a_file_that_ends_the_process_is_named_and_the_others_run(project: Proje
     for name, way in IMPORTED.items():
         project.write(f"tests/test_{name}.py", f"{HEAD}\n{way}\n{OTHERS}")
     project.write("tests/test_it.py", HEAD + "os.chdir('/')\nos.fork()\n" + OTHERS)
-    statuses, printed = run_tests(project)
+    statuses, printed = run_tests(project, hasty=True)
     assert {name: how for name, how in statuses.items() if name in REST} == REST, printed
     for name in IMPORTED:
         assert f"tests/test_{name}.py" in printed
@@ -238,7 +238,7 @@ def test_a_file_whose_import_failed_is_not_blamed_for_what_ends_the_process(
 ) -> None:
     project.write("tests/test_it.py", HEAD + ASYNC.format(name="ends_it", way="os._exit(0)"))
     project.write("tests/test_later.py", HEAD + "raise ValueError('not importable')\n")
-    statuses, printed = run_tests(project)
+    statuses, printed = run_tests(project, hasty=True)
     assert statuses["test_ends_it"] == "errored", printed
     report = (project.root / "report.xml").read_text()
     assert "not importable" in report
