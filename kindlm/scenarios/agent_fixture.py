@@ -6,12 +6,10 @@ conversation.
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Callable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -43,33 +41,3 @@ def _made_by(function: Callable[..., Any]) -> AgentFixture:
     elif inspect.isgeneratorfunction(function):
         function = contextmanager(function)
     return AgentFixture(function, hint)
-
-
-def conftest_with_agent(file: Path, root: Path) -> Path | None:
-    """Return the conftest.py with the fixture that applies to a file; it is read and not run.
-
-    It is in the folder of the file, or in the next one above it up to `root`.
-    """
-    folder, root = file.resolve().parent, root.resolve()
-    for each in [folder, *folder.parents] if folder.is_relative_to(root) else [folder]:
-        conftest = each / "conftest.py"
-        try:
-            tree = ast.parse(conftest.read_bytes())
-        except (OSError, SyntaxError, ValueError):
-            tree = ast.Module([], [])  # what cannot be read is reported elsewhere
-        if any(_defines_agent(node) for node in tree.body):
-            return conftest
-        if each == root:
-            break
-    return None
-
-
-def _defines_agent(node: ast.stmt) -> bool:
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
-    return node.name == NAME and "fixture" in map(_called, node.decorator_list)
-
-
-def _called(decorator: ast.expr) -> str:
-    named = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return named.attr if isinstance(named, ast.Attribute) else getattr(named, "id", "")

@@ -13,11 +13,11 @@ from types import ModuleType
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse
-from kindlm.scenarios.agent_fixture import AgentFixture, agent_fixture, conftest_with_agent
+from kindlm.scenarios.agent_fixture import AgentFixture, agent_fixture
 from kindlm.scenarios.configuration import LoadedConfiguration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
 from kindlm.scenarios.scenario_suite import choose_agents, compile_scenarios
-from kindlm.scenarios.written import prepared_by_conftest
+from kindlm.scenarios.written import Conftests, read_conftests
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.user_modules import SkippedFile, import_file
 
@@ -54,25 +54,25 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         skipped = Diagnostic(_skipped_file(file, imported.value), "warning", "", None)
         found = FoundScenarios((), (skipped,))
     else:
-        conftest = prepared_by_conftest(file, around.root)
-        before = None if isinstance(conftest, Err) else conftest.value
-        agent = _agent_of(imported.value, file, around.root)
+        conftests = read_conftests(file, around.root)
+        before = Conftests(None, None) if isinstance(conftests, Err) else conftests.value
+        agent = _agent_of(imported.value, before.agent)
         if isinstance(agent, Err):
             return _unusable(file, path, 1, [agent.error])
-        found = find_scenarios(imported.value, data.value, str(file), before, agent.value)
-        if isinstance(conftest, Err) and found.scenarios:
-            return _unusable(file, path, len(found.scenarios), [conftest.error])
+        module, automatic = imported.value, before.automatic
+        found = find_scenarios(module, data.value, str(file), automatic, agent.value)
+        if isinstance(conftests, Err) and found.scenarios:
+            return _unusable(file, path, len(found.scenarios), [conftests.error])
     return compiled_suite(file, path, found, around, data.value)
 
 
-def _agent_of(module: ModuleType, file: Path, root: Path) -> Result[AgentFixture | None]:
+def _agent_of(module: ModuleType, conftest: Path | None) -> Result[AgentFixture | None]:
     """Return the fixture that makes the agent of a file; the conftest.py that has it is imported.
 
     Only then: most of what a conftest.py holds is for pytest.
     """
     own = agent_fixture(module)
-    conftest = conftest_with_agent(file, root) if own is None else None
-    if conftest is None:
+    if own is not None or conftest is None:
         return Ok(own)
     imported = import_file(conftest)
     if isinstance(imported, Err):

@@ -10,9 +10,10 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
 
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition: TypeAlias = _Function | ast.ClassDef
@@ -79,13 +80,13 @@ def _beside(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 def _holds_scenario(node: _Definition) -> bool:
     if isinstance(node, ast.ClassDef):
         return any(isinstance(each, _Definition) and _holds_scenario(each) for each in node.body)
-    return any(_is_scenario(decorator) for decorator in node.decorator_list)
+    return "scenario" in map(_called, node.decorator_list)
 
 
-def _is_scenario(decorator: ast.expr) -> bool:
+def _called(decorator: ast.expr) -> str:
+    """Return the name of a decorator, without the module that it is from."""
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-    return name == "scenario"
+    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
 
 
 def _error(name: str, first: _Definition, second: _Definition, file: str) -> KindlmError:
@@ -98,42 +99,56 @@ def _error(name: str, first: _Definition, second: _Definition, file: str) -> Kin
     )
 
 
-def prepared_by_conftest(file: Path, root: Path) -> Result[str | None]:
-    """Return which automatic fixture is defined in a conftest.py that applies to a file.
+class Conftests(NamedTuple):
+    """What the conftest.py files that apply to a test file define.
 
-    Those are in its folder and in the folders above it up to `root`. They are read, not run; one
-    that cannot be read is an error, since pytest would run no test there.
+    `automatic` says which automatic fixture there is; `agent` is the nearest file with the fixture
+    `agent`.
     """
+
+    automatic: str | None
+    agent: Path | None
+
+
+def read_conftests(file: Path, root: Path) -> Result[Conftests]:
+    """Read the files in the folder of a test file and in those above it up to `root`.
+
+    They are not run. One that cannot be read is an error, since pytest would run no test there.
+    """
+    automatic = agent = None
     folder, root = file.resolve().parent, root.resolve()
-    folders = [folder, *folder.parents] if folder.is_relative_to(root) else [folder]
-    for each in folders:
-        found = _automatic_in(each / "conftest.py")
-        if isinstance(found, Err):
-            return found
-        if found.value is not None:
-            place = f"{each.name}/conftest.py"
-            return Ok(f"it needs the fixture {found.value} of {place}, which is automatic")
+    for each in [folder, *folder.parents] if folder.is_relative_to(root) else [folder]:
+        conftest = each / "conftest.py"
+        try:
+            tree = ast.parse(conftest.read_bytes())
+        except FileNotFoundError:
+            tree = ast.Module([], [])
+        except (OSError, SyntaxError, ValueError) as error:
+            return Err(_unreadable(conftest, error))
+        functions = (node for node in ast.walk(tree) if isinstance(node, _Function))
+        found = next((node.name for node in functions if _is_automatic(node)), None)
+        if found is not None and automatic is None:
+            automatic = (
+                f"it needs the fixture {found} of {each.name}/conftest.py, which is automatic"
+            )
+        if agent is None and any(map(_makes_agent, tree.body)):
+            agent = conftest
         if each == root:
             break
-    return Ok(None)
+    return Ok(Conftests(automatic, agent))
 
 
-def _automatic_in(conftest: Path) -> Result[str | None]:
-    try:
-        tree = ast.parse(conftest.read_bytes())
-    except FileNotFoundError:
-        return Ok(None)
-    except (OSError, SyntaxError, ValueError) as error:
-        return Err(_unreadable(conftest, error))
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        for decorator in node.decorator_list:
-            given = decorator.keywords if isinstance(decorator, ast.Call) else []
-            # A value that is computed may be true.
-            if any(each.arg == "autouse" and not _is_false(each.value) for each in given):
-                return Ok(node.name)
-    return Ok(None)
+def _is_automatic(function: _Function) -> bool:
+    calls = (each for each in function.decorator_list if isinstance(each, ast.Call))
+    values = [given.value for call in calls for given in call.keywords if given.arg == "autouse"]
+    # A value that is computed may be true.
+    return any(not isinstance(value, ast.Constant) or value.value for value in values)
+
+
+def _makes_agent(node: ast.stmt) -> bool:
+    if not isinstance(node, _Function) or node.name != AGENT_FIXTURE:
+        return False
+    return "fixture" in map(_called, node.decorator_list)
 
 
 def _unreadable(conftest: Path, error: Exception) -> KindlmError:
@@ -145,7 +160,3 @@ def _unreadable(conftest: Path, error: Exception) -> KindlmError:
         SourceLocation(str(conftest), line),
         {"reason": "conftest"},
     )
-
-
-def _is_false(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and not value.value
