@@ -18,7 +18,7 @@ import pytest
 from kindlm.config import Diagnostic, suite_identity
 from kindlm.config.load import read_bytes
 from kindlm.engine.runner import Limits
-from kindlm.errors import Err, KindlmError, SourceLocation
+from kindlm.errors import Err, KindlmError
 from kindlm.events import RunOptions
 from kindlm.formats.discovery import discover
 from kindlm.history.run_names import label_problem
@@ -35,6 +35,7 @@ from kindlm.scenarios.finding import (
     hidden,
     uncallable,
     without_trial,
+    written_at,
 )
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import arguments_of
@@ -227,7 +228,7 @@ def test_of(item: pytest.Item, root: Path) -> Test | None:
     if not isinstance(item, pytest.Function) or (spec := spec_of(item.function)) is None:
         return None
     # Now, since plugins that run async tests replace the function later.
-    function, where = item.function, _written_at(item)
+    function, where = item.function, written_at(item.function)
     if spec.agent is None and AGENT_FIXTURE in item.fixturenames:
         spec = replace(spec, agent=_fixture)
     trial = trial_argument(item, function)
@@ -261,11 +262,6 @@ def _name(item: pytest.Function) -> str:
     chain = item.listchain()
     file = next(at for at, node in enumerate(chain) if isinstance(node, pytest.File))
     return "::".join(node.name for node in chain[file + 1 :])
-
-
-def _written_at(item: pytest.Function) -> SourceLocation:
-    code = inspect.unwrap(item.function).__code__
-    return SourceLocation(code.co_filename, code.co_firstlineno)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +341,6 @@ def _found(
         elif isinstance(item, pytest.Function):
             name = _name(item).removesuffix(item.name) + item.originalname
             if name in text.scenarios:
-                errors[name] = hidden(name, _written_at(item))
+                errors[name] = hidden(name, written_at(item.function))
     problems = (Diagnostic(error, "error", "", None) for error in errors.values())
     return FoundScenarios(tuple(scenarios), tuple(problems))

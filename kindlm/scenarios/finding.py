@@ -102,8 +102,7 @@ class _Test:
 
     @property
     def where(self) -> SourceLocation:
-        code = inspect.unwrap(self.function).__code__
-        return SourceLocation(code.co_filename, code.co_firstlineno)
+        return written_at(self.function)
 
     @property
     def marks(self) -> list[Any]:
@@ -117,6 +116,12 @@ class _Test:
             return self.function
         bound: Callable[..., Any] = getattr(self.classes[-1](), self.names[-1])
         return bound
+
+
+def written_at(function: Callable[..., Any]) -> SourceLocation:
+    """Return where a function is written, whatever decorators stand above it."""
+    code = inspect.unwrap(function).__code__
+    return SourceLocation(code.co_filename, code.co_firstlineno)
 
 
 def find_scenarios(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -120,28 +120,6 @@ class CostConfig(_Mapping):
     max_usd: Limit
 
 
-CHECKS = {
-    "equals": "text",
-    "starts_with": "text",
-    "contains_any": "texts",
-    "contains": "text",
-    "not_contains": "text",
-    "matches": "pattern",
-    "not_matches": "pattern",
-    "json_schema": None,
-    "latency": "max_ms",
-    "cost": "max_usd",
-    "token_usage": "max_tokens",
-    "tool_called": "tool",
-    "tool_not_called": "tool",
-    "sentiment": "tone",
-    "judge": "criteria",
-    "guardrail": None,
-    "factuality": "ground_truth",
-}
-"""The checks, and which of their keys a value stands for that is not a mapping."""
-
-
 class ConversationConfig(_Mapping):
     """Checks that a whole conversation can have; `weight` is what each of them counts for."""
 
@@ -169,6 +147,14 @@ class ChecksConfig(ConversationConfig):
     guardrail: Maybe[GuardrailConfig] = None
     factuality: Maybe[FactsConfig] = None
 
+
+CHECKS = {
+    name: next((key for key, each in part.model_fields.items() if each.is_required()), None)
+    for name, field in ChecksConfig.model_fields.items()
+    for part in get_args(field.annotation)
+    if isinstance(part, type) and issubclass(part, _Mapping)
+}
+"""The checks, and the key that each has to have: a value that is no mapping stands for it."""
 
 SomeChecks = Annotated[list[ChecksConfig], Field(min_length=1)]
 
@@ -243,9 +229,10 @@ def _checks_at_length(value: Any) -> Any:
 
 
 def _check_at_length(name: Any, value: Any) -> Any:
-    if name == "json_schema" and isinstance(value, dict):
+    if name == "json_schema":
         # The argument's name is not a keyword of JSON Schema.
-        return value if value.keys() == {"schema"} else {"schema": value}
+        is_short = isinstance(value, dict) and value.keys() != {"schema"}
+        return {"schema": value} if is_short else value
     short = CHECKS.get(name) if isinstance(name, str) else None
     if short is not None and not isinstance(value, dict) and value is not None:
         value = {short: value}
