@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Generic, TypeAlias, TypeVar
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 DOCS = "https://kindlm.com/docs"
@@ -111,3 +112,9 @@ class Err:
 
 
 Result: TypeAlias = Ok[T_co] | Err
+
+
+def checked(found: Result[T]) -> T:
+    """Return the value of a call whose error has been reported before."""
+    assert isinstance(found, Ok), found
+    return found.value

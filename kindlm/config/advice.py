@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kindlm.checks.base import CheckSection
+from kindlm.checks.base import CheckSection, ExpectSection
 from kindlm.checks.limits import beyond
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Reporter
@@ -299,10 +299,16 @@ def _thresholds(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
     for index, test in enumerate(config.tests):
         if test.pass_rate == 0:
             yield ("tests", index, "passRate"), "it allows all repeats to fail"
+    for place, part in _written(config):
+        for inner, reason in part.never_fails(timeout):
+            yield (*place, *inner), reason
+
+
+def _written(config: KindlmConfig) -> Iterator[tuple[Path, ExpectSection]]:
+    """Yield what all tests expect, in its sections, with their places."""
+    for index, test in enumerate(config.tests):
         for path, expect in expect_sections(("tests", index), test):
-            for place, part in expect.written():
-                for inner, reason in part.never_fails(timeout):
-                    yield (*path, *place, *inner), reason
+            yield from (((*path, *place), part) for place, part in expect.written())
 
 
 def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:
@@ -417,11 +423,9 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
 def _judged(config: KindlmConfig) -> Iterator[tuple[Path, str | None]]:
     """Yield the places where a model judges, and the model if one is named."""
     default = config.defaults.judge_model
-    for index, test in enumerate(config.tests):
-        for path, expect in expect_sections(("tests", index), test):
-            for place, part in expect.written():
-                if isinstance(part, CheckSection) and part.asks_judge:
-                    yield (*path, *place), part.judge_model or default
+    for place, part in _written(config):
+        if isinstance(part, CheckSection) and part.asks_judge:
+            yield place, part.judge_model or default
 
 
 def _warn_of_default_judge(config: KindlmConfig, undecided: list[Path], reporter: Reporter) -> None:
@@ -439,7 +443,7 @@ def _warn_of_default_judge(config: KindlmConfig, undecided: list[Path], reporter
 
 
 def _warn_of_providers(config: KindlmConfig, reporter: Reporter) -> None:
-    if _embeds(config):
+    if any(isinstance(part, CheckSection) and part.embeds for _, part in _written(config)):
         # Texts are embedded by a provider that need not have a model of its own.
         return
     used = {model.provider for model in config.models}
@@ -447,15 +451,6 @@ def _warn_of_providers(config: KindlmConfig, reporter: Reporter) -> None:
     for name, provider in config.providers.items():
         if name not in used and not (forwards and (provider.type or name) in FORWARDED):
             _unused(("providers", name), f'No model uses the provider "{name}"', reporter)
-
-
-def _embeds(config: KindlmConfig) -> bool:
-    return any(
-        isinstance(part, CheckSection) and part.embeds
-        for index, test in enumerate(config.tests)
-        for _, expect in expect_sections(("tests", index), test)
-        for _, part in expect.written()
-    )
 
 
 def _unused(path: Path, message: str, reporter: Reporter) -> None:

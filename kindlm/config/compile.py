@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import TypeVar
 
 from kindlm.checks.tool_calls import ToolStrict
 from kindlm.config.config_text import config_hash, config_text, written_gates
@@ -33,7 +32,7 @@ from kindlm.config.targets import (
     targets_of,
 )
 from kindlm.config.templates import part_name, prompt_names
-from kindlm.errors import Ok, Result, SourceLocation
+from kindlm.errors import SourceLocation, checked
 from kindlm.section import resolved
 from kindlm.suite import (
     Case,
@@ -46,8 +45,6 @@ from kindlm.suite import (
     Upload,
 )
 from kindlm.values import filled
-
-T = TypeVar("T")
 
 
 def compile_suite(
@@ -131,7 +128,7 @@ def _template(config: ComplianceConfig, files: ReferencedFiles) -> str | None:
     """Return the text of the template, None if there is none."""
     if config.framework != "custom" or config.template is None:
         return None
-    return _checked(files.text(config.template))
+    return checked(files.text(config.template))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +187,7 @@ class _Cases:
             if test.vars_from is None:
                 yield name, prompt, test.vars
                 continue
-            for row in _checked(self.files.rows(test.vars_from)).rows:
+            for row in checked(self.files.rows(test.vars_from)).rows:
                 yield part_name(name, row.id), prompt, {**test.vars, **row.values}
 
     def _command(self, test: TestConfig, variables: Mapping[str, str]) -> Command | None:
@@ -206,7 +203,7 @@ class _Cases:
         config = self.config.prompts[name]
 
         def rendered(text: str | None, file: str | None = None) -> str | None:
-            template = text if file is None else _checked(self.files.text(file))
+            template = text if file is None else checked(self.files.text(file))
             return None if template is None else render(template, variables)
 
         return Prompt(
@@ -220,9 +217,3 @@ def _call(call: CallConfig, variables: Mapping[str, str]) -> str:
     """Return a tool call as the message that an MCP server is sent."""
     arguments = filled(call.arguments, lambda text: render(text, variables))
     return json.dumps({"tool": call.tool, "arguments": arguments}, ensure_ascii=False)
-
-
-def _checked(found: Result[T]) -> T:
-    """Return what a file holds that has been checked with the references."""
-    assert isinstance(found, Ok), "references are checked before a suite is compiled"
-    return found.value

@@ -36,6 +36,11 @@ def config_text(
     }
     if report_template is not None:
         document["reportTemplate"] = report_template
+    return canonical(document)
+
+
+def canonical(document: Mapping[str, Any]) -> str:
+    """Return what was configured as JSON text; its form is a part of each recorded hash."""
     return json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )

@@ -124,14 +124,15 @@ _NO_TEXT = SourceText("")
 class Document:
     """What was read. `value` is None when nothing could be, or the file is empty.
 
-    `readable` is False when a syntax error or a limit stopped the reading.
+    `readable` is False when a syntax error or a limit stopped the reading. `root` is the value with
+    the places of all that is in it.
     """
 
     value: Any = None
     problems: tuple[Problem, ...] = ()
     readable: bool = True
     _text: SourceText = _NO_TEXT
-    _root: Node | None = None
+    root: Node | None = None
 
     @staticmethod
     def unreadable(text: SourceText, problem: Problem) -> Document:
@@ -140,7 +141,7 @@ class Document:
 
     def position(self, path: Path, *, key: bool = False) -> Position:
         """Return where a value stands, or its key; for what is absent, its nearest parent's."""
-        node = self._root
+        node = self.root
         if node is None:
             return Position(1, 1)
         place = node.start
@@ -162,15 +163,10 @@ class Document:
         """Return the text of a line, without its end."""
         return self._text.line(number)
 
-    @property
-    def root(self) -> Node | None:
-        """The value with the places of all that is in it; None where nothing could be read."""
-        return self._root
-
     def part(self, part: str | int) -> Document:
         """Return a value of a mapping or list as a document of its own, without problems."""
-        assert self._root is not None, "only what was read has parts"
-        node = self._root.children[part]
+        assert self.root is not None, "only what was read has parts"
+        node = self.root.children[part]
         return Document(node.value, (), self.readable, self._text, node)
 
 

@@ -16,8 +16,8 @@ from pydantic.alias_generators import to_snake
 
 from kindlm.checks.base import ExpectSection, Place, sections
 from kindlm.checks.of_packages import CheckOfPackage
-from kindlm.config.document import Path, Raw
-from kindlm.errors import Ok, SourceLocation
+from kindlm.config.document import Path, Raw, expectations
+from kindlm.errors import SourceLocation, checked
 from kindlm.section import EXTENSION, Maybe, Open
 from kindlm.suite import Expectation
 
@@ -137,6 +137,13 @@ def sections_in(expect: Raw) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
                 found((*place, key), part, value.get(key), many=many)
 
 
+def sections_of(test: Raw, path: Path) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
+    """Yield the sections of a test and of its conversation, as `sections_in`, by their places."""
+    for place, expect in expectations(test):
+        for inner, part, written in sections_in(expect):
+            yield (*path, *place, *inner), part, written
+
+
 def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:
     """Yield the `expect` sections of a test: its own, then those of its conversation."""
     yield (*path, "expect"), test.expect
@@ -155,9 +162,7 @@ def compile_expectations(
     """
 
     def schema(file: str) -> Any:
-        found = files.function(file) if ".py:" in file else files.schema(file)
-        assert isinstance(found, Ok), "references are checked before a suite is compiled"
-        return found.value
+        return checked(files.function(file) if ".py:" in file else files.schema(file))
 
     def placed() -> Iterator[Placed]:
         for number, (at, expect) in enumerate(expect_sections(path, test), start=1):

@@ -12,10 +12,10 @@ from pathlib import PureWindowsPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kindlm.config.data_rows import RowFile, read_rows
+from kindlm.config.data_rows import Row, RowFile, read_rows
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import MAX_BYTES, Path, Raw, dotted, expectations, items, section
-from kindlm.config.expect import sections_in
+from kindlm.config.document import MAX_BYTES, Path, Raw, dotted, items, section
+from kindlm.config.expect import sections_of
 from kindlm.config.interpolation import MARK
 from kindlm.config.json_schemas import parse_schema, report_inline_schema, warn_of_misspelt
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result
@@ -130,6 +130,12 @@ class ReferencedFiles:
             self._rows[name] = text if isinstance(text, Err) else Ok(read_rows(name, text.value))
         return self._rows[name]
 
+    def rows_of(self, test: Raw) -> tuple[Row, ...]:
+        """Return the rows of the tests that a test becomes, as far as its file can be read."""
+        name = test.get("varsFrom")
+        found = self.rows(name) if isinstance(name, str) and name else None
+        return found.value.rows if isinstance(found, Ok) else ()
+
     def _read(self, name: str) -> Result[bytes]:
         if name not in self._bytes:
             self._bytes[name] = self._load(name, MAX_BYTES)
@@ -205,19 +211,17 @@ def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
             if isinstance(file, str) and file:
                 report_file(("prompts", name, key), file, files.text(file), reporter)
     for path, test in items(raw, "tests"):
-        for place, expect in expectations(test):
-            for inner, part, written in sections_in(expect):
-                for at, file in part.schema_files(written):
-                    if isinstance(file, str) and file:
-                        report_schema((*path, *place, *inner, *at), file, files, reporter)
-                for at, function in part.functions(written):
-                    if isinstance(function, str) and function:
-                        found, where = files.function(function), (*path, *place, *inner, *at)
-                        report_file(where, function, found, reporter)
-                for at, schema in part.inline_schemas(written):
-                    if isinstance(schema, dict):
-                        where = (*path, *place, *inner, *at)
-                        report_inline_schema(where, schema, dotted(where), reporter)
+        for place, part, written in sections_of(test, path):
+            for at, file in part.schema_files(written):
+                if isinstance(file, str) and file:
+                    report_schema((*place, *at), file, files, reporter)
+            for at, function in part.functions(written):
+                if isinstance(function, str) and function:
+                    report_file((*place, *at), function, files.function(function), reporter)
+            for at, schema in part.inline_schemas(written):
+                if isinstance(schema, dict):
+                    where = (*place, *at)
+                    report_inline_schema(where, schema, dotted(where), reporter)
 
 
 def report_file(path: Path, file: str, result: Result[Any], reporter: Reporter) -> None:

@@ -13,7 +13,7 @@ from kindlm.config.advice import warn
 from kindlm.config.compile import compile_suite
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import MAX_BYTES, Node, prompts_of, section
+from kindlm.config.document import MAX_BYTES, Node, Raw, prompts_of, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.plugged import Plugged
 from kindlm.config.references import check_references, check_requirements
@@ -156,15 +156,15 @@ def _name(raw: Any, path: Path) -> str:
 
 def _count_tests(raw: Any, files: ReferencedFiles) -> int:
     """Return how many tests there are, one for each row, also of what cannot be run."""
-    tests = raw.get("tests") if isinstance(raw, dict) else None
-    return sum(_count_rows(test, files) for test in (tests if isinstance(tests, list) else ()))
+    tests = section(raw).get("tests")
+    found = map(section, tests if isinstance(tests, list) else ())
+    return sum((len(prompts_of(test)) or 1) * _count_rows(test, files) for test in found)
 
 
-def _count_rows(test: Any, files: ReferencedFiles) -> int:
-    name = section(test).get("varsFrom")
+def _count_rows(test: Raw, files: ReferencedFiles) -> int:
+    name = test.get("varsFrom")
     rows = files.rows(name) if isinstance(name, str) and name else None
-    prompts = len(prompts_of(section(test))) or 1
-    return prompts * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
+    return len(rows.value.rows) if isinstance(rows, Ok) else 1
 
 
 def read_bytes(path: Path) -> Result[bytes]:

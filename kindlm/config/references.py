@@ -12,14 +12,13 @@ from itertools import chain
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, expectations, items, prompts_of, section, texts
-from kindlm.config.expect import sections_in
+from kindlm.config.expect import sections_of
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.interpolation import names_in
-from kindlm.config.mcp_references import check_servers, server_ids
 from kindlm.config.schema import NO_SERVER
 from kindlm.config.simulated_tools import check_tools
 from kindlm.config.templates import check_rows, check_templates
-from kindlm.errors import ErrorCode, Ok
+from kindlm.errors import ErrorCode
 from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.suggestions import hint_for, suggest
@@ -35,7 +34,7 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     for path, test in items(raw, "tests"):
         _check_test(path, test, raw, reporter)
     check_files(raw, reporter, files)
-    check_servers(raw, reporter)
+    _check_servers(raw, reporter)
     check_tools(raw, reporter, files)
     check_rows(raw, reporter, files)
     check_conversations(raw, reporter, files)
@@ -136,10 +135,9 @@ def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
             available=named,
         )
     _check_test_models(path, test, raw, reporter)
-    for place, expect in expectations(test):
-        for inner, part, written in sections_in(expect):
-            for key, model in part.judges(written):
-                _check_judge((*path, *place, *inner, *key), model, raw, reporter)
+    for place, part, written in sections_of(test, path):
+        for key, model in part.judges(written):
+            _check_judge((*place, *key), model, raw, reporter)
     tools = (((*path, *place), tool) for place, tool in items(test, "tools"))
     check_unique(tools, "name", "tool", reporter)
 
@@ -214,7 +212,7 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
     tests = [(path, test) for path, test in items(raw, "tests") if alone.isdisjoint(test)]
     if not raw.get("models"):
         agents = raw.get("agents")
-        only_servers = isinstance(agents, list) and len(server_ids(raw)) == len(agents)
+        only_servers = isinstance(agents, list) and len(_server_ids(raw)) == len(agents)
         if tests and (not agents or only_servers):
             _report_absent("models", raw, reporter, ", or `agent:` with its URL")
         elif judged := _judged(raw):
@@ -243,11 +241,9 @@ def _is_said(prompt: str) -> bool:
 def _judged(raw: Raw) -> Path | None:
     """Return the place of the first expectation that asks a model."""
     for path, test in items(raw, "tests"):
-        for place, expect in expectations(test):
-            for inner, part, written in sections_in(expect):
-                if any(part.judges(written)):
-                    is_listed = isinstance(inner[-1], int)
-                    return (*path, *place, *(inner[:-1] if is_listed else inner))
+        for place, part, written in sections_of(test, path):
+            if any(part.judges(written)):
+                return place[:-1] if isinstance(place[-1], int) else place
     return None
 
 
@@ -311,11 +307,82 @@ def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedF
 
 def _values_of(test: Raw, names: set[str], files: ReferencedFiles) -> Iterator[str]:
     """Yield the values of variables, of the test itself and of its rows."""
-    file = test.get("varsFrom")
-    rows = files.rows(file) if isinstance(file, str) and file else None
-    found = [row.values for row in rows.value.rows] if isinstance(rows, Ok) else []
-    for values in (section(test, "vars"), *found):
+    for values in (section(test, "vars"), *(row.values for row in files.rows_of(test))):
         for name in names:
             value = values.get(name)
             if isinstance(value, str):
                 yield value
+
+
+def _server_ids(raw: Raw) -> list[str]:
+    """Return the ids of agents that are MCP servers."""
+    return [
+        str(agent.get("id"))
+        for _, agent in items(raw, "agents")
+        if agent.get("adapter", agent.get("type")) == "mcp"
+    ]
+
+
+def _check_servers(raw: Raw, reporter: Reporter) -> None:
+    """Report tests that call what is no server, talk to one, or give models tools of none."""
+    servers = _server_ids(raw)
+    for path, test in items(raw, "tests"):
+        _check_kinds_of_turns(path, test, reporter)
+        _check_called(path, test, raw, servers, reporter)
+        for place, tools in items(test, "tools"):
+            mcp = tools.get("mcp")
+            server = mcp.get("server") if isinstance(mcp, dict) else None
+            if isinstance(server, str) and server and server not in servers:
+                reporter.error(
+                    (*path, *place, "mcp", "server"),
+                    f'"{server}" is not an MCP server',
+                    hint_for(server, servers, "Agents with `adapter: mcp`"),
+                    reason="unknown_server",
+                    value=server,
+                )
+
+
+def _check_kinds_of_turns(path: Path, test: Raw, reporter: Reporter) -> None:
+    """Report messages among calls, and calls among messages."""
+    is_call = "call" in test
+    for key in ("input", "prompt", "prompts", "command") if is_call else ():
+        if key in test:
+            _excluded((*path, key), f"`{key}` and `call` cannot be combined", reporter)
+    for place, turn in items(test, "conversation"):
+        foreign = "user" if is_call else "call"
+        if foreign in turn:
+            begins = "calls" if is_call else "messages"
+            turn_place = reporter.place((*path, *place))
+            message = f"{turn_place} cannot have `{foreign}`: the test is one of {begins}"
+            _excluded((*path, *place, foreign), message, reporter)
+        elif "user" not in turn and "call" not in turn:
+            reporter.missing_key((*path, *place, "call" if is_call else "user"))
+
+
+def _excluded(path: Path, message: str, reporter: Reporter) -> None:
+    reporter.error(path, message, "Remove one of them", reason="schema", at_key=True)
+
+
+def _check_called(path: Path, test: Raw, raw: Raw, servers: list[str], reporter: Reporter) -> None:
+    chosen, is_call = test.get("models"), "call" in test
+    if is_call and not servers:
+        reporter.error(
+            (*path, "call"),
+            "There is no MCP server to call",
+            "Add an agent with `adapter: mcp`",
+            reason="no_target",
+            at_key=True,
+        )
+    others = [item.get("id") for key in ("models", "agents") for _, item in items(raw, key)]
+    unfit = [each for each in others if each not in servers] if is_call else servers
+    for index, target in enumerate(chosen if isinstance(chosen, list) else ()):
+        if target in unfit:
+            reporter.error(
+                (*path, "models", index),
+                f'"{target}" is not an MCP server, and this test has a `call`'
+                if is_call
+                else f'"{target}" is an MCP server, and this test has no `call`',
+                "Remove it here" if is_call else "Write `call:` in place of the prompt",
+                reason="unfit_target",
+                value=target,
+            )

@@ -13,7 +13,7 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, expectations, items, texts, walk
 from kindlm.config.files import ReferencedFiles, report_schema
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
-from kindlm.errors import Ok
+from kindlm.errors import Ok, checked
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.section import EXTENSION, Count, Maybe, Section, Text, Words
 from kindlm.suite import (
@@ -349,9 +349,7 @@ def _answer(config: ToolReplyConfig) -> ToolAnswer:
 def _result_schema(file: str | None, files: ReferencedFiles) -> Mapping[str, Any] | None:
     if file is None:
         return None
-    found = files.schema(file)
-    assert isinstance(found, Ok), "references are checked before a suite is compiled"
-    schema = found.value
+    schema = checked(files.schema(file))
     if isinstance(schema, bool):
         # The schemas `true` and `false`, as objects.
         return {} if schema else {"not": {}}

@@ -83,9 +83,7 @@ def _check_no_deferred(path: Path, text: str, reporter: Reporter) -> None:
 
 def _length_filled_in(test: Raw, templates: Sequence[str], files: ReferencedFiles) -> int:
     """Return how many characters the templates of a test come to, for all of its rows."""
-    file = test.get("varsFrom")
-    found = files.rows(file) if isinstance(file, str) and file else None
-    rows = [row.values for row in found.value.rows] if isinstance(found, Ok) else [{}]
+    rows = [row.values for row in files.rows_of(test)] or [{}]
     variables = section(test, "vars")
     total = 0
     for template in templates:

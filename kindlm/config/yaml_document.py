@@ -38,7 +38,7 @@ def read_document(data: bytes) -> Document:
     if not documents.readable:
         return documents
     if not documents.value:
-        return replace(documents, value=None, _root=None)
+        return replace(documents, value=None, root=None)
     return replace(documents.part(0), problems=documents.problems)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from kindlm.config.config_text import config_hash
+from kindlm.config.config_text import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -107,7 +107,7 @@ def _config_text(order: Order, llm: LlmTable) -> str:
         "seed": order.seed,
         "llm": resolved(llm),
     }
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return canonical(document)
 
 
 def _agent(agent: AgentTarget) -> dict[str, object]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kindlm.config.config_text import config_hash
+from kindlm.config.config_text import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document, section
@@ -133,9 +133,7 @@ def _config_text(
         "eval": resolved(config.eval),
         "files": {"code": hashlib.sha256(data).hexdigest()},
     }
-    return json.dumps(
-        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    return canonical(document)
 
 
 def _recordable(agent: AgentTarget) -> dict[str, Any]:

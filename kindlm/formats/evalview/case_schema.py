@@ -435,3 +435,8 @@ class CaseConfig(EvalviewSection):
     """Data for other programs; has no effect."""
     mocks: MocksConfig | None = None
     """Simulated tools."""
+
+    @property
+    def settings(self) -> AdapterConfig:
+        """How kindlm talks to the agent, whether something is written of it or not."""
+        return self.adapter_config or AdapterConfig()

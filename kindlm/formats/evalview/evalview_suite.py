@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
-from kindlm.config.config_text import config_hash
+from kindlm.config.config_text import canonical, config_hash
 from kindlm.config.document import Path
-from kindlm.config.interpolation import MARK
 from kindlm.errors import SourceLocation
 from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.evalview_targets import (
@@ -19,6 +16,7 @@ from kindlm.formats.evalview.evalview_targets import (
     MODEL_ADAPTERS,
     ModelTargets,
     adapter_of,
+    as_written,
     compile_agent,
     compile_tools,
     told_tools,
@@ -37,7 +35,6 @@ _EXECUTION_TIMEOUT_MS = 300_000
 _FOR_CHECKS_MS = 60_000
 _MOST_POINTS = 100
 _USUAL_CONFIDENCE = 0.95
-_MARKED = re.compile(MARK + r"?\{\{env\.(\w+)\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +196,7 @@ def _config_text(cases: Sequence[CheckedCase], config: ProjectConfig, *, compat:
     }
     if compat:
         document["compat"] = "evalview"
-    text = json.dumps(
-        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
-    return _MARKED.sub(r"${\1}", text)
+    return as_written(canonical(document))
 
 
 def _recordable_case(case: dict[str, Any]) -> dict[str, Any]:

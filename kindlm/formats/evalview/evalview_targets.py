@@ -52,10 +52,6 @@ USUAL_MODELS = {"anthropic": "claude-sonnet-4-5-20250929", "ollama": "llama3.2"}
 UNSERVED = frozenset({"huggingface", "goose", "mcp", "cohere", "mistral", "opencode", "aider"})
 """Adapters that EvalView has and kindlm has not."""
 
-NEEDS_NO_ENDPOINT = frozenset({"openai-assistants"})
-SIMULATES_TOOLS = frozenset({"openai-assistants"})
-"""Agents whose tools are answered by the mocks of a case."""
-
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "langgraph": {
         "mode": "mode",
@@ -70,10 +66,16 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 
 
+def kind_of(adapter: str) -> type[Adapter]:
+    """Return the class of an adapter of agents."""
+    kind = own(Adapter, AGENT_ADAPTERS[adapter])
+    assert kind is not None, "AGENT_ADAPTERS names adapters of kindlm"
+    return kind
+
+
 def options(adapter: str, config: AdapterConfig) -> Adapter:
     """Return the options of an agent, with those of kindlm.yaml that a case can have."""
-    kind = own(Adapter, adapter)
-    assert kind is not None, "AGENT_ADAPTERS names adapters of kindlm"
+    kind = kind_of(adapter)
     if adapter == "http":
         return kind.model_validate({"request": "query"})
     written = {name: getattr(config, field) for name, field in _OPTIONS.get(adapter, {}).items()}
@@ -123,15 +125,14 @@ def named_model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
     """Return the model that a case, its endpoint or its project names."""
     endpoint = endpoint_of(case, config)
     by_endpoint = None if endpoint is None or _is_address(endpoint) else endpoint
-    by_config = case.adapter_config.model if case.adapter_config else None
     by_project = config.model.name if config.model else None
-    return case.model or by_config or by_endpoint or by_project
+    return case.model or case.settings.model or by_endpoint or by_project
 
 
 def _model_behind(case: CaseConfig, config: ProjectConfig) -> str | None:
     """Return the model that an agent is said to run."""
-    of_case = case.model or (case.adapter_config.model if case.adapter_config else None)
-    return of_case or (config.model.name if config.model else None)
+    by_project = config.model.name if config.model else None
+    return case.model or case.settings.model or by_project
 
 
 def as_written(text: str) -> str:
@@ -141,7 +142,7 @@ def as_written(text: str) -> str:
 
 def compile_agent(case: CaseConfig, config: ProjectConfig, folder: Path) -> AgentTarget:
     """Return the agent of a case; its id is the adapter, so that no address is in identities."""
-    settings = case.adapter_config or AdapterConfig()
+    settings = case.settings
     adapter = AGENT_ADAPTERS[adapter_of(case, config)]
     own = {name.lower() for name in settings.headers or ()}
     headers = {n: value for n, value in (config.headers or {}).items() if n.lower() not in own}

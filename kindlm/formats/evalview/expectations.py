@@ -295,7 +295,7 @@ def _sequence(expected: ExpectedConfig) -> list[str]:
 
 
 def _sequence_mode(case: CaseConfig) -> SequenceMode:
-    mode = case.adapter_config.sequence_mode if case.adapter_config else None
+    mode = case.settings.sequence_mode
     return SequenceMode(mode) if mode in SEQUENCE_MODES else SEQUENCE_MODES[0]
 
 

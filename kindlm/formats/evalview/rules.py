@@ -19,11 +19,10 @@ from kindlm.formats.evalview.case_schema import CaseConfig, ExpectedConfig
 from kindlm.formats.evalview.evalview_targets import (
     AGENT_ADAPTERS,
     MODEL_ADAPTERS,
-    NEEDS_NO_ENDPOINT,
-    SIMULATES_TOOLS,
     UNSERVED,
     adapter_of,
     endpoint_of,
+    kind_of,
     model_of,
     named_model_of,
 )
@@ -48,7 +47,7 @@ def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> N
     for index, turn in enumerate(case.turns or ()):
         if turn.expected is not None:
             _check_expected(turn.expected, ("turns", index, "expected"), config, reporter)
-    mode = case.adapter_config.sequence_mode if case.adapter_config else None
+    mode = case.settings.sequence_mode
     if mode is not None and mode not in SEQUENCE_MODES:
         message = f'Unknown mode "{mode}": the sequence is compared as {SEQUENCE_MODES[0]}'
         hint = hint_for(mode, SEQUENCE_MODES, "Known modes")
@@ -124,7 +123,7 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
                 reason="usual_model",
             )
         return
-    if not endpoint and AGENT_ADAPTERS.get(adapter) not in NEEDS_NO_ENDPOINT:
+    if not endpoint and kind_of(adapter).needs_endpoint:
         reporter.error(
             ("endpoint",),
             "No endpoint is configured for the agent",
@@ -232,7 +231,7 @@ def _contexts(case: CaseConfig) -> Iterator[Path]:
 def _warn_of_settings(case: CaseConfig, adapter: str, reporter: Reporter) -> None:
     for name in _OF_AGENTS:
         # What is off is off.
-        if getattr(case.adapter_config, name, None):
+        if getattr(case.settings, name):
             message = f"`{name}` has no effect with the adapter {adapter}: it is for agents"
             of_project = "Models have the `timeout` of .evalview/config.yaml"
             hint = of_project if name == "timeout" else None
@@ -246,7 +245,7 @@ def _warn_of_mocks(case: CaseConfig, adapter: str, reporter: Reporter) -> None:
         if getattr(case.mocks, name):
             message = f"`{name}` has no effect: only tool calls are simulated"
             reporter.warning(("mocks", name), message, reason="no_effect")
-    if adapter in MODEL_ADAPTERS or AGENT_ADAPTERS[adapter] in SIMULATES_TOOLS:
+    if adapter in MODEL_ADAPTERS or kind_of(adapter).asks_for_tools:
         return
     for name in ("tool_mocks", "strict"):
         if getattr(case.mocks, name):
