@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show
-from kindlm.cli.history import fail_to_open, finished_run, open_history, project_here
+from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import Compat, TestOptions, parse_since
-from kindlm.cli.reporters import parse_reporters, spare
+from kindlm.cli.reporters import Reporter, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request
 from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -31,7 +30,6 @@ from kindlm.recording.resumption import find_unfinished, read_unfinished, resume
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count
-from kindlm_store import OpenError, open_reader
 
 TestKey: TypeAlias = tuple[str, str, str]
 """Suite, name and target of a test."""
@@ -51,10 +49,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     if not options.paths and source.mode == "imported":
         fail([_no_files(source)])
     options = as_judged(options, source)
-    loaded = or_fail(load_again(source, project, options))
-    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    tell_loaded(loaded, options)
-    rescoring = or_fail(rescoring_of(source, loaded, project, options))
+    rescoring = _rescoring(source, project, options, reporters)
     if options.warnings:
         note(rescoring.describe())
     return record_and_report(rescoring.request, new_run_id(), reporters, options)
@@ -73,6 +68,16 @@ def load_again(source: SourceRun, project: Project, options: TestOptions) -> Res
     return load_paths(paths, project.root, compat=options.by_evalview, is_run=False)
 
 
+def _rescoring(
+    source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
+) -> Rescoring:
+    """Return how a run is checked again and reported; end the command if it cannot be."""
+    loaded = or_fail(load_again(source, project, options))
+    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
+    tell_loaded(loaded, options)
+    return or_fail(rescoring_of(source, loaded, project, options))
+
+
 def resume_rescoring(wanted: str, options: TestOptions) -> int:
     """Finish a rescored run that was stopped, report it and return the exit code.
 
@@ -85,10 +90,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
         options = or_fail(as_recorded(options, unfinished, project.root))
         source = or_fail(read_source(db, derived_from, options.suite))
-    loaded = or_fail(load_again(source, project, options))
-    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    tell_loaded(loaded, options)
-    request = or_fail(rescoring_of(source, loaded, project, options)).request
+    request = _rescoring(source, project, options, reporters).request
     request = or_fail(resumed(request, unfinished, force=False))
     return record_and_report(request, unfinished.run, reporters, options)
 
@@ -353,13 +355,8 @@ def _rescore_one(
         return _Ended(run)
     new = new_run_id()
     record_run(rescoring.value.request, new, progress=options.progress)
-    try:
-        reader = open_reader(project.database)
-    except OpenError as error:
-        fail_to_open(error)
-    with closing(reader):
-        view = RunView(reader, new)
-        if not view.is_recorded:
+    with open_recorded(project.database, new) as view:
+        if view is None:
             return _Ended(run, stopped=True)
         counts = view.summary.executions
         before = "passed" if rescoring.value.source.passed else "failed"
