@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from contextlib import chdir
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -87,11 +85,33 @@ def init_command(
 
 
 def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
-    """Write a project with scenarios, and offer to write more tests for an agent of the user."""
-    setup = ask_setup(agent)
-    written = create_project(folder, setup.template, overwrite=force, values=setup.values)
-    _tell(folder, or_fail(written))
-    if setup.agent is not None and not offer_tests(setup, folder):
+    """Write a project with scenarios, and offer to write more tests for an agent of the user.
+
+    Who judges is asked on a terminal, else the usual. A key is never asked for, only the name of
+    its variable.
+    """
+    if agent is not None:
+        or_fail(agent_at(agent))
+    provider = _DEFAULT
+    if asks := is_asked():
+        question = f"Who judges answers: {', '.join(_MODELS)}"
+        provider = ask(question, _DEFAULT, lambda text: one_of(_MODELS)(text.lower()))
+    model, key = _MODELS[provider]
+    if asks:
+        model = ask("Which model", model, _model)
+        if key is not None:
+            key = ask("Which environment variable holds the key", key, _variable)
+        if agent is None:
+            agent = ask("URL of your agent (none: a small one comes along)", "", _url) or None
+    settings = {"provider": provider, "model": model, "api_key_env": key}
+    lines = [f"{name} = {quoted(value)}" for name, value in settings.items() if value is not None]
+    values = {"__LLM__": "\n".join(lines)}
+    template = "scenario"
+    if agent is not None:
+        template = "scenario-url"
+        values["__AGENT__"] = quoted(agent)
+    _tell(folder, or_fail(create_project(folder, template, overwrite=force, values=values)))
+    if agent is not None and not (asks and _writes_tests(model, folder)):
         command = _there(folder, 'kindlm gen --description "what it is for"')
         note(f"More tests, written by a model: {command}")
 
@@ -109,62 +129,9 @@ def _there(folder: Path, command: str) -> str:
     return f"cd {shlex.quote(str(folder))} && {command}"
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """Who judges, and the agent's URL, None for the one that comes along.
-
-    `key` names a variable, None where no key is needed.
-    """
-
-    provider: str
-    model: str
-    key: str | None
-    agent: str | None
-
-    @property
-    def template(self) -> str:
-        """The folder of templates that fits."""
-        return "scenario" if self.agent is None else "scenario-url"
-
-    @property
-    def values(self) -> Mapping[str, str]:
-        """What is put in place of the marks of the template."""
-        lines = [f"provider = {quoted(self.provider)}", f"model = {quoted(self.model)}"]
-        if self.key is not None:
-            lines += [f"api_key_env = {quoted(self.key)}"]
-        marks = {"__LLM__": "\n".join(lines)}
-        return marks if self.agent is None else {**marks, "__AGENT__": quoted(self.agent)}
-
-
-def ask_setup(agent: str | None) -> Setup:
-    """Return what a new project is set up with: asked on a terminal, else the usual.
-
-    Never asks for a key, only for the name of its variable.
-    """
-    if agent is not None:
-        or_fail(agent_at(agent))
-    if not is_asked():
-        model, key = _MODELS[_DEFAULT]
-        return Setup(_DEFAULT, model, key, agent)
-    provider = ask(
-        f"Who judges answers: {', '.join(_MODELS)}",
-        _DEFAULT,
-        lambda text: one_of(_MODELS)(text.lower()),
-    )
-    model, key = _MODELS[provider]
-    model = ask("Which model", model, _model)
-    if key is not None:
-        key = ask("Which environment variable holds the key", key, _variable)
-    if agent is None:
-        agent = ask("URL of your agent (none: a small one comes along)", "", _url) or None
-    return Setup(provider, model, key, agent)
-
-
-def offer_tests(setup: Setup, folder: Path) -> bool:
+def _writes_tests(model: str, folder: Path) -> bool:
     """Offer to write tests for the agent at once; return whether that was done."""
-    if setup.agent is None or not is_asked():
-        return False
-    if not typer.confirm(f"Let {setup.model} write tests for it now?", default=False, err=True):
+    if not typer.confirm(f"Let {model} write tests for it now?", default=False, err=True):
         return False
     from kindlm.cli.commands.gen import GenOptions
     from kindlm.cli.commands.generation import write_tests
