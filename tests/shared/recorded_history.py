@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -386,23 +387,36 @@ class RunWriter:
 
 
 @cache
-def _empty_history() -> bytes:
-    """Return the file of an empty history, which takes longer to make than to copy."""
+def _file(write: Callable[[History], None] | None) -> bytes:
+    """Return the file of a history, which takes longer to write than to copy."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "kindlm.db")
-        EventLog.open(path, projections=PROJECTIONS, synchronous="OFF").close()
+        if write is None:
+            EventLog.open(path, projections=PROJECTIONS, synchronous="OFF").close()
+        else:
+            history = History(path)
+            write(history)
+            history.close()
         assert not path.with_name("kindlm.db-wal").exists()
         return path.read_bytes()
 
 
 class History:
-    """A database with recorded runs, whose notes are in `journal`."""
+    """A database with recorded runs, whose notes are in `journal`.
 
-    def __init__(self, path: Path, journal: str = "journal/j") -> None:
+    A new one holds what `write` records, each time the same events; nothing without it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        journal: str = "journal/j",
+        write: Callable[[History], None] | None = None,
+    ) -> None:
         self.path = path
         self.journal = journal
         if not path.exists():
-            path.write_bytes(_empty_history())
+            path.write_bytes(_file(write))
         self.log = EventLog.open(path, projections=PROJECTIONS, synchronous="OFF")
         self._readers: list[Any] = []
 
