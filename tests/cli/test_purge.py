@@ -178,8 +178,14 @@ def test_without_anybody_to_ask_nothing_is_erased(kindlm: Any, recorded: Any) ->
     ],
 )
 def test_what_makes_no_sense_erases_nothing(
-    kindlm: Any, recorded: Any, make: Any, arguments: list[str], told: str
+    kindlm: Any,
+    recorded: Any,
+    make: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    told: str,
 ) -> None:
+    monkeypatch.setattr("kindlm.patterns._PATTERN_S", 0.2)
     writer = recorded.run("cccc4444")
     writer.suite(tests=[make.planned()])
     writer.execution(output="x" * 5_000)

