@@ -21,7 +21,7 @@ from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestV
 from kindlm.history.run_view import RunView
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Outcome, Status
-from kindlm.reports.facts import is_told, json_shown
+from kindlm.reports.facts import is_told, json_shown, place
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
@@ -104,8 +104,8 @@ class Cause:
         """Where suites demand it, such as `kindlm.yaml:41`: the first place, if there are more."""
         file, line = next(iter(self.places))
         more = len(self.places) - 1
-        place = one_line(file if line is None else f"{file}:{line}")
-        return f"{place} and {count(more, 'more place')}" if more else place
+        first = place(file, line)
+        return f"{first} and {count(more, 'more place')}" if more else first
 
     @property
     def whom(self) -> str:
@@ -308,8 +308,8 @@ def _said(
     quoted = json.dumps(text[:_TOLD], ensure_ascii=False)
     if (quoted if len(text) <= _TOLD else quoted[:-1]) in demand.sentence:
         return None
-    place = next((each for each in assertion.evidence if each["source"] == "output"), None)
-    start = max(0 if place is None else int(place["start"]) - _BEFORE, 0)
+    found = next((each for each in assertion.evidence if each["source"] == "output"), None)
+    start = max(0 if found is None else int(found["start"]) - _BEFORE, 0)
     begin = "…" if start else ""
     end = "…" if len(text) > start + _SAID else ""
     inside = visible(" ".join(text[start : start + _SAID].split()))

@@ -456,6 +456,6 @@ def json_shown(value: Any, limit: int) -> str:
     return visible(bounded(text, limit)).replace("\n", " ")
 
 
-def place(path: str, assertion: AssertionView) -> str:
-    """Return where an assertion was asked for, in the form that editors turn into a link."""
-    return one_line(path if assertion.line is None else f"{path}:{assertion.line}")
+def place(path: str, line: int | None) -> str:
+    """Return a line of a file, in the form that editors turn into a link; safe to print."""
+    return one_line(path if line is None else f"{path}:{line}")

@@ -287,7 +287,7 @@ def _write_assertion(
     assertion: AssertionView, attempt: AttemptView, page: Page, mask: Mask, *, verbose: bool
 ) -> None:
     """Write an assertion with what it saw and where."""
-    facts = [place(attempt.execution.file, assertion)]
+    facts = [place(attempt.execution.file, assertion.line)]
     if assertion.outcome in (Outcome.INCONCLUSIVE, Outcome.SKIPPED):
         facts.insert(0, assertion.outcome.value)
     if verbose:

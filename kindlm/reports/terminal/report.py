@@ -22,6 +22,7 @@ from kindlm.reports.facts import (
     gates_otherwise,
     is_wrong,
     next_command,
+    place,
     rerun_failed,
     run_text,
     show_run,
@@ -107,9 +108,8 @@ def _write_suite(
 ) -> None:
     """Write a suite in one line, its tests with `verbose`, and the gates that it wrote."""
     if suite.error_code is not None:
-        place = suite.path if suite.line is None else f"{suite.path}:{suite.line}"
-        code = f"{suite.error_code} ({suite.error_number})"
-        page.line(mark(Status.ERRORED), " ", (one_line(place), "bold"), f"  {code}", hang=2)
+        where, code = place(suite.path, suite.line), f"{suite.error_code} ({suite.error_number})"
+        page.line(mark(Status.ERRORED), " ", (where, "bold"), f"  {code}", hang=2)
         if suite.path not in options.not_loaded:
             page.line(visible(bounded(suite.error or "", 2_000, lines=20)), indent=4)
             if suite.hint:
