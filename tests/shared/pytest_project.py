@@ -30,7 +30,7 @@ def run_inside(root: Path, *options: str) -> Done:
     """Run pytest with the plugin in this process, where all that it loads is loaded already."""
     named = [argument for plugin in _PLUGINS[:1] for argument in ("-p", plugin)]
     quiet = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--capture=sys"]
-    # It collects garbage five times at the end of each session.
+    # It collects garbage twice in each session, which takes as long as a short test.
     quiet += ["-p", "no:unraisableexception"]
     out, err = io.StringIO(), io.StringIO()
     with as_it_was(root), redirect_stdout(out), redirect_stderr(err):
