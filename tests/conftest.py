@@ -62,6 +62,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "worksteal"
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: tests wait for processes as long as they compute."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_sessionstart() -> None:
     """Forget settings of the outside once pytest has taken its own from them."""
     for name in _SETTINGS:
