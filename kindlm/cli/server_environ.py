@@ -1,4 +1,4 @@
-"""The variables that are for kindlm alone: which history server it pushes to, and as what.
+"""The variables that are for kindlm alone: whom it pushes to, as what, and as part of which run.
 
 While tests run, they are not in the environment, so that agents, served programs and Python code of
 a user do not have the token, and a kindlm that one of them starts is no worker of this run.
@@ -6,11 +6,17 @@ a user do not have the token, and a kindlm that one of them starts is no worker 
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-_NAMES = ("KINDLM_URL", "KINDLM_TOKEN", "KINDLM_LEASE")
+from kindlm.suite import Suite
+
+SUITES = "KINDLM_SUITES"
+"""The `suites_hash` of the run that a worker is part of."""
+
+_NAMES = ("KINDLM_URL", "KINDLM_TOKEN", "KINDLM_LEASE", SUITES)
 
 _taken: dict[str, str] = {}
 
@@ -29,3 +35,10 @@ def kept_from_tests() -> Iterator[None]:
 def server_environ() -> dict[str, str]:
     """Return the environment with these variables."""
     return {**os.environ, **_taken}
+
+
+def suites_hash(suites: Iterable[Suite]) -> str:
+    """Return the same for the same suites: all workers of a run have to load what it began with."""
+    return hashlib.sha256(
+        " ".join(sorted(suite.config_hash for suite in suites)).encode()
+    ).hexdigest()

@@ -203,3 +203,25 @@ def test_a_dry_run_says_how_many_shards_there_would_be(
     assert planned.returncode == 0
     assert "4 shards on 1 worker" in planned.stderr
     assert not server.requests
+
+
+@needs_proc
+def test_a_suite_that_is_changed_meanwhile_stops_the_run_before_other_calls_are_made(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    tests = [order(f"k{n}", judged=False) for n in range(3)]
+    write_orders(workspace, server, tests)
+    server.use_faults([{"latencyMs": 2_000, "contains": "<k0>", "next": 1}])
+    run = workspace.start("test", "--workers", "1", "--run-group", "g6", "-j", "1")
+    until(lambda: asked(server)["k0", "agent"])
+    suite = workspace.root / "kindlm.yaml"
+    as_it_was = suite.read_text()
+    suite.write_text(as_it_was.replace("k2", "k3"))
+    _, said = run.communicate(timeout=100)
+    assert run.returncode == 1
+    assert "The suites are not as they were when this run began" in said
+    assert set(asked(server)) == {("k0", "agent")}
+    suite.write_text(as_it_was)
+    resumed = workspace.run("test", "--resume", "g6")
+    assert resumed.returncode == 0, resumed.stderr
+    assert asked(server) == {(f"k{n}", "agent"): 1 for n in range(3)}

@@ -48,6 +48,7 @@ from kindlm.cli.run_recording import (
     run_elsewhere,
     tell_loaded,
 )
+from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
@@ -102,6 +103,11 @@ def run_tests(options: TestOptions) -> int:
     if group is None:
         unfinished = _begun(options, project, unfinished)
     tell_loaded(loaded, options)
+    if server_environ().get(SUITES) not in (None, suites_hash(loaded.suites)):
+        refuse(
+            "The suites are not as they were when this run began.",
+            "Undo the changes and finish the group with --resume GROUP, or run the tests anew.",
+        )
     request = or_fail(make_request(loaded, project, options, unfinished))
     if unfinished is not None:
         guard.goes_on(unfinished.run)

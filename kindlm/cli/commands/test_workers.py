@@ -20,6 +20,7 @@ from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
 from kindlm.cli.run_options import paths_from, wants_push
 from kindlm.cli.run_recording import HeldSignals, Watching, report_group, stop_on_signals
+from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.engine.attempt import Finished
 from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop
@@ -230,6 +231,7 @@ def _carry_out(
             )
         or_fail(fleet.check(server.url))
         anew, root = tuple(_anew(options)), str(request.root)
+        suites = {SUITES: suites_hash(request.suites)}
         jobs = {
             shard: ShardJob(
                 server.url,
@@ -238,6 +240,7 @@ def _carry_out(
                 tuple(_arguments(request, options, parts, shard)),
                 anew,
                 root,
+                suites,
             )
             for shard in parts.left
         }
