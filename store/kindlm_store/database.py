@@ -10,7 +10,7 @@ import os
 import random
 import sqlite3
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -105,15 +105,17 @@ def connect_reader(path: Path) -> sqlite3.Connection:
         EmptyFileError: Nothing was ever recorded in the file.
         OpenError: The file is not there, or cannot be opened as an event log.
     """
-    with _opening(path):
+    with _opening(path), ExitStack() as unfit:
         if not path.exists():
             raise OpenError(path, "no such file")
-        match _condition(path):
+        connection = unfit.enter_context(closing(_connect_read_only(path)))
+        match _condition_of(connection, path):
             case "empty":
                 raise EmptyFileError(path, "is empty")
             case "older":
                 raise NotAnEventLogError(path, "is in an older format: open it for writing once")
-        return _connect_read_only(path)
+        unfit.pop_all()
+        return connection
 
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
@@ -191,6 +193,8 @@ def unreadable_wal(path: Path) -> Path | None:
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
+    if not path.is_file():
+        raise NotAnEventLogError(path, "is not a file")
     uri = path.absolute().as_uri()
     connection = _query_only(f"{uri}?mode=ro")
     try:
@@ -221,40 +225,38 @@ def _query_only(uri: str) -> sqlite3.Connection:
 def _condition(path: Path) -> _Condition:
     """What a file is to us: an event log, an older one, or nothing yet; no file is empty, too.
 
-    A process that was killed while it set the file up leaves a header without tables.
-
     Raises:
         NotAnEventLogError: It is something else.
         NewerDatabaseError: A newer version wrote it.
     """
-    if not path.exists() or (path.is_file() and path.stat().st_size == 0):
+    if not path.exists():
         return "empty"
-    if not path.is_file():
-        raise NotAnEventLogError(path, "is not a file")
     # Read-only: the last writing connection to close would write a left-over WAL back.
     with closing(_connect_read_only(path)) as connection:
-        # One snapshot: another process may be setting the file up.
-        connection.execute("BEGIN")
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not tables and not version and application in (0, schema.APPLICATION_ID):
-            return "empty"
-        if application != schema.APPLICATION_ID:
-            raise NotAnEventLogError(path, "is the SQLite database of another application")
-        unknown = {
-            name
-            for (name,) in connection.execute(
-                "SELECT name FROM _sqlite_migrations WHERE migration_set = ?",
-                (schema.MIGRATION_SET,),
-            )
-        }.difference(schema.KNOWN)
-    if version > schema.VERSION or unknown:
+        return _condition_of(connection, path)
+
+
+def _condition_of(connection: sqlite3.Connection, path: Path) -> _Condition:
+    # One snapshot: another process may be setting the file up.
+    connection.execute("BEGIN")
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    # A process that was killed while it set the file up leaves a header without tables.
+    if not tables and not version and application in (0, schema.APPLICATION_ID):
+        return "empty"
+    if application != schema.APPLICATION_ID:
+        raise NotAnEventLogError(path, "is the SQLite database of another application")
+    done = connection.execute(
+        "SELECT name FROM _sqlite_migrations WHERE migration_set = ?", (schema.MIGRATION_SET,)
+    )
+    if version > schema.VERSION or {name for (name,) in done}.difference(schema.KNOWN):
         raise NewerDatabaseError(
             path,
             f"has version {version}, this program knows versions up to {schema.VERSION}:"
             " update the program",
         )
+    connection.execute("COMMIT")
     return "current" if version == schema.VERSION else "older"
 
 
