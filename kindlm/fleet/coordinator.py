@@ -96,6 +96,8 @@ class Coordinator:
         self._lock = threading.Lock()
         self._leases = Leases(shards)
         self._runs = {shard: run for shard, run in shards.items() if run is not None}
+        # Of the workers that have shards now: those that pushed anything, and those with events.
+        self._has_begun: set[int] = set()
         self._has_pushed: set[int] = set()
         self._new: set[str] = set()
         self._told = Control()
@@ -104,8 +106,8 @@ class Coordinator:
 
     # What the server asks.
 
-    def is_current(self, lease: str) -> bool:
-        """Return whether a lease is the newest one of its shard."""
+    def hear(self, lease: str) -> bool:
+        """Return whether a lease is the newest one of its shard; if so, its worker is alive."""
         with self._lock:
             return self._leases.hear(lease, time.monotonic())
 
@@ -116,9 +118,10 @@ class Coordinator:
             return replace(self._told, max_rpm=self._rpm())
 
     def pushed(self, lease: str, runs: Sequence[str]) -> None:
-        """Note which run a worker makes of its shard."""
+        """Note that a worker has begun, and which run it makes of its shard."""
         with self._lock:
             shard = shard_of(lease)
+            self._has_begun.add(shard)
             for run in runs:
                 self._runs.setdefault(shard, run)
                 self._has_pushed.add(shard)
@@ -132,6 +135,7 @@ class Coordinator:
                 lease = self._leases.claim(shard, time.monotonic())
             if lease is None:
                 return {"lease": None}
+            self._has_begun.discard(shard)
             self._has_pushed.discard(shard)
             run, rest = self._runs.get(shard), self._limits.time_s
             return {
@@ -232,6 +236,7 @@ class Coordinator:
         """Return whether a shard whose job has ended goes to another worker."""
         with self._lock:
             run, has_pushed = self._runs.get(shard), shard in self._has_pushed
+            has_begun = shard in self._has_begun
             how, reason = db.execute(_RUN, (run,)).fetchone() or (None, None)
             if how == "finished":
                 self._leases.end(shard)
@@ -240,7 +245,7 @@ class Coordinator:
                 self.undone[shard] = reason or how
             elif self._told.stop is not None:
                 self.undone[shard] = self._told.stop
-            elif not has_pushed and end.code is not None and 0 <= end.code < _BY_SIGNAL:
+            elif not has_begun and end.code is not None and 0 <= end.code < _BY_SIGNAL:
                 self.undone[shard] = "its worker did not begin"
                 self.refusal = self.refusal or end.said
                 self._stop.abort("a worker did not begin")

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
@@ -33,17 +34,17 @@ Started = Callable[[subprocess.Popen[bytes]], None]
 def run_shard(job: str, *, started: Started = lambda _: None) -> str:
     """Carry out a `ShardJob`, and return its `ShardEnd`; `started` gets the process."""
     shard = ShardJob.load(job)
-    client = HistoryClient(shard.url, shard.token)
-    claimed = client.claim(shard.shard)
-    if isinstance(claimed, Err):
-        return ShardEnd(None, claimed.error.message).dump()
-    if claimed.value["lease"] is None:
-        return ShardEnd(None, "the shard is not to be run any more").dump()
     with TemporaryDirectory(prefix="kindlm-shard-") as folder:
         database = Path(folder) / "kindlm.db"
-        for run in claimed.value["bring"]:
-            if (problem := _bring(client, run, database)) is not None:
-                return ShardEnd(None, problem).dump()
+        with closing(HistoryClient(shard.url, shard.token)) as client:
+            claimed = client.claim(shard.shard)
+            if isinstance(claimed, Err):
+                return ShardEnd(None, claimed.error.message).dump()
+            if claimed.value["lease"] is None:
+                return ShardEnd(None, "the shard is not to be run any more").dump()
+            for run in claimed.value["bring"]:
+                if (problem := _bring(client, run, database)) is not None:
+                    return ShardEnd(None, problem).dump()
         arguments = _arguments(shard, claimed.value, database)
         environ = {
             name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS

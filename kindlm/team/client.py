@@ -192,8 +192,14 @@ class HistoryClient:
         return self._ask(_ROWS, "runs", params=given)
 
     def claim(self, shard: int) -> Result[dict[str, Any]]:
-        """Become the worker of a shard. What is in the answer is as the server says."""
-        return self._ask(_OBJECT, f"shards/{shard}/claim", "POST")
+        """Become the worker of a shard, as which all that follows is asked.
+
+        What is in the answer is as the server says.
+        """
+        answered = self._ask(_OBJECT, f"shards/{shard}/claim", "POST")
+        if isinstance(answered, Ok):
+            self._http.headers[LEASE] = str(answered.value.get("lease"))
+        return answered
 
     def fetch(self, run: str, out: BinaryIO) -> Result[None]:
         """Write the export of a run into a file that can be rewound."""

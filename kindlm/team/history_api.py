@@ -89,14 +89,14 @@ _log = logging.getLogger("kindlm.team.api")
 class FleetHooks(Protocol):
     """What a coordinator has to say about the pushes of its workers."""
 
-    def is_current(self, lease: str) -> bool:
-        """Return whether the shard of a lease has not been claimed again since."""
+    def hear(self, lease: str) -> bool:
+        """Note that a worker is alive; return whether its shard has not been claimed again."""
 
     def control(self, lease: str) -> Control:
         """Return what the worker of a lease has to do."""
 
     def pushed(self, lease: str, runs: Sequence[str]) -> None:
-        """Note that a worker is alive, and the runs that it pushed events of."""
+        """Note that a worker has begun, and the runs that it pushed events of."""
 
     def claim(self, shard: int) -> dict[str, Any]:
         """Give a shard to who asks for it."""
@@ -109,6 +109,10 @@ class _Request(NamedTuple):
     headers: Mapping[bytes, bytes]
     receive: Receive
     send: Send
+
+    @property
+    def lease(self) -> str:
+        return self.headers.get(LEASE.lower().encode(), b"").decode("latin-1")
 
     def asked(self, name: str) -> str | None:
         return next((value for key, value in self.query if key == name), None)
@@ -246,6 +250,7 @@ class HistoryApi:
         return await asyncio.get_running_loop().run_in_executor(self._reading, run)
 
     async def _run(self, request: _Request, grant: Grant, run: str) -> None:
+        self._require_lease(request.lease)
         packed = b"gzip" in request.headers.get(b"accept-encoding", b"")
         loop = asyncio.get_running_loop()
         file = await loop.run_in_executor(self._exporting, self._exported, run, grant, packed)
@@ -261,6 +266,8 @@ class HistoryApi:
             file.seek(0)
             while piece := file.read(_PIECE):
                 await request.send({"type": "http.response.body", "body": piece, "more_body": True})
+                if self._fleet is not None:
+                    self._fleet.hear(request.lease)
             await request.send({"type": "http.response.body", "body": b""})
 
     def _exported(self, run: str, grant: Grant, packed: bool) -> BinaryIO:
@@ -299,8 +306,7 @@ class HistoryApi:
         return projects == {grant.project}
 
     async def _events(self, request: _Request, grant: Grant) -> None:
-        lease = request.headers.get(LEASE.lower().encode(), b"").decode("latin-1")
-        self._require_lease(lease)
+        self._require_lease(request.lease)
         if self._quotas is not None and (error := self._quotas.push_begins(grant)) is not None:
             raise RefusedError(error, {"retry-after": str(error.details["retry_after"])})
         encoding = request.headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
@@ -310,12 +316,12 @@ class HistoryApi:
         with SpooledTemporaryFile(IN_MEMORY) as file:
             await receive_body(request.receive, request.headers, file)
             answer = await loop.run_in_executor(
-                self._taking, self._take, file, encoding, grant, lease
+                self._taking, self._take, file, encoding, grant, request.lease
             )
         await _send_json(request.send, 200, asdict(answer))
 
     def _require_lease(self, lease: str) -> None:
-        if self._fleet is not None and not self._fleet.is_current(lease):
+        if self._fleet is not None and not self._fleet.hear(lease):
             message = "Another worker has this shard by now."
             raise RefusedError(ApiError(409, "conflict", message, {"lease": lease}))
 

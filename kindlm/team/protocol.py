@@ -29,7 +29,7 @@ MOST_HEADS = 100
 TOKEN_PREFIX = "kdl_"  # noqa: S105 - how each token begins
 
 LEASE = "Kindlm-Lease"
-"""Header of a push of a worker: `SHARD.NUMBER`. An older number than the shard has now is 409."""
+"""Header of what a worker pushes and fetches: `SHARD.NUMBER`. 409: it is not the newest number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,30 @@ def test_a_command_that_does_not_even_begin_ends_the_run_and_is_said_once(histor
     assert stop.reason == "a worker did not begin"
 
 
+def test_a_worker_that_was_heard_of_has_begun_even_if_it_pushed_no_events(
+    history: History,
+) -> None:
+    def ends_early(workers: Workers, shard: int) -> ShardEnd:
+        workers.coordinator.pushed(workers.claim(shard), [])
+        return ShardEnd(1, "no space left on the device")
+
+    coordinator, workers, stop, _ = carry_out(history, [ends_early, finishes])
+    assert (coordinator.undone, coordinator.refusal, stop.reason) == ({}, None, None)
+    assert workers.submitted == [1, 1]
+
+
+def test_what_an_earlier_worker_of_a_shard_pushed_does_not_count_for_the_next_one(
+    history: History,
+) -> None:
+    def refuses(workers: Workers, shard: int) -> ShardEnd:
+        workers.claim(shard)
+        return ShardEnd(1, "✗ No such file")
+
+    coordinator, _, stop, _ = carry_out(history, [is_killed, refuses])
+    assert coordinator.undone == {1: "its worker did not begin"}
+    assert stop.reason == "a worker did not begin"
+
+
 def test_a_run_that_a_limit_of_its_own_has_ended_does_not_go_on(history: History) -> None:
     def aborts(workers: Workers, shard: int) -> ShardEnd:
         lease = workers.claim(shard)
@@ -197,8 +221,8 @@ def test_a_rate_is_shared_by_the_workers_that_can_still_have_a_shard(history: Hi
 def test_only_the_newest_lease_of_a_shard_is_current(history: History) -> None:
     coordinator = Coordinator(history.log, {1: None}, [], Limits(), Stop(), lambda _: None)
     assert coordinator.claim(1)["lease"] == "1.1"
-    assert coordinator.is_current("1.1")
+    assert coordinator.hear("1.1")
     assert coordinator.claim(1)["lease"] == "1.2"
-    assert not coordinator.is_current("1.1")
-    assert not coordinator.is_current("")
+    assert not coordinator.hear("1.1")
+    assert not coordinator.hear("")
     assert coordinator.workers == 1

@@ -249,8 +249,10 @@ class Hooks:
     def __init__(self) -> None:
         self.number = 0
         self.told: list[tuple[str, list[str]]] = []
+        self.heard = 0
 
-    def is_current(self, lease: str) -> bool:
+    def hear(self, lease: str) -> bool:
+        self.heard += 1
         return lease == f"1.{self.number}"
 
     def control(self, lease: str) -> Control:
@@ -264,7 +266,9 @@ class Hooks:
         return {"lease": f"{shard}.{self.number}", "run": None}
 
 
-def test_a_worker_pushes_with_the_lease_that_it_claimed(tmp_path: Path, home: History) -> None:
+def test_a_worker_pushes_and_fetches_with_the_lease_that_it_claimed(
+    tmp_path: Path, home: History
+) -> None:
     with history_server(tmp_path / "group.db") as other:
         hooks = Hooks()
         api = HistoryApi(other.log, OneToken("kdl_of_this_run"), fleet=hooks)
@@ -280,7 +284,12 @@ def test_a_worker_pushes_with_the_lease_that_it_claimed(tmp_path: Path, home: Hi
             assert answer.json()["control"] == {"stop": None, "at_once": False, "max_rpm": 30.0}
             alive = client.post("/v1/events", headers={"kindlm-lease": "1.1"})
             assert alive.json()["added"] == 0
+            heard = hooks.heard
+            assert client.get("/v1/runs/aaaa2222", headers={"kindlm-lease": "1.1"}).is_success
+            assert hooks.heard > heard
             client.post("/v1/shards/1/claim")
+            late = client.get("/v1/runs/aaaa2222", headers={"kindlm-lease": "1.1"})
+            assert refusal(late) == (409, "conflict")
             stale = push(client, body_of(home), **{"kindlm-lease": "1.1"})
             assert refusal(stale) == (409, "conflict")
             assert stale.json()["details"] == {"lease": "1.1"}

@@ -32,7 +32,7 @@ class Coordinator:
 
     newest = 1
 
-    def is_current(self, lease: str) -> bool:
+    def hear(self, lease: str) -> bool:
         return lease == f"3.{self.newest}"
 
     def control(self, lease: str) -> Control:
