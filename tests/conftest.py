@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from loaded_kindlm import wait_for_no_disk
+from loaded_kindlm import trust_no_authority, wait_for_no_disk
 from recorded_history import History, Make
 
 from examples import drawn
@@ -21,6 +21,7 @@ settings.register_profile("kindlm", settings(), deadline=None, max_examples=draw
 settings.load_profile("kindlm")
 
 wait_for_no_disk()
+trust_no_authority()
 load_jsonschema()
 
 _SETTINGS = (
