@@ -25,7 +25,6 @@ from kindlm.team.upload_rules import recorded_rule
 from kindlm.wording import count
 from kindlm_store import StoreError, open_reader
 from kindlm_store.canonical import hash_text
-from kindlm_store.database import snapshot
 
 _ENDS = "SELECT name, version, head FROM streams ORDER BY id"
 _END = "SELECT version, head FROM streams WHERE name = ?"
@@ -245,6 +244,9 @@ class LivePush:
         self._there: StreamEnd | None = None
         self._progress = time.monotonic()
         self._ended = threading.Event()
+        self._given_up = threading.Event()
+        # Python 3.11 takes a thread for ended if Ctrl-C comes while it is joined.
+        self._done = threading.Event()
         self._thread = threading.Thread(target=self._work, name="kindlm-push", daemon=True)
 
     def __enter__(self) -> Self:
@@ -258,12 +260,13 @@ class LivePush:
         self._ended.set()
         silent_s = self._last_tries_s + _ANSWER_S
         try:
-            while self._thread.is_alive() and time.monotonic() - self._progress < silent_s:
-                self._thread.join(0.1)
+            while not self._done.wait(0.1) and time.monotonic() - self._progress < silent_s:
+                pass
             gave_up = "the server does not answer"
         except KeyboardInterrupt:
             gave_up = "it was interrupted"
-        if self._thread.is_alive():
+        if not self._done.is_set():
+            self._given_up.set()
             self.error = _failed(gave_up)
 
     def _work(self) -> None:
@@ -271,6 +274,12 @@ class LivePush:
             self._push()
         except (sqlite3.Error, StoreError) as error:
             self.error = _failed(f"the history cannot be read: {error}")
+        except RuntimeError:
+            # Nobody waits for this thread any more: its client may be closed.
+            if not self._given_up.is_set():
+                raise
+        finally:
+            self._done.set()
 
     def _push(self) -> None:
         pushed_at = heard_at = time.monotonic()
@@ -302,17 +311,17 @@ class LivePush:
             if isinstance(answered, Err):
                 return answered.error
             self._there = answered.value.get(self._stream, StreamEnd())
-        with snapshot(db, self._path):
-            end = _end_of(db, self._stream)
-            is_planned = db.execute(_PLANNED, (self._run,)).fetchone() is not None
-            if end is None or not is_planned or not _is_behind(self._there, end):
-                return self._beat()
-            push = _Push(
-                self._client, db, {self._stream: self._there}, self.pushed, self._heard,
-                texts=self._texts, on_control=self._on_control,
-            )  # fmt: skip
-            failed = push.run(self._run, [self._stream])
-        # What has arrived of several bodies is not known here.
+        end = _end_of(db, self._stream)
+        is_planned = db.execute(_PLANNED, (self._run,)).fetchone() is not None
+        if end is None or not is_planned or not _is_behind(self._there, end):
+            return self._beat()
+        push = _Push(
+            self._client, db, {self._stream: self._there}, self.pushed, self._heard,
+            texts=self._texts, on_control=self._on_control,
+        )  # fmt: skip
+        failed = push.run(self._run, [self._stream])
+        # What has arrived of several bodies is not known here. What was recorded since the end was
+        # read may have arrived, too: it is sent again.
         self._there = end if failed is None else None
         return failed
 
@@ -344,7 +353,8 @@ class LivePush:
                 self.error = done.error
             if self.error is None or self._is_over(self.error) or time.monotonic() > until:
                 return
-            time.sleep(_LOOK_S)
+            if self._given_up.wait(_LOOK_S):
+                return
 
     def _heard(self, _line: str) -> None:
         self._progress = time.monotonic()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -96,6 +99,33 @@ def test_a_token_that_is_not_accepted_ends_it(served: Served, home: History) -> 
         pass
     assert push.error is not None
     assert push.error.details["status"] == 401
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_ctrl_c_gives_up_without_a_traceback(home: History, listens: bool) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    ctrl_c = threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGUSR1])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        if not listens:
+            silent.close()
+        try:
+            with closing(HistoryClient(url, TOKEN, patience_s=0, silent_s=2)) as client:
+                push = LivePush(client, home.log.path, "aaaa2222", texts=False)
+                with push:
+                    ctrl_c.start()
+        finally:
+            ctrl_c.join()
+            signal.signal(signal.SIGUSR1, before)
+        assert push.error is not None
+        assert "it was interrupted" in push.error.message
+        # Whatever its thread raises fails the test.
+        for thread in threading.enumerate():
+            if thread.name == "kindlm-push":
+                thread.join(20)
+                assert not thread.is_alive()
 
 
 def test_of_several_suites_the_strictest_settings_hold() -> None:
