@@ -8,24 +8,39 @@ import pytest
 from checked_server import LoopbackServer
 
 TOKEN = "tok-5d1f0a77c3e9"
+# A server that speaks just enough of the protocol, without the package: it starts at once.
 SERVER = """
-import os
-from mcp.server.mcpserver import MCPServer
+import json, os, sys
 
-server = MCPServer("shop")
+def tool(name, **more):
+    order = {"type": "object", "properties": {"order_id": {"type": "string"}}}
+    return {"name": name, "inputSchema": {**order, "required": ["order_id"]}, **more}
+
+tools = [tool("lookup_order", description=DESCRIPTION), tool("issue_refund")]
 calls = []
 
-@server.tool(description=DESCRIPTION)
-def lookup_order(order_id: str) -> dict[str, str]:
-    calls.append(order_id)
-    token = os.environ["SHOP_TOKEN"] if order_id == "B2" else ""
-    return {"status": "delivered", "calls": str(len(calls)), "token": token}
+def answer(method, params):
+    if method == "initialize":
+        told = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}}
+        return {"result": told | {"serverInfo": {"name": "shop", "version": "0"}}}
+    if method == "tools/list":
+        return {"result": {"tools": tools}}
+    if method != "tools/call":
+        return {"error": {"code": -32601, "message": "Method not found"}}
+    if params["name"] == "issue_refund":
+        os._exit(3)
+    calls.append(params["arguments"]["order_id"])
+    token = os.environ["SHOP_TOKEN"] if calls[-1] == "B2" else ""
+    found = {"status": "delivered", "calls": str(len(calls)), "token": token}
+    content = [{"type": "text", "text": json.dumps(found)}]
+    return {"result": {"content": content, "structuredContent": found}}
 
-@server.tool()
-def issue_refund(order_id: str) -> str:
-    os._exit(3)
-
-server.run("stdio")
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request:
+        found = answer(request["method"], request.get("params", {}))
+        said = {"jsonrpc": "2.0", "id": request["id"], **found}
+        print(json.dumps(said), flush=True)
 """
 SHOP = {
     "id": "shop",
