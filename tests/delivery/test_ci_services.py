@@ -1,4 +1,4 @@
-"""Templates for CI services: their steps run in bash, with the real command."""
+"""Templates for CI services: their steps run in bash, most of them with a `kindlm` that forks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import loaded_kindlm
 import pytest
 import yaml
 from github_stand_in import serve_github
 
 ROOT = Path(__file__).parents[2]
+INSTALLED = str(Path(sys.executable).parent)
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 
 SUITE = """
@@ -33,12 +35,20 @@ def github():
         yield url, served.comments
 
 
+@pytest.fixture(scope="module")
+def forks():
+    """What the PATH begins with for a `kindlm` that need not be loaded each time."""
+    with loaded_kindlm.command() as folder:
+        yield f"{folder}:{INSTALLED}"
+
+
 class Job:
     """Runs what the action gives to bash, as a runner would: what it uses of others is left out."""
 
-    def __init__(self, folder: Path, api: str) -> None:
+    def __init__(self, folder: Path, api: str, path: str) -> None:
         self.folder = folder
         self.api = api
+        self.path = path
         self.summary = ""
         self.outputs: dict[str, str] = {}
 
@@ -63,7 +73,7 @@ class Job:
             file.write_text("")
         env = {
             **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{self.path}:{os.environ['PATH']}",
             "GITHUB_ACTIONS": "true",
             "GITHUB_OUTPUT": str(files["out"]),
             "GITHUB_STEP_SUMMARY": str(files["summary.md"]),
@@ -89,13 +99,13 @@ def fill(value: str, known: dict[str, str]) -> str:
     return re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], value)
 
 
-def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, github):
+def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, github, forks):
     api, comments = github
     mark = "<!-- kindlm ci/agents/. -->\nmine"
     stranger = {"id": 1, "user": {"login": "dependabot[bot]"}, "body": mark}
     empty = {"id": 2, "user": None, "body": None}
     comments += [dict(stranger), empty]
-    job = Job(tmp_path, api)
+    job = Job(tmp_path, api, forks)
     suite = tmp_path / "kindlm.yaml"
     branch = "main" + "x" * 250  # longer than a label may be
     push = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": branch}
@@ -135,7 +145,7 @@ def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, 
     assert "PASSED" in comments[2]["body"]
 
 
-def test_a_pull_request_is_compared_with_the_history_server(tmp_path, github):
+def test_a_pull_request_is_compared_with_the_history_server(tmp_path, github, forks):
     api, comments = github
     kindlm = [sys.executable, "-m", "kindlm"]
     create = [*kindlm, "token", "create", "--name", "ci", "--db", "team.db"]
@@ -146,7 +156,7 @@ def test_a_pull_request_is_compared_with_the_history_server(tmp_path, github):
         stdout=subprocess.PIPE,
         text=True,
     )
-    job = Job(tmp_path, api)
+    job = Job(tmp_path, api, forks)
     suite = tmp_path / "kindlm.yaml"
     pull = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main", "KINDLM_BRANCH": "x"}
     push = {"GITHUB_EVENT_NAME": "push", "GITHUB_REF_NAME": "main", "KINDLM_BRANCH": "main"}
@@ -175,9 +185,9 @@ def test_a_pull_request_is_compared_with_the_history_server(tmp_path, github):
         assert not path.is_file() or inputs["history-token"].encode() not in path.read_bytes()
 
 
-def test_a_regression_fails_the_job_only_where_it_is_to(tmp_path, github):
+def test_a_regression_fails_the_job_only_where_it_is_to(tmp_path, github, forks):
     api, _ = github
-    job = Job(tmp_path, api)
+    job = Job(tmp_path, api, forks)
     suite = tmp_path / "kindlm.yaml"
     tolerant = SUITE + "gates: { passRateMin: 0 }\n"
     suite.write_text(tolerant)
@@ -192,23 +202,23 @@ def test_a_run_that_cannot_start_fails_the_step_and_writes_no_comment(tmp_path, 
     api, comments = github
     (tmp_path / "kindlm.yaml").write_text(SUITE)
     event = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
-    assert Job(tmp_path, api).run(event, "7", args="--repeat none") == 1
+    assert Job(tmp_path, api, INSTALLED).run(event, "7", args="--repeat none") == 1
     assert comments == []
 
 
 @pytest.mark.parametrize("answer", [None, {"message": "no list"}, [{"body": 5}]])
-def test_a_comment_that_is_refused_does_not_fail_the_job(tmp_path, github, answer):
+def test_a_comment_that_is_refused_does_not_fail_the_job(tmp_path, github, answer, forks):
     api, comments = github
     comments.append(answer)
     (tmp_path / "kindlm.yaml").write_text(SUITE)
-    job = Job(tmp_path, api if answer else "http://127.0.0.1:9")
+    job = Job(tmp_path, api if answer else "http://127.0.0.1:9", forks)
     assert job.run({"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}, "7") == 0
 
 
-def test_paths_and_options_are_words_and_never_shell(tmp_path, github):
+def test_paths_and_options_are_words_and_never_shell(tmp_path, github, forks):
     api, _ = github
     (tmp_path / "two words.yaml").write_text(SUITE)
-    job = Job(tmp_path, api)
+    job = Job(tmp_path, api, forks)
     event = {"GITHUB_EVENT_NAME": "workflow_dispatch"}
     assert job.run(event, paths="'two words.yaml'", args="--repeat 1; touch x") == 1
     assert job.run(event, paths="'two words.yaml'", args="--repeat 1") == 0
@@ -236,12 +246,12 @@ def test_the_linters_of_the_delivery_have_nothing_to_say():
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_gitlab_job_compares_with_the_target_branch(tmp_path):
+def test_the_gitlab_job_compares_with_the_target_branch(tmp_path, forks):
     """The lines of the template as a runner gives them to a shell; kindlm is installed already."""
     template = yaml.safe_load((ROOT / "examples/ci/kindlm.gitlab-ci.yml").read_text("utf-8"))
     job = template[".kindlm"]
     lines = [line for line in job["script"] if not line.startswith("pip install ")]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{forks}:{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "KINDLM_PATHS": "", "KINDLM_ARGS": ""}
 
     def run(lines, **ci):

@@ -20,16 +20,18 @@ import runpy
 import select
 import signal
 import socket
+import socketserver
 import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Self, TextIO
 
 import certifi
@@ -225,6 +227,44 @@ def run(
             list(arguments), timeout_s, *process.communicate()
         ) from None
     return subprocess.CompletedProcess(list(arguments), process.wait(), *texts)
+
+
+@contextmanager
+def command() -> Iterator[Path]:
+    """Return a folder for the PATH of programs: its `kindlm` is run by forks, too."""
+
+    class Asked(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            size, (out, err), _, _ = socket.recv_fds(self.request, 4, 2)
+            asked = json.loads(self.request.recv(int.from_bytes(size), socket.MSG_WAITALL))
+            process = start(**asked | {"cwd": Path(asked["cwd"])}, stdout=out, stderr=err)
+            for stream in (out, err):
+                os.close(stream)
+            self.request.sendall(f"{process.wait()}\n".encode())
+
+    # Not in a folder of the test: what a socket is called may not be long.
+    with TemporaryDirectory() as folder:
+        address = f"{folder}/asked"
+        program = Path(folder) / "kindlm"
+        program.write_text(f"#!{sys.executable} -IS\nADDRESS = {address!r}\n{_CLIENT}")
+        program.chmod(0o755)
+        with socketserver.ThreadingUnixStreamServer(address, Asked) as server:
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            yield Path(folder)
+            server.shutdown()
+
+
+_CLIENT: Final = """
+import json, os, socket, sys
+
+asked = socket.socket(socket.AF_UNIX)
+asked.connect(ADDRESS)
+request = {"arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}
+content = json.dumps(request).encode()
+socket.send_fds(asked, [len(content).to_bytes(4)], [1, 2])
+asked.sendall(content)
+sys.exit(int(asked.makefile().readline()))
+"""
 
 
 def _ask(request: Mapping[str, Any], streams: Sequence[int]) -> None:
