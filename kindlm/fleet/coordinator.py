@@ -251,7 +251,7 @@ class Coordinator:
                 self._stop.abort("a worker did not begin")
             else:
                 why = _last_words(end)
-                self._leases.lose(shard, why)
+                self._leases.lose(shard)
                 if not self._leases.is_over(shard):
                     return True
                 self.undone[shard] = f"{MOST_LOST} workers were lost with it, the last one: {why}"

@@ -25,7 +25,6 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
-from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,7 @@ from kindlm.recording.git import git_state
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.secrets import needed_variables
+from kindlm.team.address import is_loopback
 from kindlm.wording import count, listed_names
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def connect(
         return Err(misuse(f"--workers {address} is not the address of a scheduler.", hint))
     if listen is not None and not urlsplit(f"//{listen}").hostname:
         return Err(misuse(f"--listen {listen} is no host.", "Write it like --listen 10.0.0.5:8787"))
-    if parts.scheme == "tcp" and not _is_loopback(parts.hostname or "") and not insecure:
+    if parts.scheme == "tcp" and not is_loopback(parts.hostname or "") and not insecure:
         return Err(
             misuse(
                 f"{address} is another machine, and the connection to it is not encrypted.",
@@ -185,7 +185,7 @@ class DaskFleet:
             return _unfit(wrong, len(workers))
         self._fit = tuple(workers)
         hosts = {urlsplit(worker).hostname or "" for worker in workers}
-        away = next((host for host in sorted(hosts) if not _is_loopback(host)), None)
+        away = next((host for host in sorted(hosts) if not is_loopback(host)), None)
         if listen is not None:
             named = urlsplit(f"//{listen}")
             self.listen = named.hostname or "", named.port or 0
@@ -194,7 +194,7 @@ class DaskFleet:
         host = self.listen[0]
         if insecure:
             self._environ["KINDLM_INSECURE"] = "1"
-        elif not _is_loopback(host):
+        elif not is_loopback(host):
             return misuse(
                 f"The workers push what they record to {host} over plain HTTP.",
                 "In a network that you trust: --insecure. Elsewhere forward a port of theirs to"
@@ -370,13 +370,6 @@ def _has_port(parts: SplitResult) -> bool:
         return bool(parts.hostname and parts.port)
     except ValueError:
         return False
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _seen_from(host: str) -> str:

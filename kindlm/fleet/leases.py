@@ -25,7 +25,6 @@ class _Shard:
     heard: float | None = None
     lost: int = 0
     is_over: bool = False
-    why: str = ""
 
 
 class Leases:
@@ -38,7 +37,7 @@ class Leases:
         """Return the lease of a worker that begins with a shard; None if it is not to be run."""
         state = self._shards.get(shard)
         if state is not None and state.heard is not None:
-            self.lose(shard, "another worker took it over")
+            self.lose(shard)
         if state is None or state.is_over:
             return None
         state.number += 1
@@ -61,12 +60,11 @@ class Leases:
             if state.heard is not None and now - state.heard > SILENT_S
         ]
 
-    def lose(self, shard: int, why: str) -> None:
+    def lose(self, shard: int) -> None:
         """Take a shard from its worker, so that the next one that claims it goes on."""
         state = self._shards[shard]
         state.heard = None
         state.lost += 1
-        state.why = why
         state.is_over = state.is_over or state.lost >= MOST_LOST
 
     def end(self, shard: int) -> None:
@@ -87,12 +85,6 @@ class Leases:
     def live(self) -> int:
         """How many workers have a shard now."""
         return sum(state.heard is not None for state in self._shards.values())
-
-    @property
-    def given_up(self) -> dict[int, str]:
-        """The shards that were lost too often, each with what happened last."""
-        shards = self._shards.items()
-        return {shard: state.why for shard, state in shards if state.lost >= MOST_LOST}
 
 
 def shard_of(lease: str) -> int:

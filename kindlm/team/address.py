@@ -50,12 +50,17 @@ class ServerAddress:
     @property
     def is_loopback(self) -> bool:
         """Whether it is on this machine."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     @property
     def is_safe(self) -> bool:
         """Whether a token may go there without anybody on the way reading it."""
         return self.is_encrypted or self.is_loopback
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can be reached at a host: an address, or `localhost`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -10,7 +10,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, BinaryIO, TypeVar
 from urllib.parse import quote
@@ -23,7 +23,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.event_files import HashText, StreamEnd
 from kindlm.strict_json import parse_json
 from kindlm.team.address import ServerAddress
-from kindlm.team.protocol import LEASE, MOST_HEADS, Control, PushAnswer
+from kindlm.team.protocol import LEASE, MOST_HEADS, PushAnswer
 from kindlm.unreachable import retry_after, unreachable_reason
 from kindlm.wording import sentence
 from kindlm_store import REDACTED
@@ -77,25 +77,12 @@ class _End(_Answer):
     head: HashText
 
 
-class _Control(_Answer):
-    stop: str | None = None
-    at_once: bool = False
-    max_rpm: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-
-
-class _Pushed(_Answer):
-    added: Annotated[int, Field(ge=0)]
-    known: Annotated[int, Field(ge=0)]
-    filled: Annotated[int, Field(ge=0)]
-    control: _Control = _Control()
-
-
 class _Problem(_Answer):
     message: str
 
 
 _HEADS = TypeAdapter(dict[str, _End])
-_PUSHED = TypeAdapter(_Pushed)
+_PUSHED = TypeAdapter(PushAnswer)
 _ROWS = TypeAdapter(list[dict[str, Any]])
 _OBJECT = TypeAdapter(dict[str, Any])
 
@@ -178,10 +165,9 @@ class HistoryClient:
         answered = self._ask(_PUSHED, "events", "POST", content=body, headers=headers)
         if isinstance(answered, Err):
             return answered
-        pushed, control = answered.value, answered.value.control
+        control = answered.value.control
         stop = None if control.stop is None else self._safe(control.stop)
-        said = Control(stop, control.at_once, control.max_rpm)
-        return Ok(PushAnswer(pushed.added, pushed.known, pushed.filled, said))
+        return Ok(replace(answered.value, control=replace(control, stop=stop)))
 
     def runs(
         self, project: str | None = None, branch: str | None = None, limit: int = 1

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 LONGEST_BODY = 5_000_000
 """Bytes of a body on the wire, however it is encoded; the server answers 413 to a longer one."""
@@ -30,6 +32,8 @@ TOKEN_PREFIX = "kdl_"  # noqa: S105 - how each token begins
 
 LEASE = "Kindlm-Lease"
 """Header of what a worker pushes and fetches: `SHARD.NUMBER`. 409: it is not the newest number."""
+
+Count = Annotated[int, Field(strict=True, ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +61,15 @@ class Control:
     """
 
     stop: str | None = None
-    at_once: bool = False
-    max_rpm: float | None = None
+    at_once: Annotated[bool, Field(strict=True)] = False
+    max_rpm: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PushAnswer:
     """What became of a pushed file: events that are new, those known, and withheld texts filled."""
 
-    added: int
-    known: int
-    filled: int
+    added: Count
+    known: Count
+    filled: Count
     control: Control = Control()

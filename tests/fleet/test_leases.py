@@ -32,21 +32,21 @@ def test_a_worker_that_is_silent_loses_its_shard_and_what_it_says_later_is_refus
     assert leases.hear("1.1", now=30)
     assert leases.silent(30 + SILENT_S) == []
     assert leases.silent(30 + SILENT_S + 0.1) == [1]
-    leases.lose(1, "it was silent")
+    leases.lose(1)
     assert not leases.hear("1.1", now=91)
     assert leases.silent(1_000) == []
     assert leases.claim(1, now=92) == "1.2"
 
 
-def test_a_shard_that_is_lost_too_often_is_given_up_with_what_happened_last() -> None:
+def test_a_shard_that_is_lost_too_often_is_given_up() -> None:
     leases = Leases([1, 2])
     for number in range(MOST_LOST):
         assert leases.left == [1, 2]
         assert leases.claim(1, now=number) == f"1.{number + 1}"
-        leases.lose(1, f"killed {number}")
+        leases.lose(1)
     assert leases.claim(1, now=9) is None
     assert leases.left == [2]
-    assert leases.given_up == {1: "killed 2"}
+    assert leases.is_over(1)
 
 
 def test_workers_that_take_a_shard_from_one_another_do_so_only_so_often() -> None:
@@ -63,7 +63,6 @@ def test_a_shard_that_is_done_is_not_claimed_again() -> None:
     assert leases.claim(1, now=1) is None
     assert not leases.hear("1.1", now=1)
     assert leases.left == []
-    assert leases.given_up == {}
 
 
 def test_a_shard_that_there_is_not_is_not_claimed() -> None:

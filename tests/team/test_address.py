@@ -50,6 +50,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         ("http://10.0.0.1", False),
         ("http://localhost.example.com", False),
         ("http://127.0.0.1.example.com", False),
+        ("http://127.0.0.1%.example.com", False),
     ],
 )
 def test_a_token_goes_over_tls_or_stays_on_this_machine(url: str, safe: bool) -> None:

@@ -165,6 +165,7 @@ def test_no_proxy_is_asked_for_a_server_here(monkeypatch: pytest.MonkeyPatch) ->
     [
         b"<html>", b"", b"[]", b"\xff", b"{" * 2000, {"added": -1, "known": 0, "filled": 0},
         {"added": "1", "known": 0, "filled": 0}, {**PUSHED, "control": {"max_rpm": -3}},
+        {**PUSHED, "control": {"at_once": 1}}, {**PUSHED, "control": {"max_rpm": "30"}},
     ],
 )  # fmt: skip
 def test_an_answer_in_another_form_is_none(body: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import webbrowser
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,6 +55,7 @@ def browse_command(
     from kindlm.browse.descriptions import START_PAGE
     from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette, serve
     from kindlm.recording.project import regression_threshold
+    from kindlm.team.address import is_loopback
 
     with open_history(db):
         project = existing_history(db)
@@ -64,7 +64,7 @@ def browse_command(
     shown = f"[{host}]" if ":" in host else host
     address, bound_port = listening.getsockname()[:2]
     names = None
-    if ip_address(address.partition("%")[0]).is_loopback:
+    if is_loopback(address):
         names = LOOPBACK_NAMES | {shown.lower()}
     else:
         warn(

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,6 +67,7 @@ def serve_history_command(
     from kindlm.browse.descriptions import START_PAGE
     from kindlm.browse.history_server import listen, make_datasette
     from kindlm.recording.project import regression_threshold
+    from kindlm.team.address import is_loopback
     from kindlm.team.history_api import HistoryApi
     from kindlm.team.pages import Pages
     from kindlm.team.quotas import Quotas
@@ -82,7 +82,7 @@ def serve_history_command(
         tokens = stack.enter_context(open_tokens(project.database, create=True))
         has_token = any(token.state == "valid" for token in tokens.tokens())
         create = f"kindlm token create --name ci --scopes push,pull{db_option(db)}"
-        if not (has_token or _is_loopback(host)):
+        if not (has_token or is_loopback(host)):
             refuse(
                 f"kindlm does not listen on {host} before there is a token: it could not be used.",
                 f"Create one first: {create}",
@@ -97,7 +97,7 @@ def serve_history_command(
         stack.callback(api.close)
         shown = f"[{host}]" if ":" in host else host
         address, bound = listening.getsockname()[:2]
-        is_local = ip_address(address.partition("%")[0]).is_loopback
+        is_local = is_loopback(address)
         url = f"http://{shown}:{bound}"
 
         def tell() -> None:
@@ -162,13 +162,6 @@ def _kept_since(keep: str) -> Callable[[], str]:
 
     since()
     return since
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 @contextmanager
