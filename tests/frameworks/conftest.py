@@ -10,6 +10,14 @@ from collections.abc import Iterator
 import pytest
 from checked_server import LoopbackServer
 from framework_shop import SCRIPT
+from frameworks import need
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needed(request: pytest.FixtureRequest) -> None:
+    """Load the packages that a file NEEDS once its tests run: those who collect it need not."""
+    for name in getattr(request.module, "NEEDS", ()):
+        need(name)
 
 
 @pytest.fixture

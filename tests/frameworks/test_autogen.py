@@ -7,10 +7,8 @@ import json
 import framework_shop
 import pytest
 from framework_shop import Talk, check_lookup, line_of
-from frameworks import need
 
-need("autogen_agentchat")
-need("autogen_ext.models.openai")
+NEEDS = ("autogen_agentchat", "autogen_ext.models.openai")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
 

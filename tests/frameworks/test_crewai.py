@@ -13,12 +13,11 @@ import os
 import framework_shop
 import pytest
 from framework_shop import LOOP, Talk, check_lookup, line_of
-from frameworks import need
 
 # CrewAI asks nobody, and tells nobody; it reads these when it is imported.
 os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
 
-need("crewai")
+NEEDS = ("crewai",)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
 

@@ -17,7 +17,7 @@ SILENT = {
     "CREWAI_TRACING_ENABLED": "false",
 }
 """What keeps frameworks from reporting to their makers."""
-NEEDS = {
+PACKAGES = {
     "langgraph": ("langchain", "langchain_openai"),
     "pydantic-ai": ("pydantic_ai",),
     "openai-agents": ("agents",),
@@ -30,9 +30,9 @@ NEEDS = {
 }
 
 
-@pytest.mark.parametrize("name", NEEDS)
+@pytest.mark.parametrize("name", PACKAGES)
 def test_an_agent_that_skips_its_tool_is_red(name: str, tmp_path: Path) -> None:
-    for package in NEEDS[name]:
+    for package in PACKAGES[name]:
         need(package)
     workspace = new_workspace(tmp_path)
     for folder in ("obeys", "skips"):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from framework_shop import SCRIPT, Talk, check_lookup, line_of, lookup_order
-from frameworks import need
 
-need("google.adk")
+NEEDS = ("google.adk",)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 from framework_shop import Talk, check_lookup, line_of, lookup_order
-from frameworks import need
 
-need("langchain")
-need("langchain_openai")
+NEEDS = ("langchain", "langchain_openai")
 
 
 def _agent(**more):

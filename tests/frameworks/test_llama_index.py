@@ -8,10 +8,8 @@ import json
 import framework_shop
 import pytest
 from framework_shop import LOOP, Talk, check_lookup, line_of
-from frameworks import need
 
-need("llama_index.core")
-need("llama_index.llms.openai")
+NEEDS = ("llama_index.core", "llama_index.llms.openai")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
 

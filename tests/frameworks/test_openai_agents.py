@@ -6,9 +6,8 @@ import json
 
 import pytest
 from framework_shop import Talk, check_lookup, line_of, lookup_order
-from frameworks import need
 
-need("agents")
+NEEDS = ("agents",)
 
 
 def _lookup(order: str) -> str:

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import pytest
 from framework_shop import Talk, check_lookup, line_of, lookup_order
-from frameworks import need
 
-need("smolagents")
+NEEDS = ("smolagents",)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what frameworks warn of themselves
 
