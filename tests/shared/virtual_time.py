@@ -21,7 +21,8 @@ class _Selector(selectors.DefaultSelector):
         if timeout is None:
             raise RuntimeError("everybody waits, and nothing will happen")
         self.now += max(0.0, timeout)
-        return super().select(0)
+        # The loop's own pipe, which wakes it while it waits, is always there.
+        return super().select(0) if len(self.get_map()) > 1 else []
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -15,9 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined
+from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
@@ -151,7 +152,7 @@ def render(source: str, facts: Mapping[str, Any], most_bytes: int | None = None)
         TooLongError: It has more bytes.
         Exception: Whatever the expressions of the template raise.
     """
-    template = _environment().from_string(source)
+    template = _compiled(source)
     values = {name: _fact(value) for name, value in facts.items()}
     pieces: list[str] = []
     length = 0
@@ -165,7 +166,8 @@ def render(source: str, facts: Mapping[str, Any], most_bytes: int | None = None)
     return "".join(pieces)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+@lru_cache(maxsize=4)
+def _compiled(source: str) -> Template:
     environment = ImmutableSandboxedEnvironment(
         undefined=StrictUndefined,
         autoescape=True,
@@ -179,7 +181,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     for name in (*_NOT_SAFE, *_NOT_THE_SAME):
         del environment.filters[name]
     del environment.globals["lipsum"]  # random words
-    return environment
+    return environment.from_string(source)
 
 
 class _Text(str):
