@@ -115,6 +115,6 @@ Result: TypeAlias = Ok[T_co] | Err
 
 
 def checked(found: Result[T]) -> T:
-    """Return the value of a call whose error has been reported before."""
+    """Return the value of a call that cannot fail here: an error of it ended the command before."""
     assert isinstance(found, Ok), found
     return found.value

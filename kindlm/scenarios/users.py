@@ -134,11 +134,11 @@ async def converse(
             f"turns must be the least and the most messages, from 1 to {_MOST_TURNS}, but are"
             f" ({least}, {most})"
         )
+    lines = tuple(script)
     if isinstance(script, str) or not all(
-        each is None or isinstance(each, str | Message) for each in script
+        each is None or isinstance(each, str | Message) for each in lines
     ):
         raise TypeError("script must be a list of messages, with None where the model speaks")
-    lines = tuple(script)
     if len(lines) > most:
         raise ValueError(f"script has {len(lines)} messages, and turns allows {most}")
     user = _SimulatedUser(stage, agent, persona, goal)

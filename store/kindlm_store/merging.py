@@ -146,7 +146,7 @@ class _Stream(NamedTuple):
     sealed: bool
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Merge:
     """Takes streams of another log into one through its write connection.
 

@@ -79,9 +79,10 @@ def test_a_user_is_reported_who_they_are_and_what_was_said(project: Project) -> 
     ]
 
 
-def test_scripted_messages_are_said_at_their_places(project: Project) -> None:
+@pytest.mark.parametrize("kind", ["list", "iter"])
+def test_scripted_messages_are_said_at_their_places(project: Project, kind: str) -> None:
     project.agent.judge = user("played")
-    arguments = 'script=["first", None, karen.says("third")]'
+    arguments = f'script={kind}(["first", None, karen.says("third")])'
     assert project.test(tests=scenario_with(arguments)) == 0
     assert project.agent.said == ["first", "played", "third"]
 

@@ -78,8 +78,9 @@ def list_command(
     with open_tokens(project_here(db).database) as store:
         found = store.tokens()
     if output is ListFormat.JSON:
-        plain = [asdict(each) for each in found]
-        listed = [each | each.pop("limits") for each in plain]
+        listed = [asdict(each) for each in found]
+        for each in listed:
+            each.update(each.pop("limits"))
         sys.stdout.write(printed_json(listed, indent=2) + "\n")
         return
     rows = [
