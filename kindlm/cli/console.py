@@ -33,6 +33,12 @@ _T = TypeVar("_T")
 
 _VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
+_redrawn: Console | None = None
+"""The console whose last line is redrawn now, in all threads: only it can keep messages off that.
+
+Another console cannot find out: rich gives it the stream behind the one that it puts in place.
+"""
+
 _DAMAGE = {11, 26}
 """SQLITE_CORRUPT and SQLITE_NOTADB, by their numbers: most commands need no SQLite."""
 
@@ -152,6 +158,20 @@ def make_console() -> Console:
     )
 
 
+def show_messages_on(console: Console | None) -> Console | None:
+    """Show messages above the line that a console redraws, and return the console of before.
+
+    `None` shows them on whatever is standard error then, as without a call.
+    """
+    global _redrawn
+    before, _redrawn = _redrawn, console
+    return before
+
+
+def _console() -> Console:
+    return _redrawn or make_console()
+
+
 def fail(problems: Iterable[KindlmError | Diagnostic]) -> NoReturn:
     """Show errors and end the command; what the user can put right is wrong usage."""
     found = list(problems)
@@ -188,7 +208,7 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
     from kindlm.cli.problems import render_problem
     from kindlm.recording.secrets import redactor
 
-    out = make_console()
+    out = _console()
     redact = redactor(os.environ)
     found = [_parts(problem, redact) for problem in problems]
     last = {part.error.code: part for part in found if not part.warning}
@@ -212,7 +232,7 @@ def warn(message: str, hint: str | None = None) -> None:
 
     redact = redactor(os.environ)
     shown = render_warning(redact(message), redact(hint) if hint else None)
-    make_console().print(shown)
+    _console().print(shown)
 
 
 def note(message: str) -> None:
@@ -220,7 +240,7 @@ def note(message: str) -> None:
     from kindlm.recording.secrets import redactor
     from kindlm.reports.untrusted import visible
 
-    make_console().print(visible(redactor(os.environ)(message)))
+    _console().print(visible(redactor(os.environ)(message)))
 
 
 class _Parts(NamedTuple):

@@ -19,6 +19,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from kindlm.cli.console import show_messages_on
 from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import LiveRun, OpenCall
 from kindlm.outcome import Status
@@ -143,7 +144,7 @@ class ProgressView:
 
 
 class _Line(ProgressView):
-    """The line on a terminal: redrawn in place, and gone once the run has ended."""
+    """The line on a terminal: redrawn in place below messages, and gone once the run has ended."""
 
     def __init__(self, console: Console, redact: Callable[[str], str]) -> None:
         super().__init__(console, redact)
@@ -155,15 +156,20 @@ class _Line(ProgressView):
             refresh_per_second=_REDRAWS_PER_SECOND,
             transient=True,
         )
+        self._before: Console | None = None
 
     def __enter__(self) -> Self:
+        self._before = show_messages_on(self._console)
         with suppress(OSError):  # a run does not end because nobody sees it
             self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with suppress(OSError):
-            self._live.stop()
+        try:
+            with suppress(OSError):
+                self._live.stop()
+        finally:
+            show_messages_on(self._before)
 
 
 class _Lines(ProgressView):

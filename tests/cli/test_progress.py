@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from typing import Any
 
 import pytest
 from rich.console import Console
 from suites import make_suite
+from terminal_typing import Terminal
 
 from kindlm.cli import progress as module
+from kindlm.cli.console import make_console, note, show, warn
 from kindlm.cli.progress import make_progress
 from kindlm.engine.attempt import Finished
 from kindlm.errors import ErrorCode, KindlmError
@@ -63,6 +66,29 @@ def test_the_line_on_a_terminal_counts_what_ended_and_what_it_cost() -> None:
     assert "2/3  ✓1 !1   $1.50" in shown
     assert "It took too long" not in shown  # the report says that
     assert "$" not in watch([first, second, third], terminal(), Finished(first, Status.PASSED))
+
+
+def test_a_message_while_the_line_stands_has_a_line_of_its_own(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell() -> None:
+        note("It waits.")
+        warn("It is slow.")
+        show([SLOW])
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    with os.fdopen(os.dup(terminal.slave), "w") as screen, monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", screen)
+        with make_progress(make_console(), shown=True, redact=str):
+            while "starting" not in terminal.shown:
+                pass
+            tell()
+        during = terminal.shown
+        tell()
+        after = terminal.shown
+    erased = [line for line in during.split("\r\n") if "It " in line]
+    assert [line.rpartition("\r\x1b[2K")[2] for line in erased] == after.split("\r\n")[:3]
+    assert all("\r\x1b[2K" in line for line in erased)
 
 
 def test_what_an_earlier_session_did_counts_as_done() -> None:

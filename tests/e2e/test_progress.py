@@ -49,3 +49,5 @@ def test_the_line_says_whom_the_oldest_execution_waits_for_and_fits(
     assert re.fullmatch(rf"0/4   in flight 4{name}, \d+ s, waiting for openai \(429, \d+ s\)", line)
     assert cell_len(line) < width
     assert "\x1b[31m" not in lines[0]
+    # The line was erased for the message.
+    assert re.search(r"\r\x1b\[2KCtrl-C: [^\r\n]* once more ends it", shown)
