@@ -134,7 +134,7 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
 
     def foreign(path: Path, key: str, owners: list[str], reporter: Reporter) -> None:
         name = str(adapter) if kind is None else recorded_name(kind, str(adapter))
-        hint = f"Remove it: it is for {' and '.join(owners)}"
+        hint = f"Remove it: it is for {', '.join(owners)}"
         _meaningless(path, key, f"for the adapter {name}", hint, reporter)
 
     if kind is None and isinstance(adapter, str) and adapter in installed(Adapter.group):

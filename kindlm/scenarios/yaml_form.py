@@ -154,7 +154,7 @@ CHECKS = {
     for part in get_args(field.annotation)
     if isinstance(part, type) and issubclass(part, _Mapping)
 }
-"""The checks, and the key that each has to have: a value that is no mapping stands for it."""
+"""The checks, and the key that each has to have: any value but a mapping stands for it."""
 
 SomeChecks = Annotated[list[ChecksConfig], Field(min_length=1)]
 

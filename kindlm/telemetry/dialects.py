@@ -265,8 +265,8 @@ def result(span: Span) -> Any:
     value = _json(fact(span, "result"))
     if isinstance(value, dict) and value.keys() == {"output", "kwargs"}:
         value = value["output"]  # tools of LangChain
-    if (message := tool_message(value)) is not None:
-        value = _json(message["content"])
+    if (message := _tool_message(value)) is not None:
+        value = _json(message.get("content"))
     if value is None and span.is_error:
         return {"error": span.status_message or str(span.attributes.get("error.type", "failed"))}
     return value
@@ -274,16 +274,20 @@ def result(span: Span) -> Any:
 
 def call_id(span: Span) -> Any:
     """Return the id of a tool call, None if it is unknown."""
-    message = tool_message(_json(fact(span, "result"))) or {}
+    message = _tool_message(_json(fact(span, "result"))) or {}
     return fact(span, "call id") or message.get("tool_call_id")
 
 
-def tool_message(value: Any) -> Mapping[str, Any] | None:
-    """Return a message of a tool, as which LangChain reports results; None of anything else."""
-    message = unwrapped(value)
-    if not isinstance(message, dict) or "content" not in message:
+def _tool_message(value: Any) -> dict[str, Any] | None:
+    """Return a message, serialised as which LangChain reports results; None of anything else."""
+    if not isinstance(value, dict):
         return None
-    return message if "lc" in value or "tool_call_id" in message else None
+    inner = value.get("kwargs")
+    if "lc" in value and isinstance(inner, dict):
+        return inner
+    inner = value.get("data")
+    is_tool = value.get("type") == "tool" and isinstance(inner, dict) and "tool_call_id" in inner
+    return inner if is_tool else None
 
 
 _CLASSES = {

@@ -170,9 +170,14 @@ ENDED = "GitHub Models ended on 30 July 2026: choose another provider"
             'Unknown key "foo" in providers.scripted',
             "Known keys: type, apiKeyEnv, baseUrl, organization, replies",
         ),
+        (
+            "agents: [{id: a, adapter: python, endpoint: 'm:a', headers: {X: '1'}}]",
+            "`headers` has no meaning for the adapter python",
+            "Remove it: it is for crewai, http, langgraph, mcp, openai-assistants, streaming, tapescope",
+        ),
     ],
 )
-def test_a_wrong_provider_is_named_with_the_way_out(
+def test_a_wrong_target_is_named_with_the_way_out(
     load: Any, written: str, message: str, hint: str
 ) -> None:
     given = written if "model" in written else f"{written}\nmodel: scripted/m"

@@ -212,6 +212,17 @@ def test_langsmith_runs_of_langchain_are_read() -> None:
         assert recording.provider == "openai"
 
 
+@pytest.mark.parametrize("source", ["langsmith", "langfuse"])
+def test_a_tool_that_gave_back_a_message_of_a_model_has_its_text_as_result(source: str) -> None:
+    said = serialised("AIMessage", content=json.dumps(RESULT))
+    if source == "langsmith":
+        values = [*RUNS[:2], {**RUNS[2], "outputs": {"output": said}}, RUNS[3]]
+    else:
+        values = [*LANGFUSE[:2], {**LANGFUSE[2], "output": said}, LANGFUSE[3]]
+    (recording,) = recorded(*values)
+    check(recording)
+
+
 def test_langsmith_runs_of_other_models_are_read() -> None:
     runs = [
         run("chain", 0, {"question": QUESTION}, None, error="TimeoutError('…')"),

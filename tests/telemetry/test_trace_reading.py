@@ -7,6 +7,7 @@ import json
 import pytest
 from otlp import otlp_request, otlp_span
 
+from kindlm.telemetry import dialects
 from kindlm.telemetry.spans import read_json
 from kindlm.telemetry.trace_reading import MAX_CALLS, read_trace
 
@@ -263,6 +264,31 @@ def test_a_tool_of_langchain_with_one_argument_is_the_call_that_the_model_asked_
         ("lookup", {"order_id": "A1"}, "A1"),
         ("lookup", {"order_id": "B2"}, "B2"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("output", "error", "result"),
+    [
+        ({"lc": 1, "kwargs": {"tool_call_id": "c1"}}, "timed out", {"error": "timed out"}),
+        ({"lc": 1, "kwargs": {"tool_call_id": "c1"}}, None, None),
+        ({"tool_call_id": "c1", "content": SENT}, None, {"tool_call_id": "c1", "content": SENT}),
+        ({"type": "tool", "data": {"tool_call_id": "c1"}}, None, None),
+        ({"type": "human", "data": {}}, None, {"type": "human", "data": {}}),
+    ],
+)  # fmt: skip
+def test_of_results_only_messages_that_langchain_serialised_are_unwrapped(
+    spans_of, output, error, result
+):
+    tool = TOOLS["openinference"] | {"output.value": json.dumps(output)}
+    reading = read_trace(spans_of(otlp_span(1, tool, error=error)))
+    assert uses_of(reading) == [("lookup", ARGUMENTS, result)]
+
+
+def test_a_message_of_langchain_without_a_result_names_its_call(spans_of):
+    output = {"type": "tool", "data": {"tool_call_id": "c1"}}
+    tool = TOOLS["openinference"] | {"output.value": json.dumps(output)}
+    (span,) = spans_of(otlp_span(1, tool))
+    assert (dialects.call_id(span), dialects.result(span)) == ("c1", None)
 
 
 def test_two_instrumentations_tell_a_call_once(spans_of):

@@ -128,7 +128,9 @@ def _calls(items: Sequence[Any]) -> Calls:
             name = raw.get("name") or str(raw.get("type", "")).removesuffix("_call")
             calls.add(name, call_id, raw.get("arguments"))
         elif item.type in ("tool_call_output_item", "handoff_output_item"):
-            calls.answer(call_id, None, as_json(getattr(item, "output", raw.get("output"))))
+            made = calls.find(call_id, None)
+            if made is not None:
+                made.answer(as_json(getattr(item, "output", raw.get("output"))))
     return calls
 
 

@@ -126,5 +126,7 @@ def _calls(events: Sequence[Any]) -> Calls:
         for call in event.get_function_calls():
             calls.add(call.name, call.id, as_json(call.args))
         for answer in event.get_function_responses():
-            calls.answer(answer.id, answer.name, as_json(answer.response))
+            made = calls.find(answer.id, answer.name)
+            if made is not None:
+                made.answer(as_json(answer.response))
     return calls

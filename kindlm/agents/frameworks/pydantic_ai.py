@@ -108,6 +108,7 @@ def _add_calls(calls: Calls, parts: Iterable[Any], output_tool: str | None) -> N
         if part.part_kind in _CALLS:
             calls.add(part.tool_name, part.tool_call_id, as_json(part.args))
         elif part.part_kind in (*_RETURNS, "retry-prompt"):
-            said = as_json(part.content)
-            response = failed_tool(said) if part.part_kind == "retry-prompt" else said
-            calls.answer(part.tool_call_id, part.tool_name, response)
+            made = calls.find(part.tool_call_id, part.tool_name)
+            if made is not None:
+                said = as_json(part.content)
+                made.answer(failed_tool(said) if part.part_kind == "retry-prompt" else said)

@@ -60,7 +60,8 @@ def tool_span(place: Place, arguments: Any, result: Any, call_id: Any = None) ->
     """Return the span of a tool call; the arguments may be the text of a mapping."""
     given = read_json(arguments) if isinstance(arguments, str) else arguments
     value = read_json(result) if isinstance(result, str) else result
-    if (message := dialects.tool_message(value)) is not None:
+    message = dialects.unwrapped(value)
+    if isinstance(message, dict) and "tool_call_id" in message and "content" in message:
         call_id = call_id or message["tool_call_id"]
         value = message["content"]
     if place.error is not None and value is None:
