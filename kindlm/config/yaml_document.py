@@ -70,6 +70,9 @@ def read_documents(data: bytes, *, merges: bool = False, only_one: bool = False)
     return Document(root.value, tuple(builder.problems), True, text, root)
 
 
+_UNCLOSED_BRACKETS = "Check for brackets that are never closed"
+
+
 class _RefusedError(Exception):
     """Reading cannot go on."""
 
@@ -127,6 +130,10 @@ class _Builder:
         begin = text.position(context.index) if context else place
         problem, character = error.problem or "", text.text[index : index + 1]
         opener = _UNCLOSED.get(error.context or "")
+        if "exceeded maximum nesting depth" in problem:
+            # The scanner is ahead of the parser: libyaml's limit is met before MAX_DEPTH is.
+            refused = _too_deep(index, _UNCLOSED_BRACKETS)
+            return Problem(refused.message, refused.hint, place, limit=True)
         if (quoted := self._quoted_before(index)) is not None:
             line = text.position(quoted).line
             message = f"Text follows the end of the quote that opens on line {line}"
@@ -174,7 +181,7 @@ class _Builder:
         if isinstance(event, yaml.ScalarEvent):
             node = self._scalar(event)
         elif len(path) >= MAX_DEPTH:
-            raise _too_deep(_start(event), "Check for brackets that are never closed")
+            raise _too_deep(_start(event), _UNCLOSED_BRACKETS)
         elif isinstance(event, yaml.SequenceStartEvent):
             node = self._sequence(event, path)
         else:
