@@ -37,12 +37,7 @@ from kindlm.generate.test_plan import (
     spoken,
     wanted,
 )
-from kindlm.generate.test_writing import (
-    problems_of,
-    profile_text,
-    rendered,
-    write_file,
-)
+from kindlm.generate.test_writing import profile_text, rendered, write_file
 from kindlm.model_answers import new_token, why_unread
 from kindlm.packages import as_written
 from kindlm.ports import Question, Stage
@@ -223,7 +218,7 @@ class GenerationScript:
                 )
             )
         plan = ReadPlan()
-        for counts in in_calls(wanted(order.count, categories), self._model):
+        for counts in in_calls(wanted(order.count, categories)):
             answer = await self._answer(
                 stage,
                 partial(plan_question, profile, counts, order.seed, plan.titles),
@@ -262,12 +257,8 @@ class GenerationScript:
     def _write(self, stage: Stage, profile: AgentProfile, plan: ReadPlan) -> KindlmError | None:
         order = self._order
         chosen = in_turn(plan.scenarios, order.categories, order.count)
-        files = list(rendered(chosen, order))
-        problems = problems_of({file.name: file.text for file in files})
-        sound = [file for file in files if file.name not in problems]
-        left_out = (*plan.left_out, *(f"{name}: {why}" for name, why in problems.items()))
-        if not sound:
-            why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
+        if not chosen:
+            why = f" Left out: {'; '.join(plan.left_out[:3])}." if plan.left_out else ""
             return KindlmError(
                 ErrorCode.PROVIDER_API_ERROR,
                 f"The plan held no scenario that can be written.{why}",
@@ -278,18 +269,19 @@ class GenerationScript:
             order.folder / _PROFILE_FILE, profile_text(profile), force=order.force
         )
         written: dict[Path, PlannedScenario] = {}
-        for file in sound:
-            path = write_file(order.folder / file.name, file.text, force=order.force)
+        for scenario in chosen:
+            name, text = rendered(scenario, order)
+            path = write_file(order.folder / name, text, force=order.force, taken=written)
             stage.record(
                 ScenarioGenerated(
                     file=suite_identity(path, order.root),
-                    category=file.scenario.category,
-                    title=file.scenario.title,
-                    sha256=hashlib.sha256(file.text.encode()).hexdigest(),
+                    category=scenario.category,
+                    title=scenario.title,
+                    sha256=hashlib.sha256(text.encode()).hexdigest(),
                 )
             )
-            written[path] = file.scenario
-        self.generated = Generated(profile_file, written, left_out)
+            written[path] = scenario
+        self.generated = Generated(profile_file, written, plan.left_out)
         return None
 
 

@@ -4,8 +4,8 @@ What is known of the agent is data in these questions, fenced off like what judg
 an agent may answer with anything.
 
 A provider refuses a token limit above its model's own, and cuts off an answer at a limit that is
-too low. So each question asks for as many scenarios as fit. The client adds room for the thinking
-of reasoning models.
+too low. So each question asks for a few scenarios. The client adds room for the thinking of
+reasoning models.
 """
 
 from __future__ import annotations
@@ -24,14 +24,10 @@ _MADE = re.compile(r"[_.\-\d]|[a-z][A-Z]")
 """What names of tools have and words do not: `lookup_order`, `lookupOrder`, `orders.find`."""
 
 _LIST = re.compile(
-    r"\b(?:tools?|functions?)\b[^\n:.]{0,40}:[ \t]*(?P<rest>[^\n]*)"
-    r"(?P<points>(?:\n[ \t]*[-*\d][^\n]*)*)",
+    r"\b(?:tools?|functions?)\b[^\n:.]{0,40}:((?:[^\n.]|\.\S)*(?:\n[ \t]*[-*\d][^\n]*)*)",
     re.IGNORECASE,
 )
-_POINT = re.compile(r"\n[ \t]*(?:[-*]|\d+[.)])[ \t]*")
-_NEXT = re.compile(r"[,;]|\band\b|\bor\b")
-_END = re.compile(r"\.\s|\.$|[:(\u2013\u2014]|\s-\s")
-_QUOTES = "`'\" \t*"
+"""A list of tools, in the same line or as points below it."""
 
 
 def names_tool(text: str, name: str) -> bool:
@@ -44,20 +40,8 @@ def names_tool(text: str, name: str) -> bool:
     if not whole.search(text):
         return False
     called = rf"(?:[`'\"]{re.escape(name)}[`'\"]|{whole.pattern}(?:\(|\s+(?:tool|function)\b))"
-    made = _MADE.search(name) is not None
-    return made or re.search(called, text) is not None or name in _listed(text)
-
-
-def _listed(text: str) -> Iterator[str]:
-    """Yield the entries of lists of tools, each up to what is said about it."""
-    for found in _LIST.finditer(text):
-        sentence = re.split(r"\.\s", found["rest"], maxsplit=1)[0]
-        yield from (_bare(entry) for entry in _NEXT.split(sentence))
-        yield from (_bare(point) for point in _POINT.split(found["points"]))
-
-
-def _bare(entry: str) -> str:
-    return _END.split(entry, maxsplit=1)[0].strip(_QUOTES)
+    is_sure = _MADE.search(name) is not None or re.search(called, text) is not None
+    return is_sure or any(map(whole.search, _LIST.findall(text)))
 
 
 _MOST_TOOLS = 50
@@ -152,24 +136,9 @@ _PLAN = 1_000
 _SCENARIO = 500
 """Generous: a scenario of two messages has about 300."""
 
-_MOST = 16_000
-"""One answer is no longer, whatever a model could write: the last scenarios of long lists are
-poor, and an answer that is lost has cost less."""
-
-_SHORT = re.compile(
-    r"(?<![a-z0-9])(?:gpt-3\.5|gpt-4(?![o.\d])|gpt-4o-2024-05-13"
-    r"|claude-(?:3-(?:opus|sonnet|haiku)|2|instant))"
-)
-"""Models whose answers have at most 4,096 tokens."""
-
-_LONG = re.compile(
-    r"(?<![a-z0-9])(?:gpt-4o|gpt-4\.|gpt-[5-9]|o[1-9](?!\d)|claude-3-7"
-    r"|claude-(?:opus|sonnet|haiku)-)"
-)
-"""Models whose answers may have more than `_MOST`."""
-
-_SHORT_MOST = 4_096
-_USUAL_MOST = 8_192
+_MOST = 14
+"""Scenarios of one call: their plan has fewer than the 8,192 tokens that any current model gives,
+and the last scenarios of long lists are poor."""
 
 
 def plan_tokens(scenarios: int) -> int:
@@ -177,22 +146,11 @@ def plan_tokens(scenarios: int) -> int:
     return _PLAN + _SCENARIO * scenarios
 
 
-def in_calls(counts: Mapping[str, int], model: str) -> Iterator[dict[str, int]]:
-    """Yield how many scenarios of each category are asked for in each call.
-
-    That is one call, unless their plan is longer than an answer of the model may be.
-    """
-    room = (_longest(model) - _PLAN) // _SCENARIO
+def in_calls(counts: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Yield how many scenarios of each category are asked for in each call."""
     each = [category for category, count in counts.items() for _ in range(count)]
-    for start in range(0, len(each), room):
-        yield dict(Counter(each[start : start + room]))
-
-
-def _longest(model: str) -> int:
-    name = model.lower()
-    if _SHORT.search(name):
-        return _SHORT_MOST
-    return _MOST if _LONG.search(name) else _USUAL_MOST
+    for start in range(0, len(each), _MOST):
+        yield dict(Counter(each[start : start + _MOST]))
 
 
 def _object(**properties: Any) -> dict[str, Any]:

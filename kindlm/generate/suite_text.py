@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
@@ -105,15 +104,15 @@ def _entry(before: str, item: Any, indent: str) -> Iterator[str]:
     # One key alone is easier to read, and to add to, without braces.
     is_single = before == "- " and isinstance(item, Mapping) and len(item) == 1
     line = None if is_single else _one_line(item)
-    can_break = item and isinstance(item, Mapping | list | str)
-    if line is not None and not (can_break and width_of(f"{indent}{before}{line}") > WIDTH):
+    can_break = item and isinstance(item, Mapping | list)
+    if line is not None and not (can_break and len(f"{indent}{before}{line}") > WIDTH):
         yield f"{indent}{before}{line}"
     elif isinstance(item, str) and _fits_block(item):
         yield f"{indent}{before}|{'' if item.endswith(chr(10)) else '-'}"
         for each in item.removesuffix("\n").split("\n"):
             yield f"{inner}{each}".rstrip()
     elif isinstance(item, str):
-        yield from _quoted(before, item, indent)
+        yield f"{indent}{before}{_literal(item)}"
     elif before == "- ":
         first, *others = _lines(item, inner)
         yield f"{indent}- {first[len(inner) :]}"
@@ -161,77 +160,9 @@ def _scalar(value: Any) -> str:
 
 def _literal(text: str) -> str:
     """Return a text as a double-quoted scalar, on one line."""
-    return f'"{"".join(map(_in_yaml, text))}"'
+    return f'"{escaped(text, chr(34))}"'
 
 
-def _quoted(before: str, text: str, indent: str) -> Iterator[str]:
-    """Yield the lines of a key of YAML, or of the dash of a list, and a text."""
-    first, *others = _yaml_parts(text, WIDTH - len(indent) - max(len(before), 4))
-    yield f"{indent}{before}{first}"
-    yield from (f"{indent}    {line}" for line in others)
-
-
-def width_of(text: str) -> int:
-    """Return how many columns a text takes."""
-    return sum(map(_columns, text))
-
-
-def _yaml_parts(text: str, room: int) -> list[str]:
-    """Return the lines of a double-quoted scalar of YAML, the quotes included.
-
-    Each but the last ends in a backslash, which joins it to the next one without the space
-    that begins that line.
-    """
-    parts = list(parted(text, room - 3, _in_yaml))
-    lines: list[str] = []
-    for part in parts:
-        written = "".join(map(_in_yaml, part))
-        # A blank at the beginning of a line would be taken for its indentation.
-        lines.append(f"\\{written}" if lines and written[0] == " " else written)
-    return [
-        ('"' if at == 0 else "") + line + ('"' if at == len(lines) - 1 else "\\")
-        for at, line in enumerate(lines)
-    ]
-
-
-def parted(text: str, room: int, written: Callable[[str], str]) -> Iterator[str]:
-    """Yield a text in parts of at most `room` columns, broken after spaces where there are some."""
-    part, width, last_space = "", 0, 0
-    for char in text:
-        columns = width_of(written(char))
-        while part and width + columns > room:
-            cut = last_space or len(part)
-            yield part[:cut]
-            part, last_space = part[cut:], 0
-            width = width_of("".join(map(written, part)))
-        part, width = part + char, width + columns
-        if char in " \n":
-            last_space = len(part)
-    yield part
-
-
-_NAMED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def escaped(char: str) -> str:
-    """Return a character as it can stand in a literal of Python and of YAML, but for quotes."""
-    return _NAMED.get(char) or (char if char.isprintable() else _escape(char))
-
-
-def _in_yaml(char: str) -> str:
-    return '\\"' if char == '"' else escaped(char)
-
-
-def _escape(char: str) -> str:
-    """Return the escape of a character; Python and YAML have the same ones."""
-    code = ord(char)
-    for digits, letter in ((2, "x"), (4, "u")):
-        if code < 16**digits:
-            return f"\\{letter}{code:0{digits}x}"
-    return f"\\U{code:08x}"
-
-
-def _columns(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+def escaped(text: str, quote: str) -> str:
+    """Return what stands between the quotes of a literal: Python and YAML have the same escapes."""
+    return "".join(f"\\{char}" if char == quote else repr(char)[1:-1] for char in text)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -35,8 +33,8 @@ def generate(*options: str) -> int:
     return run(["gen", "--description", DESCRIPTION, *options])
 
 
-def written(suffix: str = ".py") -> list[str]:
-    return sorted(path.name for path in FOLDER.glob(f"*{suffix}"))
+def written() -> list[str]:
+    return sorted(path.name for path in FOLDER.glob("*.py"))
 
 
 def failing_categories(project: Project) -> set[str]:
@@ -52,9 +50,9 @@ def failing_categories(project: Project) -> set[str]:
 
 @pytest.mark.parametrize("form", ["python", "yaml"])
 def test_what_is_written_runs_at_once(project: Project, form: str) -> None:
-    assert generate("--count", "14", "--format", form) == 0
+    assert generate("--count", "7", "--format", form) == 0
     assert project.test() == 0, project.checks()
-    assert len(project.tests()) == 14
+    assert len(project.tests()) == 7
     kinds = {kind for kind, _, _, _ in project.checks()}
     assert kinds == {"judge", "guardrail", "sentiment", "tool_called"}
     assert {outcome for _, _, outcome, _ in project.checks()} == {"passed"}
@@ -119,7 +117,7 @@ def test_what_is_asked_is_recorded_as_a_run_of_its_own(project: Project) -> None
 def test_history_shows_it_and_compares_it_with_nothing(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert generate() == 0
+    assert generate("--count", "1") == 0
     (identity,) = project.rows("SELECT id FROM runs")[0]
     capsys.readouterr()
     assert run(["runs"]) == 0
@@ -219,7 +217,7 @@ def test_a_url_with_a_key_in_its_path_gets_into_no_file(
     assert project.agent.requests == project.agent.questions == []
 
 
-@pytest.mark.parametrize("kind", ["file", "under a file", "too long", "dangling link", "no folder"])
+@pytest.mark.parametrize("kind", ["file", "under a file", "dangling link"])
 def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_called(
     project: Project, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
@@ -228,9 +226,7 @@ def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_called(
     folder = {
         "file": "file",
         "under a file": "file/deep",
-        "too long": "x" * 300,
         "dangling link": "link",
-        "no folder": "/proc/nowhere",
     }[kind]
     assert generate("--output", folder) == 1
     told = " ".join(capsys.readouterr().err.split())
@@ -282,6 +278,8 @@ def test_a_file_that_came_up_meanwhile_is_left_alone(tmp_path: Path) -> None:
     assert (first.name, second.name) == ("test_a.py", "test_a_2.py")
     assert first.read_text("utf-8") == "first"
     assert write_file(first, "third", force=True) == first
+    assert write_file(first, "fourth", force=True, taken=[first]) == second
+    assert (first.read_text("utf-8"), second.read_text("utf-8")) == ("third", "fourth")
 
 
 def test_an_agent_that_does_not_answer_ends_it_before_a_model_is_paid(
@@ -312,18 +310,6 @@ def test_an_invalid_plan_writes_nothing(
     assert generate() == 1
     assert said in capsys.readouterr().err
     assert not FOLDER.exists()
-
-
-def test_what_is_written_needs_no_formatter(project: Project) -> None:
-    assert generate("--count", "14") == 0
-    for command in (["check", "--extend-select", "E501"], ["format", "--check"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, "--isolated", str(FOLDER)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_agent_that_is_named_comes_before_the_configured_one(project: Project) -> None:
@@ -407,12 +393,8 @@ def keyed_project(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     toml.write_text(text.replace("\n[llm]", headers), "utf-8")
 
 
-@pytest.mark.parametrize("form", ["python", "yaml"])
 def test_a_key_that_is_repeated_gets_into_no_file_and_to_no_model(
-    project: Project,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    form: str,
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keyed_project(project, monkeypatch)
     both = f"{AGENT_KEY} {MODEL_KEY}"
@@ -424,7 +406,7 @@ def test_a_key_that_is_repeated_gets_into_no_file_and_to_no_model(
         "tool_calls": [{"name": AGENT_KEY, "arguments": {}}],
     }
     project.agent.judge = lambda data: profile if "systemPrompt" in data else plan
-    told = ["gen", "--description", f"{DESCRIPTION} It is called with {both}", "--format", form]
+    told = ["gen", "--description", f"{DESCRIPTION} It is called with {both}"]
     assert run([*told, "--count", "7"]) == 0
     printed = capsys.readouterr()
     paths = sorted(path for path in project.root.rglob("*") if path.name != "kindlm.toml")
@@ -437,31 +419,16 @@ def test_a_key_that_is_repeated_gets_into_no_file_and_to_no_model(
     known = yaml.safe_load((FOLDER / "agent-profile.yaml").read_text("utf-8"))
     assert known["purpose"] == "[redacted] [redacted]"
     assert [tool["name"] for tool in known["tools"]] == ["lookup_order", "issue_refund"]
-    assert any("redacted" in name for name in written(".py" if form == "python" else ".yaml"))
+    assert any("redacted" in name for name in written())
 
 
-@pytest.mark.parametrize(
-    ("model", "count", "calls"),
-    [
-        ("gpt-4o-mini", 10, [14]),
-        ("gpt-4o-mini", 70, [30, 30, 10]),
-        ("openai/gpt-5", 30, [30]),
-        ("claude-3-5-haiku-latest", 10, [14]),
-        ("claude-sonnet-4-5", 28, [28]),
-        ("claude-3-haiku-20240307", 10, [6, 6, 2]),
-        ("gpt-4-turbo", 7, [6, 6, 2]),
-        ("something", 21, [14, 7]),
-    ],
-)
-def test_no_answer_is_asked_for_that_is_longer_than_the_model_can_give(
-    model: str, count: int, calls: list[int]
-) -> None:
-    counts = wanted(count, tuple(CATEGORIES))
-    found = list(in_calls(counts, model))
-    assert [sum(each.values()) for each in found] == calls
+def test_no_answer_is_asked_for_that_is_longer_than_a_model_can_give() -> None:
+    counts = wanted(31, tuple(CATEGORIES))
+    found = list(in_calls(counts))
+    sizes = [sum(each.values()) for each in found]
+    assert sizes == [14, 14, 3]
     assert sum(map(Counter, found), Counter()) == Counter(counts)
-    limit = {6: 4_096, 14: 8_192}.get(calls[0], 16_384)
-    assert max(map(plan_tokens, calls)) <= limit
+    assert max(map(plan_tokens, sizes)) <= 8_192
 
 
 def titled(data: dict[str, Any]) -> dict[str, Any]:

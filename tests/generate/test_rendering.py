@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import io
 import json
-import subprocess
-import sys
 import tokenize
 import unicodedata
 from dataclasses import replace
@@ -17,6 +15,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kindlm.errors import Ok
+from kindlm.formats.discovery import discover
 from kindlm.generate.forms import scenario_yaml
 from kindlm.generate.questions import AgentProfile, KnownTool
 from kindlm.generate.test_plan import (
@@ -26,7 +26,9 @@ from kindlm.generate.test_plan import (
     PlannedTurn,
     read_plan,
 )
-from kindlm.generate.test_writing import problems_of, profile_text, rendered
+from kindlm.generate.test_writing import profile_text, rendered
+from kindlm.scenarios.configuration import load_configuration
+from kindlm.scenarios.scenario_files import Surroundings, load_scenarios
 
 HOSTILE = [
     '"""',
@@ -124,22 +126,21 @@ def plain(scenario: PlannedScenario) -> PlannedScenario:
 @given(items())
 def test_no_text_leaves_its_literal(item: dict[str, object]) -> None:
     for scenario in planned(item):
-        (file,) = rendered([scenario], order(Path("nowhere")))
-        (harmless,) = rendered([plain(scenario)], order(Path("nowhere")))
-        compile(file.text, file.name, "exec")
-        function = f"test_{file.name.removeprefix('test_').removesuffix('.py')}"
-        found = [part.replace(function, "test_it") for part in skeleton(file.text)]
-        name = f"test_{harmless.name.removeprefix('test_').removesuffix('.py')}"
-        assert found == [part.replace(name, "test_it") for part in skeleton(harmless.text)]
-        assert comments(file.text) == comments(harmless.text)
-        assert all(char.isprintable() or char == "\n" for char in file.text)
+        name, text = rendered(scenario, order(Path("nowhere")))
+        plain_name, harmless = rendered(plain(scenario), order(Path("nowhere")))
+        compile(text, name, "exec")
+        found = [part.replace(name.removesuffix(".py"), "test_it") for part in skeleton(text)]
+        function = plain_name.removesuffix(".py")
+        assert found == [part.replace(function, "test_it") for part in skeleton(harmless)]
+        assert comments(text) == comments(harmless)
+        assert all(char.isprintable() or char == "\n" for char in text)
 
 
 @given(items())
 def test_what_a_user_says_is_what_the_file_says(item: dict[str, object]) -> None:
     for scenario in planned(item):
-        (file,) = rendered([scenario], order(Path("nowhere")))
-        literals = {n.value for n in ast.walk(ast.parse(file.text)) if isinstance(n, ast.Constant)}
+        _, text = rendered(scenario, order(Path("nowhere")))
+        literals = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)}
         said = {turn.says for turn in scenario.turns}
         rules = {rule for turn in scenario.turns for rule in (*turn.right, *turn.wrong)}
         assert said | rules | {scenario.title} <= literals
@@ -165,13 +166,13 @@ def test_names_of_files_lead_nowhere_else(title: str, category: str) -> None:
         "turns": [{"says": "a", "right": ["b"], "wrong": [], "tone": "", "tools": ["look_up"]}] * 2,
     }
     for scenario in planned(item):
-        (file,) = rendered([scenario], order(Path("nowhere")))
-        stem = file.name.removesuffix(".py")
+        name, text = rendered(scenario, order(Path("nowhere")))
+        stem = name.removesuffix(".py")
         assert stem.isidentifier()
         assert unicodedata.normalize("NFKC", stem) == stem
-        assert len(file.name) < 100
-        assert len(file.name.encode()) < 255
-        (function,) = [n for n in ast.parse(file.text).body if isinstance(n, ast.AsyncFunctionDef)]
+        assert len(name) < 100
+        assert len(name.encode()) < 255
+        (function,) = [n for n in ast.parse(text).body if isinstance(n, ast.AsyncFunctionDef)]
         assert function.name == stem
 
 
@@ -194,40 +195,20 @@ def hostile_scenarios() -> list[PlannedScenario]:
 
 @pytest.mark.parametrize("form", ["python", "yaml"])
 def test_hostile_files_load_as_tests(tmp_path: Path, form: str) -> None:
-    files = rendered(hostile_scenarios(), order(tmp_path, form, "http://127.0.0.1:8000/a?b='c\"d"))
-    assert problems_of({file.name: file.text for file in files}) == {}
-
-
-def test_nothing_of_the_verification_stays(tmp_path: Path) -> None:
-    """Modules could be imported later from a folder that is not ours any more."""
-    path = list(sys.path)
-    (file,) = rendered(hostile_scenarios()[:1], order(tmp_path, agent="http://127.0.0.1:8000"))
-    assert problems_of({file.name: file.text}) == {}
-    assert sys.path == path
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    assert not any("kindlm-gen-" in each for each in files if each)
-
-
-def of_length(length: int) -> PlannedScenario:
-    text = ('It\'s "a" word. ' * 12)[:length].strip() + "x"
-    turn = PlannedTurn(text, (text, text[:9]), (text,), text, (text,))
-    return PlannedScenario(
-        "edge", text, text, {"role": text, "tone": text, "backstory": text}, (turn, turn)
+    (tmp_path / "kindlm.toml").write_text(
+        '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1"\n', "utf-8"
     )
-
-
-def test_files_of_texts_of_any_length_need_no_formatter(tmp_path: Path) -> None:
-    scenarios = [*map(of_length, range(2, 170)), *hostile_scenarios()]
-    for file in rendered(scenarios, order(tmp_path, agent="http://127.0.0.1:8000/" + "a" * 90)):
-        (tmp_path / file.name).write_text(file.text, "utf-8")
-    for command in (["format", "--diff"], ["check", "--extend-select", "E501"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, "--isolated", "--no-cache", str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[:3000] + done.stderr[:3000]
+    around = Surroundings(tmp_path, "kindlm gen", {}, load_configuration(tmp_path, {}))
+    for scenario in hostile_scenarios():
+        name, text = rendered(scenario, order(tmp_path, form, "http://127.0.0.1:8000/a?b='c\"d"))
+        (tmp_path / name).write_text(text, "utf-8")
+        discovered = discover(tmp_path / name)
+        assert isinstance(discovered, Ok)
+        assert [each.front_end for each in discovered.value.found] == ["scenario"]
+        loaded = load_scenarios(tmp_path / name, around)
+        assert not loaded.diagnostics
+        assert loaded.suite is not None
+        assert len(loaded.suite.cases) == 1
 
 
 def test_a_megabyte_is_cut(tmp_path: Path) -> None:
@@ -240,28 +221,24 @@ def test_a_megabyte_is_cut(tmp_path: Path) -> None:
             {"says": "s" * 1_000_000, "right": ["x" * 10**6], "wrong": [], "tone": "", "tools": []}
         ],
     }
-    (file,) = rendered(planned(item), order(tmp_path))
-    assert len(file.text) < 10_000
-    assert problems_of({file.name: file.text}) == {}
+    (scenario,) = planned(item)
+    _, text = rendered(scenario, order(tmp_path))
+    assert len(text) < 10_000
 
 
-def test_names_that_are_alike_get_numbers(tmp_path: Path) -> None:
-    (tmp_path / "test_edge_a_b.py").touch()
-    scenarios = [
-        PlannedScenario("edge", title, "w", {"role": "u"}, (PlannedTurn("a", ("b",)),))
-        for title in ("a b", "A! B?", "日本語", "日本", "¡Ça va?", "Привет 1/2", "😀", "!")
-    ]
-    names = [file.name for file in rendered(scenarios, order(tmp_path))]
-    assert names == [
-        "test_edge_a_b_2.py",
-        "test_edge_a_b_3.py",
-        "test_edge_日本語.py",
-        "test_edge_日本.py",
-        "test_edge_ca_va.py",
-        "test_edge_привет_1_2.py",
-        "test_edge_scenario.py",
-        "test_edge_scenario_2.py",
-    ]
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("A! B?", "test_edge_a_b.py"),
+        ("日本語", "test_edge_日本語.py"),
+        ("¡Ça va?", "test_edge_ça_va.py"),
+        ("Привет 1/2", "test_edge_привет_1_2.py"),
+        ("😀", "test_edge_scenario.py"),
+    ],
+)
+def test_names_of_files_are_words_of_any_alphabet(title: str, name: str, tmp_path: Path) -> None:
+    scenario = PlannedScenario("edge", title, "w", {"role": "u"}, (PlannedTurn("a", ("b",)),))
+    assert rendered(scenario, order(tmp_path))[0] == name
 
 
 @given(TEXT.map(lambda text: "".join(c for c in text if c.isprintable())))
