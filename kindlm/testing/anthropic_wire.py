@@ -1,14 +1,13 @@
 """The wire format of Anthropic: Messages.
 
-`NAME` and the public functions down to `write` are what `conversation.WireFormat` asks for. A
-request is refused where it cannot be read. Replies have every field that the API sends.
+The public functions down to `write` are what `scripted_talk.WireFormat` asks for. A request is
+refused where it cannot be read. Replies have every field that the API sends.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kindlm.testing.node import Node, ScriptError
@@ -28,11 +27,7 @@ from kindlm.testing.scripted_talk import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kindlm.testing.faults import Allowance
     from kindlm.testing.script import ModelSpec
-    from kindlm.testing.scripted_talk import WireName
-
-NAME: WireName = "anthropic"
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -50,7 +45,7 @@ _ERROR_MESSAGES = {
     500: "Internal server error",
     529: "Overloaded",
 }
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
 def key_of(headers: Mapping[str, str]) -> str | None:
@@ -84,15 +79,14 @@ def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:
     return {"type": "error", "error": error, "request_id": request_id}
 
 
-def headers(request_id: str, allowance: Allowance) -> tuple[tuple[str, str], ...]:
+def headers(request_id: str) -> tuple[tuple[str, str], ...]:
     """Headers of every answer."""
-    reset = datetime.now(UTC) + timedelta(seconds=math.ceil(allowance.reset_s))
     return (
         ("request-id", request_id),
         ("anthropic-organization-id", "00000000-0000-0000-0000-000000000000"),
-        ("anthropic-ratelimit-requests-limit", str(allowance.limit)),
-        ("anthropic-ratelimit-requests-remaining", str(allowance.left)),
-        ("anthropic-ratelimit-requests-reset", f"{reset:%Y-%m-%dT%H:%M:%SZ}"),
+        ("anthropic-ratelimit-requests-limit", "10000"),
+        ("anthropic-ratelimit-requests-remaining", "9999"),
+        ("anthropic-ratelimit-requests-reset", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"),
     )
 
 
@@ -132,7 +126,6 @@ def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
     last = messages[-1]
     prefilled = last.entry("role").value == "assistant"
     return TalkRequest(
-        wire=NAME,
         model=request.entry("model").text(),
         system=request.given("system", text_of, ""),
         turns=turns,

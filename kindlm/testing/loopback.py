@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kindlm.testing.http1 import listening
 from kindlm.testing.node import Node, ScriptError
-from kindlm.testing.provider_routes import App, LoggedRequest, RequestLog
+from kindlm.testing.provider_routes import App, LoggedRequest
 from kindlm.testing.script import Script, fault_rules, load_script
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ class LoopbackServer:
     Args:
         script: A script, its file, the name of a built-in one, or its data.
         faults: Faults that are on from the start, as in a script.
-        request_log: A file that gets every request as a line of JSON.
         host: A loopback address.
         port: 0 takes a free one.
     """
@@ -55,14 +54,12 @@ class LoopbackServer:
         script: Script | str | Path | Mapping[str, Any],
         *,
         faults: Sequence[Mapping[str, Any]] = (),
-        request_log: Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         self._host = require_loopback(host)
         self._port = port
-        self._log = RequestLog(request_log)
-        self._app = App(_as_script(script), self._log, _as_faults(faults))
+        self._app = App(_as_script(script), _as_faults(faults))
         self._ready = threading.Event()
         self._failure: OSError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,7 +76,6 @@ class LoopbackServer:
         self._ready.wait()
         if self._failure is not None:
             self._thread.join()
-            self._log.close()
             raise self._failure
         return self
 
@@ -93,7 +89,6 @@ class LoopbackServer:
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-        self._log.close()
 
     @property
     def url(self) -> str:
@@ -109,7 +104,7 @@ class LoopbackServer:
     @property
     def requests(self) -> tuple[LoggedRequest, ...]:
         """All provider requests so far, in order of arrival."""
-        return self._log.entries()
+        return tuple(self._app.requests)
 
     def use_faults(self, faults: Sequence[Mapping[str, Any]]) -> None:
         """Replaces all faults, from the next request on."""

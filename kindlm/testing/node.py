@@ -174,12 +174,6 @@ class Node:
         found: list[Node] = self.given(key, Node.items, [])
         return found
 
-    def optional(self, key: str, read: Callable[[Node], Any], default: Any = None) -> Any:
-        """An entry of this mapping, read, or the default when it is absent."""
-        if key not in self.value:
-            return default
-        return read(Node(self.value[key], f"{self.where}.{key}"))
-
 
 def _kind(value: Any) -> str:
     if value is None:

@@ -1,7 +1,7 @@
 """The wire format of OpenAI: Chat Completions, and Embeddings.
 
-`NAME` and the public functions down to `write` are what `conversation.WireFormat` asks for. A
-request is refused where it cannot be read. Replies have every field that the API sends.
+The public functions down to `write` are what `scripted_talk.WireFormat` asks for. A request is
+refused where it cannot be read. Replies have every field that the API sends.
 """
 
 from __future__ import annotations
@@ -34,11 +34,7 @@ from kindlm.testing.scripted_talk import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kindlm.testing.faults import Allowance
     from kindlm.testing.script import ModelSpec
-    from kindlm.testing.scripted_talk import WireName
-
-NAME: WireName = "openai"
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _NOT_FOR_REASONING = (
@@ -107,24 +103,16 @@ def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:  # noqa: AR
     return {"error": error}
 
 
-def headers(request_id: str, allowance: Allowance) -> tuple[tuple[str, str], ...]:
+def headers(request_id: str) -> tuple[tuple[str, str], ...]:
     """Headers of every answer."""
     return (
         ("x-request-id", request_id),
         ("openai-version", "2020-10-01"),
         ("openai-processing-ms", "1"),
-        ("x-ratelimit-limit-requests", str(allowance.limit)),
-        ("x-ratelimit-remaining-requests", str(allowance.left)),
-        ("x-ratelimit-reset-requests", _duration(allowance.reset_s)),
+        ("x-ratelimit-limit-requests", "10000"),
+        ("x-ratelimit-remaining-requests", "9999"),
+        ("x-ratelimit-reset-requests", "6ms"),
     )
-
-
-def _duration(seconds: float) -> str:
-    """A time as the API writes it: `6ms`, `1.5s`, `6m0s`."""
-    if seconds < 1:
-        return f"{math.ceil(seconds * 1000)}ms"
-    minutes, rest = divmod(seconds, 60)
-    return f"{minutes:.0f}m{rest:.3g}s" if minutes else f"{rest:.3g}s"
 
 
 def read(
@@ -182,7 +170,6 @@ def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
     limit = request.given("max_completion_tokens", count)
     options = request.given("stream_options", lambda node: node.given("include_usage", Node.flag))
     return TalkRequest(
-        wire=NAME,
         model=request.entry("model").text(),
         system=system,
         turns=turns,
@@ -372,8 +359,8 @@ def embeddings(body: dict[str, Any], reported_model: str) -> bytes | Refusal:
         if not texts or "" in texts:
             request.entry("input").fail("expected at least one text, none of them empty")
         within = partial(Node.integer, minimum=1, maximum=MAX_DIMENSIONS)
-        dimensions = request.optional("dimensions", within, DEFAULT_DIMENSIONS)
-        encoding = request.optional("encoding_format", lambda node: node.choice("float", "base64"))
+        dimensions = request.given("dimensions", within, DEFAULT_DIMENSIONS)
+        encoding = request.given("encoding_format", lambda node: node.choice("float", "base64"))
     except ScriptError as error:
         return misread(error)
     vectors = [_embed(text, dimensions) for text in texts]

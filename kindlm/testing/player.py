@@ -140,13 +140,9 @@ def captures_of(when: When, situation: Situation) -> dict[str, str] | None:
 def _request_matches(when: When, conversation: TalkRequest) -> bool:
     if when.structured is None and when.asks != conversation.asks:
         return False
-    if when.wire is not None and when.wire != conversation.wire:
-        return False
     if when.models and not any(fnmatchcase(conversation.model, name) for name in when.models):
         return False
-    if when.structured is not None and when.structured != conversation.structured:
-        return False
-    return when.user_turns is None or when.user_turns == len(conversation.turns)
+    return when.structured in (None, conversation.structured)
 
 
 def _tools_match(when: When, situation: Situation) -> bool:
@@ -164,24 +160,8 @@ def _tools_match(when: When, situation: Situation) -> bool:
 
 
 def _value_matches(test: ValueTest, value: Any) -> bool:
-    if test.exists is not None and test.exists != (value is not ABSENT):
-        return False
-    if test.equals and not (value is not ABSENT and equal(test.equals[0], value)):
-        return False
-    if test.contains is not None and (
-        value is ABSENT or test.contains.casefold() not in as_text(value).casefold()
-    ):
-        return False
-    return _within(test, value)
-
-
-def _within(test: ValueTest, value: Any) -> bool:
-    if test.minimum is None and test.maximum is None:
-        return True
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    above = test.minimum is None or value >= test.minimum
-    return above and (test.maximum is None or value <= test.maximum)
+    exists = value is not ABSENT
+    return test.exists == exists and (test.equals is None or (exists and equal(test.equals, value)))
 
 
 def _text_captures(when: When, situation: Situation) -> dict[str, str] | None:
@@ -364,7 +344,6 @@ def _play_rule(rule: Rule, conversation: TalkRequest, captures: dict[str, str]) 
             calls=tuple(
                 replace(call, arguments=fill(call.arguments, scope)) for call in template.calls
             ),
-            finish=template.finish,
             usage=template.usage,
             reports_usage=template.reports_usage,
         )

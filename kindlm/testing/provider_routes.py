@@ -1,15 +1,12 @@
-"""The server's routes: from an HTTP request to its answer, and a line in the request log.
+"""The server's routes: from an HTTP request to its answer, and an entry in the request log.
 
-A line is on its way to the log's file before the first byte of the answer is: whatever a client
-has seen is in the log, also if the client is killed the next moment. Keys are never written, only
-whether one was there and whether it was accepted.
+The entry is there before the first byte of the answer is sent.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,27 +14,22 @@ from urllib.parse import unquote
 
 from kindlm.testing import anthropic_wire, openai_wire
 from kindlm.testing.faults import (
-    PLENTY,
-    Allowance,
     FaultPlan,
     FaultTarget,
     faulty_reply,
     key_echo,
-    retry_after,
     without_limits,
 )
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
-from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.node import ScriptError
 from kindlm.testing.player import play
 from kindlm.testing.responses_wire import ResponsesWire
-from kindlm.testing.script import FaultRule, Script, builtin_scripts, fault_rules, load_script
 from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-    from kindlm.testing.script import Fault, ModelSpec
+    from kindlm.testing.script import Fault, FaultRule, ModelSpec, Script
     from kindlm.testing.scripted_talk import Asks, TalkRequest, WireFormat
 
 KeyState = Literal["missing", "accepted", "refused"]
@@ -100,51 +92,6 @@ class LoggedRequest:
         except (ValueError, RecursionError):
             return self.raw_body.decode("utf-8", "replace")
 
-    def as_dict(self) -> dict[str, Any]:
-        """The entry as plain data."""
-        return {
-            "number": self.number,
-            "at": self.at.isoformat(),
-            "method": self.method,
-            "path": self.path,
-            "model": self.model,
-            "asks": self.asks,
-            "key": self.key,
-            "headers": dict(self.headers),
-            "body": self.body,
-            "status": self.status,
-            "rule": self.rule,
-            "fault": self.fault,
-        }
-
-
-class RequestLog:
-    """All requests so far. Written by the server's thread, readable from any."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._entries: list[LoggedRequest] = []
-        self._file = path.open("a", encoding="utf-8") if path is not None else None
-
-    def next_number(self) -> int:
-        """The number of the next request."""
-        return len(self._entries) + 1
-
-    def add(self, entry: LoggedRequest) -> None:
-        """Keeps an entry; it has reached the operating system when this returns."""
-        self._entries.append(entry)
-        if self._file is not None:
-            self._file.write(json.dumps(entry.as_dict()) + "\n")
-            self._file.flush()
-
-    def entries(self) -> tuple[LoggedRequest, ...]:
-        """The requests so far, in order of arrival."""
-        return tuple(self._entries)
-
-    def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            self._file.close()
-
 
 EMBEDDINGS_PATH = "/v1/embeddings"
 _PLATFORM = re.compile(
@@ -165,7 +112,6 @@ class _Call:
     body: dict[str, Any] | None
     key: str | None
     accepted: bool
-    allowance: Allowance = PLENTY
 
     @property
     def model(self) -> str:
@@ -192,13 +138,10 @@ class _Outcome:
 class App:
     """Answers requests from a script. Used by one thread, the server's."""
 
-    def __init__(
-        self, script: Script, log: RequestLog, extra_faults: Sequence[FaultRule] = ()
-    ) -> None:
+    def __init__(self, script: Script, extra_faults: Sequence[FaultRule] = ()) -> None:
+        self.requests: list[LoggedRequest] = []
         self._extra_faults = tuple(extra_faults)
-        self._log = log
-        self._script = script
-        self._faults = FaultPlan((*script.faults, *self._extra_faults), time.monotonic)
+        self.use_script(script)
         self._wires: dict[str, WireFormat] = {
             "/v1/chat/completions": openai_wire,
             "/v1/responses": ResponsesWire(),
@@ -209,24 +152,24 @@ class App:
     def use_script(self, script: Script) -> None:
         """Plays another script from now on, with its faults."""
         self._script = script
-        self._faults.replace((*script.faults, *self._extra_faults))
+        self.use_faults((*script.faults, *self._extra_faults))
 
     def use_faults(self, rules: Sequence[FaultRule]) -> None:
         """Replaces all faults."""
-        self._faults.replace(rules)
+        self._faults = FaultPlan(rules)
 
     def handle(self, request: HttpRequest) -> HttpAnswer:
         """The answer to a request."""
         platform = _PLATFORM.fullmatch(request.path)
         wire = self._wires.get("/v1/messages" if platform else request.path)
         if wire is None:
-            return self._control(request)
-        number, arrived_at = self._log.next_number(), datetime.now(UTC)
+            return self._other(request)
+        number, arrived_at = len(self.requests) + 1, datetime.now(UTC)
         call = self._open_call(wire, request, number)
         if platform and call.body is not None:
             call.body["model"] = unquote(platform[1] or platform[2])
         outcome = self._answer(call)
-        self._log.add(
+        self.requests.append(
             LoggedRequest(
                 number=number,
                 at=arrived_at,
@@ -259,15 +202,14 @@ class App:
         return _Call(wire, request, f"req_{number:024}", held, key, accepted)
 
     def _answer(self, call: _Call) -> _Outcome:
-        due = self._faults.due(_target(call))
-        call = replace(call, allowance=due.allowance)
-        answer = None if due.fault is None else _fault_answer(call, due.fault)
-        if due.fault is not None and answer is not None:
-            outcome = _Outcome(answer, fault=due.fault.kind)
+        delay_s, fault = self._faults.due(_target(call))
+        answer = None if fault is None else _fault_answer(call, fault)
+        if fault is not None and answer is not None:
+            outcome = _Outcome(answer, fault=fault.kind)
         else:
-            outcome = self._served(call, due.fault)
-        if due.delay_s:
-            late = replace(outcome.answer, delay_s=outcome.answer.delay_s + due.delay_s)
+            outcome = self._served(call, fault)
+        if delay_s:
+            late = replace(outcome.answer, delay_s=outcome.answer.delay_s + delay_s)
             return replace(outcome, answer=late, fault=outcome.fault or "latency")
         return outcome
 
@@ -278,9 +220,8 @@ class App:
         if refusal is not None:
             return _Outcome(_error(call, refusal))
         assert call.body is not None
-        reported = spec.reported_as if spec is not None else call.model
         if call.request.path == EMBEDDINGS_PATH:
-            vectors = openai_wire.embeddings(call.body, reported)
+            vectors = openai_wire.embeddings(call.body, call.model)
             if isinstance(vectors, Refusal):
                 return _Outcome(_error(call, vectors))
             return _Outcome(_delivered(_ok(call, (vectors,), stream=False), fault))
@@ -290,7 +231,7 @@ class App:
         read = call.wire.read(headers, call.body, call.request.body, spec)
         if isinstance(read, Refusal):
             return _Outcome(_error(call, read))
-        return self._played(call, read, reported, fault)
+        return self._played(call, read, fault)
 
     def _refusal(self, call: _Call, spec: ModelSpec | None) -> Refusal | None:
         if not call.accepted:
@@ -304,9 +245,7 @@ class App:
             return call.wire.unknown_model(call.model)
         return None
 
-    def _played(
-        self, call: _Call, conversation: TalkRequest, reported: str, fault: Fault | None
-    ) -> _Outcome:
+    def _played(self, call: _Call, conversation: TalkRequest, fault: Fault | None) -> _Outcome:
         try:
             played = play(self._script, conversation)
         except ScriptError as error:
@@ -318,43 +257,19 @@ class App:
         if answer is None:
             reply = None if fault is None else faulty_reply(fault, conversation, call.key or "")
             heard = conversation if reply is None else without_limits(conversation)
-            parts = call.wire.write(heard, reply or played.reply, reported)
+            parts = call.wire.write(heard, reply or played.reply, call.model)
             answer = _delivered(_ok(call, parts, stream=conversation.stream), fault)
         if played.delay_s:
             answer = replace(answer, delay_s=played.delay_s)
         kind = None if fault is None else fault.kind
         return _Outcome(answer, conversation.asks, played.rule, kind)
 
-    def _control(self, request: HttpRequest) -> HttpAnswer:
-        """The routes for those who run the server."""
+    def _other(self, request: HttpRequest) -> HttpAnswer:
+        """The answer to a request that is for no provider's route."""
         if request.path in ("/", "/health"):
             return _json(200, {"status": "ok", "script": self._script.name})
-        if request.path == "/requests":
-            return _json(200, {"requests": [entry.as_dict() for entry in self._log.entries()]})
-        if request.path == "/faults" and request.method == "GET":
-            return _json(200, {"fired": self._faults.fired()})
-        if request.path in ("/faults", "/script") and request.method == "POST":
-            try:
-                return self._change(request)
-            except (ScriptError, ValueError, RecursionError) as error:
-                return _json(400, {"error": {"message": str(error)}})
         message = f"There is no {request.method} {request.path} here."
         return _json(404, {"error": {"message": message, "type": "invalid_request_error"}})
-
-    def _change(self, request: HttpRequest) -> HttpAnswer:
-        """`{"faults": [...]}` replaces the faults, `{"script": ...}` the script."""
-        wanted = request.path[1:]
-        entries = Node(json.loads(request.body), "body").mapping(wanted)
-        if wanted not in entries:
-            raise ScriptError(f"body: {wanted!r} is missing")
-        if wanted == "faults":
-            self.use_faults(fault_rules(entries["faults"]))
-            return _json(200, {"faults": len(self._faults.fired())})
-        source = entries["script"].value
-        if not isinstance(source, dict) and source not in builtin_scripts():
-            entries["script"].fail(f"expected a script or one of {', '.join(builtin_scripts())}")
-        self.use_script(load_script(source))
-        return _json(200, {"script": self._script.name})
 
 
 def _target(call: _Call) -> FaultTarget:
@@ -371,10 +286,13 @@ def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:
     """The answer of a fault that does not care what was asked, else None."""
     if fault.status is not None:
         refusal = call.wire.status_refusal(fault.status, call.model)
-        return _error(call, refusal, retry_after(fault))
+        wait_s = fault.retry_after_s
+        return _error(
+            call, refusal, *[("retry-after", f"{wait_s:g}")] if wait_s is not None else ()
+        )
     if fault.echo_key in ("error", "header", "url"):
         message, headers = key_echo(fault, call.key or "")
-        return _error(call, Refusal(400, "invalid_request_error", message), headers)
+        return _error(call, Refusal(400, "invalid_request_error", message), *headers)
     if fault.cut in ("before", "headers"):
         return replace(_ok(call, (b"{}",), stream=False), cut=fault.cut)
     if fault.malformed:
@@ -394,17 +312,15 @@ def _delivered(answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:
 
 
 def _ok(call: _Call, parts: tuple[bytes, ...], *, stream: bool) -> HttpAnswer:
-    headers = call.wire.headers(call.request_id, call.allowance)
+    headers = call.wire.headers(call.request_id)
     if stream:
         return HttpAnswer(200, b"", headers, "text/event-stream; charset=utf-8", parts)
     return HttpAnswer(200, parts[0], headers)
 
 
-def _error(call: _Call, refusal: Refusal, extra: tuple[tuple[str, str], ...] = ()) -> HttpAnswer:
+def _error(call: _Call, refusal: Refusal, *extra: tuple[str, str]) -> HttpAnswer:
     body = json.dumps(call.wire.error_body(refusal, call.request_id)).encode("ascii")
-    return HttpAnswer(
-        refusal.status, body, (*call.wire.headers(call.request_id, call.allowance), *extra)
-    )
+    return HttpAnswer(refusal.status, body, (*call.wire.headers(call.request_id), *extra))
 
 
 def _script_mistake(call: _Call, mistake: str) -> HttpAnswer:

@@ -2,7 +2,7 @@
 
 A `ResponsesWire` is a `scripted_talk.WireFormat` that remembers what it answered, so that requests
 can continue it by `previous_response_id`, or refer to its items by their ids. Keys, headers and
-errors are those of Chat Completions, and so is the name of the wire in scripts.
+errors are those of Chat Completions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ _MOST_REMEMBERED = 10_000
 class ResponsesWire:
     """Reads requests and answers each before it reads the next; remembers both."""
 
-    NAME = openai_wire.NAME
     key_of = staticmethod(openai_wire.key_of)
     auth_refusal = staticmethod(openai_wire.auth_refusal)
     unknown_model = staticmethod(openai_wire.unknown_model)
@@ -123,7 +122,6 @@ class ResponsesWire:
             choice.choice("none", "auto", "required")
         form = request.given("text", lambda node: node.given("format", _structured))
         conversation = TalkRequest(
-            wire=self.NAME,
             model=request.entry("model").text(),
             system="\n".join(filter(None, (instructions, system))),
             turns=turns,
@@ -168,8 +166,7 @@ class ResponsesWire:
         if text is not None:
             text, reply = shape(reply, conversation, text)
         output = _output(conversation, reply, text)
-        cut = {"length": "max_output_tokens", "content_filter": "content_filter"}
-        reason = cut.get(reply.finish or "")
+        reason = "max_output_tokens" if reply.finish == "length" else None
         response = {
             "id": _id(conversation),
             "object": "response",

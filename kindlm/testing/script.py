@@ -20,14 +20,13 @@ import regex
 
 from kindlm.testing.http1 import Cut
 from kindlm.testing.node import Node, ScriptError, load_yaml
-from kindlm.testing.scripted_talk import Asks, Finish, Usage, WireName
+from kindlm.testing.scripted_talk import Asks, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 EchoPlace = Literal["error", "header", "url", "text", "toolArgument"]
 Encoding = Literal["plain", "base64", "percent"]
-Tells = Literal["retryAfter", "quotas", "both", "nothing"]
 OddText = Literal["control", "surrogate", "nul", "ansi", "huge"]
 
 MAX_EXTENDS = 8
@@ -128,20 +127,17 @@ def _text_test(node: Node) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ValueTest:
-    """A condition on one value inside a tool result. Unset parts do not matter."""
+    """A condition on one value inside a tool result: that it exists or not, or what it is."""
 
-    exists: bool | None = _entry("exists", Node.flag)
-    equals: tuple[Any, ...] = _entry("equals", lambda node: (node.value,), ())
-    contains: str | None = _entry("contains", Node.text)
-    minimum: float | None = _entry("min", partial(Node.number, minimum=-1e12))
-    maximum: float | None = _entry("max", partial(Node.number, minimum=-1e12))
+    exists: bool = _entry("exists", Node.flag)
+    equals: Any = None
 
 
 def _results(node: Node) -> tuple[tuple[str, Any], ...]:
     return tuple(
         (path, _mapping(ValueTest, test))
         if isinstance(test.value, dict)
-        else (path, ValueTest(equals=(test.value,)))
+        else (path, ValueTest(exists=True, equals=test.value))
         for path, test in node.entries().items()
     )
 
@@ -166,9 +162,7 @@ class When:
     user: TextTest | None = _entry("user", _text_test)
     said: TextTest | None = _entry("said", _text_test)
     asks: Asks = _entry("asks", _one_of(Asks), "agent")
-    wire: WireName | None = _entry("wire", _one_of(WireName))
     models: tuple[str, ...] = _entry("model", Node.texts, ())
-    user_turns: int | None = _entry("userTurns", Node.integer)
     results: tuple[tuple[str, ValueTest], ...] = _entry("results", _results, ())
     structured: str | None = _entry("structured", Node.text)
 
@@ -181,7 +175,6 @@ class Fault:
         latency_ms: Answer late.
         status: Answer with this error status.
         retry_after_s: Send Retry-After with the status.
-        retry_after_date: Write Retry-After as an HTTP date.
         cut: Close the connection before or inside the answer.
         malformed: Answer 200 with a body that is not JSON.
         empty: Answer without content and without tool calls.
@@ -190,10 +183,6 @@ class Fault:
         encoding: How the key is written when repeated.
         odd_text: Answer with text that is hard to store or to show.
         tool_calls: Answer with this many parallel tool calls.
-        per_minute: Answer at most this many requests a minute, then 429.
-        burst: With `per_minute`: this many at once, and the rest evenly (a token bucket); None for
-            a window of a minute, in which all may come at once.
-        tells: What a limit says of itself: Retry-After with a 429, what is left with each answer.
     """
 
     latency_ms: float | None = _entry("latencyMs", Node.number)
@@ -205,12 +194,8 @@ class Fault:
     echo_key: EchoPlace | None = _entry("echoKey", _one_of(EchoPlace))
     odd_text: OddText | None = _entry("text", _one_of(OddText))
     tool_calls: int | None = _entry("toolCalls", partial(Node.integer, minimum=1, maximum=10_000))
-    per_minute: int | None = _entry("perMinute", Node.integer)
     retry_after_s: float | None = _entry("retryAfter", partial(Node.number, maximum=1e300))
-    retry_after_date: bool = _entry("retryAfterDate", Node.flag, default=False)
     encoding: Encoding = _entry("encoding", _one_of(Encoding), "plain")
-    burst: int | None = _entry("burst", partial(Node.integer, minimum=1))
-    tells: Tells = _entry("tells", _one_of(Tells), "retryAfter")
 
     @property
     def kind(self) -> str:
@@ -225,23 +210,17 @@ class Fault:
             "stall": self.stall_ms is not None,
             f"echo key in {self.echo_key}": self.echo_key is not None,
             f"{self.odd_text} text": self.odd_text is not None,
-            "tool calls": self.tool_calls is not None,
         }
-        return next((kind for kind, is_set in kinds.items() if is_set), "rate limit")
+        return next((kind for kind, is_set in kinds.items() if is_set), "tool calls")
 
 
-_FAULT_DETAILS = ("retryAfter", "retryAfterDate", "encoding", "burst", "tells")
-_FAULT_KINDS = tuple(key for key in _keys(Fault) if key not in _FAULT_DETAILS)
+_FAULT_KINDS = tuple(key for key in _keys(Fault) if key not in ("retryAfter", "encoding"))
 
 
 def _fault(node: Node) -> Any:
     kinds = [kind for kind in _FAULT_KINDS if kind in node.entries()]
     if len(kinds) != 1:
         node.fail(f"expected exactly one of {', '.join(_FAULT_KINDS)}; got {len(kinds)}")
-    if kinds != ["perMinute"]:
-        for key in ("burst", "tells"):
-            if key in node.entries():
-                node.fail(f"{key!r} is for perMinute")
     return _fields(Fault, node)
 
 
@@ -283,19 +262,15 @@ def fault_rules(node: Node) -> tuple[FaultRule, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CallOut:
-    """A tool call to make; in a script its arguments may hold placeholders.
-
-    `raw_arguments` replaces the arguments by a text that may be no JSON.
-    """
+    """A tool call to make; in a script its arguments may hold placeholders."""
 
     name: str = _entry("name", Node.text)
     arguments: Any = _entry("arguments", _plain_mapping)
-    raw_arguments: str | None = _entry("rawArguments", Node.text)
 
     @property
     def arguments_text(self) -> str:
         """The arguments as the Chat Completions format carries them."""
-        return json.dumps(self.arguments) if self.raw_arguments is None else self.raw_arguments
+        return json.dumps(self.arguments)
 
 
 def _call(node: Node) -> Any:
@@ -315,7 +290,7 @@ def _usage(node: Node) -> Usage | None:
 
 
 def _reply_fault(node: Node) -> Any:
-    node.mapping(*(key for key in _keys(Fault) if key != "perMinute"))
+    node.mapping(*_keys(Fault))
     return _fault(node)
 
 
@@ -326,7 +301,6 @@ class ReplyTemplate:
     text: str | None = _entry("text", Node.text)
     json: dict[str, Any] | None = _entry("json", _plain_mapping)
     calls: tuple[CallOut, ...] = _entry("toolCalls", _each(_call), ())
-    finish: Finish | None = _entry("finish", _one_of(Finish))
     usage: Usage | None = _entry("usage", _usage)
     fault: Fault | None = _entry("fault", _reply_fault)
     delay_ms: float = _entry("delayMs", Node.number, 0.0)
@@ -431,22 +405,19 @@ class ModelSpec:
 
     Attributes:
         name: As requested.
-        reported_as: As named in the response.
         reasoning: Whether it refuses sampling parameters, as reasoning models do.
     """
 
     name: str = _entry("name", Node.text)
-    reported_as: str = _entry("reportedAs", Node.text)
     reasoning: bool = _entry("reasoning", Node.flag, default=False)
 
 
 def _model(node: Node) -> Any:
     if isinstance(node.value, str):
-        return ModelSpec(node.value, node.value)
+        return ModelSpec(node.value)
     node.mapping(*_keys(ModelSpec))
     node.entry("name")
-    spec = _fields(ModelSpec, node)
-    return spec if "reportedAs" in node.value else replace(spec, reported_as=spec.name)
+    return _fields(ModelSpec, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,21 +489,21 @@ def _script(data: Any, name: str, load: Any) -> Script:
     """Reads a script from plain data; `load` fetches the script that it extends."""
     root = Node(data, "script")
     root.mapping("description", "extends", "models", "keys", "rules", "judge", "faults")
-    root.optional("description", Node.text)
-    base = root.optional("extends", lambda node: load(node.text()), Script(name))
-    judge = root.optional("judge", _judge, ((), base.judge_default))
+    root.given("description", Node.text)
+    base = root.given("extends", lambda node: load(node.text()), Script(name))
+    judge = root.given("judge", _judge, ((), base.judge_default))
     return Script(
         name=name,
-        models=root.optional("models", _each(_model), base.models),
-        keys=root.optional("keys", Node.texts, base.keys),
-        rules=root.optional("rules", _rules, ()) + base.rules,
+        models=root.given("models", _each(_model), base.models),
+        keys=root.given("keys", Node.texts, base.keys),
+        rules=root.given("rules", _rules, ()) + base.rules,
         judge_rules=judge[0] + base.judge_rules,
         judge_default=judge[1],
-        faults=root.optional("faults", fault_rules, ()) + base.faults,
+        faults=root.given("faults", fault_rules, ()) + base.faults,
     )
 
 
 def _judge(node: Node) -> tuple[tuple[JudgeRule, ...], float]:
     node.mapping("default", "rules")
-    rules = node.optional("rules", _each(_judge_rule), ())
-    return rules, node.optional("default", partial(Node.number, maximum=1), 0.5)
+    rules = node.given("rules", _each(_judge_rule), ())
+    return rules, node.given("default", partial(Node.number, maximum=1), 0.5)

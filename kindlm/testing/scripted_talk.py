@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kindlm.testing.faults import Allowance
     from kindlm.testing.node import Node
     from kindlm.testing.script import CallOut, ModelSpec
 
-WireName = Literal["openai", "anthropic"]
 Asks = Literal["agent", "judge", "drift"]
-Finish = Literal["stop", "length", "content_filter"]
+Finish = Literal["stop", "length"]
 
 GRADED_QUESTION = "kindlm_graded"
 JUDGE_QUESTIONS = ("kindlm_judgement", GRADED_QUESTION)
@@ -51,7 +49,6 @@ class TalkRequest:
     """A request to a model.
 
     Attributes:
-        wire: The format it came in.
         model: The model's name as requested.
         system: System text, all parts joined by newlines.
         turns: User messages in order, each with the answered tool calls after it.
@@ -68,7 +65,6 @@ class TalkRequest:
         prompt_tokens: Estimate of what the request would be billed as.
     """
 
-    wire: WireName
     model: str
     system: str
     turns: tuple[Turn, ...]
@@ -155,8 +151,6 @@ class Refusal:
 class WireFormat(Protocol):
     """One provider's format; modules such as `openai_wire` are such."""
 
-    NAME: WireName
-
     def key_of(self, headers: Mapping[str, str], /) -> str | None:
         """The key in a request's headers, None if there is none."""
         ...
@@ -177,7 +171,7 @@ class WireFormat(Protocol):
         """An error in the format's shape, with the id of the request."""
         ...
 
-    def headers(self, request_id: str, allowance: Allowance, /) -> tuple[tuple[str, str], ...]:
+    def headers(self, request_id: str, /) -> tuple[tuple[str, str], ...]:
         """Headers of every answer: the id of the request, what is left of a limit."""
         ...
 

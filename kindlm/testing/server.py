@@ -14,14 +14,13 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from kindlm.testing.http1 import listening
 from kindlm.testing.loopback import require_loopback
-from kindlm.testing.node import Node, ScriptError, load_yaml
-from kindlm.testing.provider_routes import App, RequestLog
-from kindlm.testing.script import FaultRule, builtin_scripts, fault_rule, load_script
+from kindlm.testing.node import ScriptError
+from kindlm.testing.provider_routes import App
+from kindlm.testing.script import builtin_scripts, load_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,16 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         host = require_loopback(options.host)
         port = options.port if options.port is not None else _environment_port()
-        faults = [_fault(text) for text in options.fault]
-        if options.latency_ms:
-            faults.append(_fault(f"latencyMs={options.latency_ms}"))
-        log = RequestLog(options.request_log)
-        app = App(load_script(options.script), log, faults)
-        asyncio.run(_serve(app, host, port))
+        asyncio.run(_serve(App(load_script(options.script)), host, port))
     except (ScriptError, OSError) as error:
         _say(f"error: {error}", sys.stderr)
         return 1
-    log.close()
     return 0
 
 
@@ -58,18 +51,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="127.0.0.1", help="loopback address (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="default: $PORT, else a free one")
-    parser.add_argument(
-        "--request-log", type=Path, metavar="FILE", help="append every request as a line of JSON"
-    )
-    parser.add_argument("--latency-ms", type=float, default=0, help="answer every request so late")
-    parser.add_argument(
-        "--fault",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE,…",
-        help="misbehave, as under `faults` in a script; repeatable. "
-        "Example: status=429,retryAfter=1,next=2",
-    )
     return parser
 
 
@@ -78,16 +59,6 @@ def _environment_port() -> int:
     if not written.isdecimal() or int(written) > 65535:
         raise ScriptError(f"PORT: expected a number up to 65535, got {written!r}")
     return int(written)
-
-
-def _fault(text: str) -> FaultRule:
-    entries: dict[str, object] = {}
-    for part in text.split(","):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise ScriptError(f"--fault {text}: expected KEY=VALUE, got {part!r}")
-        entries[key.strip()] = load_yaml(value)
-    return fault_rule(Node(entries, f"--fault {text}"))
 
 
 async def _serve(app: App, host: str, port: int) -> None:

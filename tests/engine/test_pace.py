@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rate_limits import Allowance, Limit, SlidingWindow, TokenBucket
 from virtual_time import LoopClock, run_at_once
 
 from examples import examples
@@ -19,7 +20,6 @@ from kindlm.engine.pace import Pace, Turn
 from kindlm.engine.stop import SystemClock
 from kindlm.events import ProviderPaced
 from kindlm.ports import Quota
-from kindlm.testing.faults import Allowance, Limit, SlidingWindow, TokenBucket
 
 
 @dataclass

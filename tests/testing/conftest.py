@@ -1,254 +1,148 @@
-"""What tests of the loopback server share: servers, and calls through the providers' own SDKs."""
+"""What tests of the loopback server share: requests in this process, and the providers' SDKs."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from kindlm.testing import LoopbackServer
+from kindlm.testing.http1 import HttpAnswer, HttpRequest
+from kindlm.testing.node import Node
+from kindlm.testing.provider_routes import App
+from kindlm.testing.script import fault_rules, load_script
 
 KEY = "example-key-0123456789"
+HI = {"role": "user", "content": "Hi"}
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+HEADERS = {"authorization": f"Bearer {KEY}", "anthropic-version": "2023-06-01"}
+ECHO = {"rules": [{"reply": {"text": "You said: {{user}}"}}]}
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A request that was answered with an error status."""
+class Asked:
+    """An app that is asked in this process, without a socket."""
 
-    status: int
-    body: Any
-    headers: Any
+    def __init__(self, script: Any, faults: Any = ()) -> None:
+        self.app = App(load_script(script), fault_rules(Node(list(faults), "faults")))
+
+    def post(self, path: str, **body: Any) -> HttpAnswer:
+        """The answer to a request; what is None in a body is left out."""
+        whole = {"model": "m", "max_tokens": 99} if path == MESSAGES else {"model": "m"}
+        whole |= {"input": [HI]} if path == RESPONSES else {"messages": [HI]}
+        whole = {key: value for key, value in (whole | body).items() if value is not None}
+        return self.app.handle(HttpRequest("POST", path, HEADERS, json.dumps(whole).encode()))
+
+    def refused(self, path: str, **body: Any) -> dict[str, Any]:
+        """The error of a request that is refused with 400."""
+        answer = self.post(path, **body)
+        assert answer.status == 400, answer
+        error: dict[str, Any] = json.loads(answer.body)["error"]
+        return error
+
+    def message(self, user: str = "Hi", **body: Any) -> Any:
+        """The message that replies to a user, as Chat Completions has it."""
+        messages = [{"role": "user", "content": user}]
+        answer = self.post(CHAT, **{"messages": messages, **body})
+        assert answer.status == 200, answer
+        return json.loads(answer.body)["choices"][0]["message"]
 
 
-class OpenAIAgent:
-    """Speaks to the server through the OpenAI SDK."""
+@pytest.fixture
+def serve() -> Iterator[Callable[..., LoopbackServer]]:
+    """Starts servers, and stops them after the test."""
+    started: list[LoopbackServer] = []
 
-    wire = "openai"
-    model = "gpt-4o"
+    def start(script: Any, **options: Any) -> LoopbackServer:
+        started.append(LoopbackServer(script, **options))
+        return started[-1].__enter__()
 
-    def __init__(self, url: str, key: str = KEY) -> None:
-        self._options = {"base_url": f"{url}/v1", "api_key": key, "max_retries": 0}
+    yield start
+    for server in started:
+        server.__exit__(None, None, None)
 
-    def create(self, **body: Any) -> Any:
-        return asyncio.run(self._create(body))
 
-    async def _create(self, body: dict[str, Any]) -> Any:
-        async with AsyncOpenAI(**self._options) as client:
-            return await client.chat.completions.create(**{"model": self.model, **body})
+def made(name: str, arguments: Any, response: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments, "response": response}
 
-    def post(self, body: Any) -> Any:
-        """The answer to any body, or how it was refused."""
 
-        async def call() -> Any:
-            async with AsyncOpenAI(**self._options) as client:
-                try:
-                    return await client.post("/chat/completions", body=body, cast_to=object)
-                except openai.APIStatusError as error:
-                    return Refused(error.status_code, error.response.json(), error.response.headers)
-
-        return asyncio.run(call())
-
-    def answer(self, text: str) -> str | None:
-        """The reply to one user message."""
-        reply = self.create(messages=[{"role": "user", "content": text}])
-        return reply.choices[0].message.content
-
-    def judge(self, question: str) -> Any:
-        schema = {"name": "kindlm_judgement", "strict": True, "schema": JUDGEMENT_SCHEMA}
-        reply = self.create(
-            messages=[
-                {"role": "system", "content": "Grade."},
-                {"role": "user", "content": question},
-            ],
-            response_format={"type": "json_schema", "json_schema": schema},
-        )
-        return json.loads(reply.choices[0].message.content)
-
-    def converse(
-        self, system: str, user: str, tools: list[str], simulate: Callable[[str, Any], Any]
-    ) -> tuple[list[dict[str, Any]], str]:
-        """Plays a conversation with tools to its end: the calls made, and the final text."""
-        offered = [{"type": "function", "function": {"name": name}} for name in tools]
-        messages: list[Any] = [
-            {"role": "system", "content": system},
-            {"role": "user", "content": user},
-        ]
-        calls: list[dict[str, Any]] = []
-        for _ in range(10):
-            reply = self.create(messages=messages, **({"tools": offered} if offered else {}))
+async def openai_talk(url: str, system: str, user: str, simulate: Any) -> tuple[list[Any], str]:
+    """Plays a conversation with tools to its end: the calls made, and the final text."""
+    messages: list[Any] = [
+        {"role": "system", "content": system},
+        {"role": "user", "content": user},
+    ]
+    tools: Any = [{"type": "function", "function": {"name": name}} for name in simulate]
+    calls: list[Any] = []
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:
+        while True:
+            reply = await client.chat.completions.create(
+                model="gpt-4o", messages=messages, tools=tools
+            )
             message = reply.choices[0].message
             if not message.tool_calls:
-                return calls, message.content
+                return calls, message.content or ""
             messages.append(message.model_dump(exclude_none=True, exclude={"annotations"}))
             for call in message.tool_calls:
+                result = simulate[call.function.name]
                 arguments = json.loads(call.function.arguments)
-                response = simulate(call.function.name, arguments)
-                calls.append(made(call.function.name, arguments, response))
-                content = json.dumps(response)
+                calls.append(made(call.function.name, arguments, result))
+                content = json.dumps(result)
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
-        raise AssertionError("the conversation does not end")
 
 
-class ResponsesAgent:
-    """Speaks to the server through OpenAI's SDK and the Responses API, which remembers."""
-
-    wire = "openai"
-    model = "gpt-4o"
-
-    def __init__(self, url: str, key: str = KEY) -> None:
-        self._options = {"base_url": f"{url}/v1", "api_key": key, "max_retries": 0}
-
-    def create(self, **body: Any) -> Any:
-        if "messages" in body:
-            body["input"] = body.pop("messages")
-        return asyncio.run(self._create({"model": self.model, **body}))
-
-    async def _create(self, body: dict[str, Any]) -> Any:
-        async with AsyncOpenAI(**self._options) as client:
-            return await client.responses.create(**body)
-
-    def post(self, body: Any) -> Any:
-        """The answer to any body, or how it was refused."""
-
-        async def call() -> Any:
-            async with AsyncOpenAI(**self._options) as client:
-                try:
-                    return await client.post("/responses", body=body, cast_to=object)
-                except openai.APIStatusError as error:
-                    return Refused(error.status_code, error.response.json(), error.response.headers)
-
-        return asyncio.run(call())
-
-    def answer(self, text: str) -> str | None:
-        """The reply to one user message."""
-        return self.create(input=text).output_text
-
-    def judge(self, question: str) -> Any:
-        form = {"type": "json_schema", "name": "kindlm_judgement", "schema": JUDGEMENT_SCHEMA}
-        text = {"format": {**form, "strict": True}}
-        reply = self.create(instructions="Grade.", input=question, text=text)
-        return json.loads(reply.output_text)
-
-    def converse(
-        self, system: str, user: str, tools: list[str], simulate: Callable[[str, Any], Any]
-    ) -> tuple[list[dict[str, Any]], str]:
-        """Plays a conversation with tools to its end: the calls made, and the final text."""
-        parameters = {"type": "object", "properties": {}}
-        offered: Any = [
-            {"type": "function", "name": name, "parameters": parameters, "strict": False}
-            for name in tools
-        ]
-        asked: Any = {"input": user}
-        calls: list[dict[str, Any]] = []
-        for _ in range(10):
-            reply = self.create(instructions=system, tools=offered, **asked)
+async def responses_talk(url: str, system: str, user: str, simulate: Any) -> tuple[list[Any], str]:
+    tools: Any = [
+        {"type": "function", "name": name, "parameters": {}, "strict": False} for name in simulate
+    ]
+    asked: Any = {"input": user}
+    calls: list[Any] = []
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as client:
+        while True:
+            reply = await client.responses.create(
+                model="gpt-4o", instructions=system, tools=tools, **asked
+            )
             wanted = [item for item in reply.output if item.type == "function_call"]
             if not wanted:
                 return calls, reply.output_text
             results = []
             for call in wanted:
-                arguments = json.loads(call.arguments)
-                response = simulate(call.name, arguments)
-                calls.append(made(call.name, arguments, response))
-                result = {"type": "function_call_output", "call_id": call.call_id}
-                results.append({**result, "output": json.dumps(response)})
+                result = simulate[call.name]
+                calls.append(made(call.name, json.loads(call.arguments), result))
+                output = {"type": "function_call_output", "call_id": call.call_id}
+                results.append({**output, "output": json.dumps(result)})
             asked = {"input": results, "previous_response_id": reply.id}
-        raise AssertionError("the conversation does not end")
 
 
-class AnthropicAgent:
-    """Speaks to the server through the Anthropic SDK."""
-
-    wire = "anthropic"
-    model = "claude-sonnet-5-5"
-
-    def __init__(self, url: str, key: str = KEY) -> None:
-        self._options = {"base_url": url, "api_key": key, "max_retries": 0}
-
-    def create(self, **body: Any) -> Any:
-        return asyncio.run(self._create(body))
-
-    async def _create(self, body: dict[str, Any]) -> Any:
-        async with AsyncAnthropic(**self._options) as client:
-            return await client.messages.create(**{"model": self.model, "max_tokens": 1024, **body})
-
-    def post(self, body: Any, *, version: str | None = None) -> Any:
-        """The answer to any body, or how it was refused."""
-        options: Any = {"headers": {"anthropic-version": version}} if version else {}
-
-        async def call() -> Any:
-            async with AsyncAnthropic(**self._options) as client:
-                try:
-                    return await client.post(
-                        "/v1/messages", body=body, cast_to=object, options=options
-                    )
-                except anthropic.APIStatusError as error:
-                    return Refused(error.status_code, error.response.json(), error.response.headers)
-
-        return asyncio.run(call())
-
-    def answer(self, text: str) -> str | None:
-        """The reply to one user message."""
-        reply = self.create(messages=[{"role": "user", "content": text}])
-        return reply.content[0].text if reply.content else None
-
-    def judge(self, question: str) -> Any:
-        tool = {"name": "kindlm_judgement", "input_schema": JUDGEMENT_SCHEMA}
-        reply = self.create(
-            system="Grade.",
-            messages=[{"role": "user", "content": question}],
-            tools=[tool],
-            tool_choice={"type": "tool", "name": "kindlm_judgement"},
-            extra_headers={"anthropic-version": "2023-06-01"},
-            extra_body={"temperature": 0},
-        )
-        return reply.content[0].input
-
-    def converse(
-        self, system: str, user: str, tools: list[str], simulate: Callable[[str, Any], Any]
-    ) -> tuple[list[dict[str, Any]], str]:
-        """Plays a conversation with tools to its end: the calls made, and the final text."""
-        schema = {"type": "object", "properties": {}}
-        offered: Any = [{"name": name, "input_schema": schema} for name in tools]
-        messages: list[Any] = [{"role": "user", "content": user}]
-        calls: list[dict[str, Any]] = []
-        for _ in range(10):
-            reply = self.create(system=system, messages=messages, tools=offered)
+async def anthropic_talk(url: str, system: str, user: str, simulate: Any) -> tuple[list[Any], str]:
+    tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in simulate]
+    messages: list[Any] = [{"role": "user", "content": user}]
+    calls: list[Any] = []
+    async with AsyncAnthropic(base_url=url, api_key=KEY, max_retries=0) as client:
+        while True:
+            reply: Any = await client.messages.create(
+                model="claude-x", max_tokens=99, system=system, messages=messages, tools=tools
+            )
             uses = [block for block in reply.content if block.type == "tool_use"]
             if not uses:
                 return calls, reply.content[0].text
             messages.append({"role": "assistant", "content": reply.content})
             results = []
             for use in uses:
-                response = simulate(use.name, use.input)
-                calls.append(made(use.name, use.input, response))
-                content = json.dumps(response)
+                calls.append(made(use.name, use.input, simulate[use.name]))
+                content = json.dumps(simulate[use.name])
                 results.append({"type": "tool_result", "tool_use_id": use.id, "content": content})
             messages.append({"role": "user", "content": results})
-        raise AssertionError("the conversation does not end")
 
 
-Agent = OpenAIAgent | ResponsesAgent | AnthropicAgent
-
-JUDGEMENT_SCHEMA = {
-    "type": "object",
-    "properties": {"score": {"type": "number"}, "reasoning": {"type": "string"}},
-    "required": ["score", "reasoning"],
-    "additionalProperties": False,
-}
-
-
-def made(name: str, arguments: Any, response: Any) -> dict[str, Any]:
-    return {"name": name, "arguments": arguments, "response": response}
+@pytest.fixture(params=[openai_talk, responses_talk, anthropic_talk])
+def converse(request: pytest.FixtureRequest) -> Callable[..., tuple[list[Any], str]]:
+    """Each SDK and format: what a script does, it does through all of them."""
+    return lambda *arguments: asyncio.run(request.param(*arguments))
 
 
 def judge_question(criteria: str, text: str, calls: list[dict[str, Any]] | None = None) -> str:
@@ -263,63 +157,21 @@ def judge_question(criteria: str, text: str, calls: list[dict[str, Any]] | None 
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., LoopbackServer]]:
-    """Starts servers, and stops them after the test."""
-    with contextlib.ExitStack() as stack:
-
-        def start(script: Any, **options: Any) -> LoopbackServer:
-            return stack.enter_context(LoopbackServer(script, **options))
-
-        yield start
-
-
-@pytest.fixture(
-    params=[OpenAIAgent, ResponsesAgent, AnthropicAgent], ids=["openai", "responses", "anthropic"]
-)
-def speak(request: pytest.FixtureRequest) -> type[Agent]:
-    """Each SDK and format: what a script does, it does through all of them."""
-    return request.param
-
-
-ECHO = {"rules": [{"reply": {"text": "You said: {{user}}"}}]}
-
-
-@pytest.fixture
-def echo(serve: Callable[..., LoopbackServer]) -> LoopbackServer:
-    """A server that repeats what the user said."""
-    return serve(ECHO)
-
-
-@pytest.fixture
-def openai_echo(echo: LoopbackServer) -> OpenAIAgent:
-    return OpenAIAgent(echo.url)
-
-
-@pytest.fixture
-def anthropic_echo(echo: LoopbackServer) -> AnthropicAgent:
-    return AnthropicAgent(echo.url)
-
-
-@pytest.fixture
 def ask_judge() -> Callable[..., str]:
     return judge_question
 
 
 @pytest.fixture
+def asked() -> type[Asked]:
+    return Asked
+
+
+@pytest.fixture
+def echo() -> Asked:
+    """An app that repeats what the user said."""
+    return Asked(ECHO)
+
+
+@pytest.fixture
 def key() -> str:
     return KEY
-
-
-@pytest.fixture
-def openai_agent() -> type[OpenAIAgent]:
-    return OpenAIAgent
-
-
-@pytest.fixture
-def responses_agent() -> type[ResponsesAgent]:
-    return ResponsesAgent
-
-
-@pytest.fixture
-def anthropic_agent() -> type[AnthropicAgent]:
-    return AnthropicAgent

@@ -82,15 +82,10 @@ def test_any_bytes_are_a_request_or_refused(data):
     [
         (b"nonsense\r\n\r\n", 400),
         (b"GET / HTTP/2\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\n: nameless\r\n\r\n", 400),
         (b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", 405),
         (HEAD + b"Content-Length: -1\r\n\r\n", 400),
-        (HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
         (HEAD + b"Content-Length: 99999999999\r\n\r\n", 413),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n", 400),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nxx\r\n", 400),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", 400),
         (HEAD + b"Transfer-Encoding: gzip\r\n\r\n", 501),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, 431),
     ],
@@ -126,30 +121,17 @@ def exchange(port: int, *sent: bytes) -> list[bytes]:
     return received
 
 
-def test_a_connection_is_kept_for_more_requests(echo):
+def test_connections_are_kept_unless_they_are_to_be_closed(serve):
+    server = serve({})
     health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    first, second = exchange(echo.port, health, health)
+    first, second = exchange(server.port, health, health)
     assert first == second
     assert b"connection: close" not in first
-
-
-def test_a_connection_is_closed_if_asked(echo):
-    sent = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", echo.port), timeout=10) as client:
-        client.sendall(sent)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(health.replace(b"Host", b"Connection: close\r\nHost"))
         received = b"".join(iter(lambda: client.recv(1 << 16), b""))
     assert received.startswith(b"HTTP/1.1 200 OK")
-
-
-def test_a_client_that_waits_is_reported_to_continue(echo):
-    head = b"POST /faults HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n"
-    first, second = exchange(echo.port, head, b'{"faults": []}')
+    head = b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    first, second = exchange(server.port, head, b"{}")
     assert first == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert second.startswith(b"HTTP/1.1 200 OK")
-
-
-def test_unknown_routes_and_methods_are_reported(echo):
-    (unknown,) = exchange(echo.port, b"GET /v2/other HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert unknown.startswith(b"HTTP/1.1 404")
-    wrong = b"GET /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n\r\n"
-    assert exchange(echo.port, wrong)[0].startswith(b"HTTP/1.1 405")

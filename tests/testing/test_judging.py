@@ -82,24 +82,13 @@ def test_a_question_that_cannot_be_read_gets_no_score(question):
     assert "score" not in answer_judge(SCRIPT, question)
 
 
-def test_a_judgement_comes_as_each_api_structures_it(serve, speak, ask_judge):
-    agent = speak(serve(SCRIPT).url)
-    good = agent.judge(ask_judge("polite refund", "Sorry.", [LOOKUP, REFUND]))
-    rude = agent.judge(ask_judge("polite refund", "Stupid.", [REFUND]))
-    assert good["score"] == 1.0
-    assert rude["score"] < 0.6
-
-
-def test_a_rule_can_play_a_judge_that_answers_nonsense(serve, speak, ask_judge):
-    script = {
-        "rules": [
-            {"when": {"asks": "judge"}, "reply": {"json": {"score": "high", "reasoning": "x"}}},
-            {"reply": {"text": "agent"}},
-        ]
-    }
-    agent = speak(serve(script).url)
-    assert agent.judge(ask_judge("x", "y")) == {"score": "high", "reasoning": "x"}
-    assert agent.answer("Hi") == "agent"
+def test_a_rule_can_play_a_judge_that_answers_nonsense(asked):
+    nonsense = {"score": "high", "reasoning": "x"}
+    rule = {"when": {"asks": "judge"}, "reply": {"json": nonsense}}
+    app = asked({"rules": [rule, {"reply": {"text": "agent"}}]})
+    named = {"type": "json_schema", "json_schema": {"name": "kindlm_judgement", "schema": {}}}
+    assert json.loads(app.message(response_format=named)["content"]) == nonsense
+    assert app.message()["content"] == "agent"
 
 
 def drift(baseline: Any, current: Any) -> float:

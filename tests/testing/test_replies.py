@@ -1,4 +1,4 @@
-"""How replies follow from what the server is sent, alike through both wire formats."""
+"""How replies follow from what the server is sent, alike through all wire formats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 WEATHER = {
     "rules": [
         {
@@ -19,11 +20,6 @@ WEATHER = {
                 "text": "{{results.weather.degrees}} degrees in {{arguments.weather.city}}, "
                 "tide {{results.tides.0|unknown}}."
             },
-        },
-        {
-            "name": "closed",
-            "when": {"called": "weather", "results": {"weather.error": {"exists": True}}},
-            "reply": {"text": "No weather: {{results.weather.error}}"},
         },
         {
             "name": "ask",
@@ -40,43 +36,43 @@ WEATHER = {
 }
 
 
-def answers(**results: Any) -> Any:
-    return lambda name, arguments: results[name]
-
-
-def test_parallel_calls_and_their_results_make_the_reply(serve, speak):
+def test_parallel_calls_and_their_results_make_the_reply(serve, converse):
     server = serve(WEATHER)
-    simulate = answers(weather={"degrees": 21.5}, tides=["high", "low"])
-    calls, text = speak(server.url).converse(
-        "You know.", "The weather in Oslo?", ["weather", "tides"], simulate
-    )
+    tools = {"weather": {"degrees": 21.5}, "tides": ["high", "low"]}
+    calls, text = converse(server.url, "You know.", "The weather in Oslo?", tools)
     assert [(call["name"], call["arguments"]) for call in calls] == [
         ("weather", {"city": "Oslo", "days": 3}),
         ("tides", {}),
     ]
     assert text == "21.5 degrees in Oslo, tide high."
     assert [entry.rule for entry in server.requests] == ["ask", "report"]
-
-
-def test_another_tool_answer_makes_another_reply(serve, speak):
-    agent = speak(serve(WEATHER).url)
-    simulate = answers(weather={"degrees": -3}, tides="no tides here")
-    _, text = agent.converse("", "weather in Bern", ["weather", "tides"], simulate)
+    others = {"weather": {"degrees": -3}, "tides": "no tides here"}
+    _, text = converse(server.url, "", "weather in Bern", others)
     assert text == "-3 degrees in Bern, tide unknown."
-
-
-def test_a_tool_that_is_not_offered_leads_another_way(serve, speak):
-    calls, text = speak(serve(WEATHER).url).converse("", "weather in Oslo", ["other"], answers())
+    calls, text = converse(server.url, "", "weather in Oslo", {"other": {}})
     assert (calls, text) == ([], "You said: weather in Oslo")
 
 
-def test_the_same_request_gets_the_same_answer(serve, speak):
-    agent = speak(serve(WEATHER).url)
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+def test_the_same_request_gets_the_same_answer(echo, path):
     first, again, other = (
-        agent.create(messages=[{"role": "user", "content": text}]) for text in ("a", "a", "b")
+        echo.post(path, **extra).body for extra in ({}, {}, {"metadata": {"a": "b"}})
     )
     assert first == again
-    assert first.id != other.id
+    assert json.loads(first)["id"] != json.loads(other)["id"]
+
+
+LOOKED = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "Hello world"},
+    {
+        "role": "assistant",
+        "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c", "content": '{"count": 2, "flag": true}'},
+]
 
 
 @pytest.mark.parametrize(
@@ -87,115 +83,89 @@ def test_the_same_request_gets_the_same_answer(serve, speak):
         ({"user": {"all": ["hello", "nothing"]}}, False),
         ({"user": {"none": ["world"]}}, False),
         ({"user": {"matches": "^hello"}}, True),
-        ({"system": "kind"}, True),
         ({"system": "rude"}, False),
-        ({"userTurns": 1}, True),
-        ({"userTurns": 2}, False),
         ({"model": ["gpt-*", "claude-*"]}, True),
         ({"model": "o3"}, False),
         ({"asks": "judge"}, False),
-        ({"notOffered": "look"}, False),
         ({"notCalled": "look"}, False),
-        ({"called": "look", "calledThisTurn": "look"}, True),
-        ({"results": {"look.count": {"min": 2, "max": 3}}}, True),
-        ({"results": {"look.count": {"min": 3}}}, False),
+        ({"offered": "look"}, False),
+        ({"notOffered": "look"}, True),
+        ({"called": "look", "calledThisTurn": "look", "system": "kind"}, True),
+        ({"results": {"look.count": 2}}, True),
         ({"results": {"look.count": True}}, False),
         ({"results": {"look.flag": 1}}, False),
-        ({"results": {"look.flag": True}}, True),
-        ({"results": {"look.name": {"contains": "ORD"}}}, True),
-        ({"results": {"look.name.x": {"exists": False}}}, True),
+        ({"results": {"look.flag.x": {"exists": False}, "look.flag": {"exists": True}}}, True),
     ],
 )
-def test_conditions(serve, speak, when, is_met):
-    looked = {"count": 2, "flag": True, "name": "an order"}
-    script = {
-        "rules": [
-            {"when": {"notCalled": "look"}, "reply": {"toolCalls": [{"name": "look"}]}},
-            {"when": {"called": "look", **when}, "reply": {"text": "met"}},
-            {"reply": {"text": "not met"}},
-        ]
-    }
-    _, text = speak(serve(script).url).converse(
-        "Be kind.", "Hello world", ["look"], answers(look=looked)
-    )
-    assert text == ("met" if is_met else "not met")
+def test_conditions(asked, when, is_met):
+    rules = [{"when": when, "reply": {"text": "met"}}, {"reply": {"text": "not met"}}]
+    message = asked({"rules": rules}).message(model="gpt-4o", messages=LOOKED)
+    assert message["content"] == ("met" if is_met else "not met")
 
 
-def test_wires_can_be_distinguished(serve, speak):
-    script = {
-        "rules": [
-            {"when": {"wire": "openai"}, "reply": {"text": "openai"}},
-            {"when": {"wire": "anthropic"}, "reply": {"text": "anthropic"}},
-        ]
-    }
-    assert speak(serve(script).url).answer("Which?") == speak.wire
+def test_values_are_put_in_once(echo):
+    assert echo.message("{{system}}")["content"] == "You said: {{system}}"
 
 
-def test_values_are_put_in_once(echo, speak):
-    assert speak(echo.url).answer("{{system}}") == "You said: {{system}}"
-
-
-def test_a_missing_value_is_reported_as_a_mistake_of_the_script(serve, openai_agent):
-    script = {"rules": [{"name": "lost", "reply": {"text": "{{results.look.x}}"}}]}
-    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-    refused = openai_agent(serve(script).url).post(body)
+def test_a_missing_value_is_reported_as_a_mistake_of_the_script(asked):
+    app = asked({"rules": [{"name": "lost", "reply": {"text": "{{results.look.x}}"}}]})
+    refused = app.post(CHAT)
     assert refused.status == 500
-    assert "'lost'" in refused.body["error"]["message"]
-    assert "results.look.x" in refused.body["error"]["message"]
+    assert b"rule 'lost': there is no value for {{results.look.x}}" in refused.body
 
 
-def test_without_a_rule_it_says_so(serve, speak):
-    assert "no rule" in (speak(serve({}).url).answer("Hi") or "")
+def test_without_a_rule_it_says_so(asked):
+    assert "no rule" in asked({}).message()["content"]
 
 
-def test_limits_and_stop_texts_end_the_reply(echo, openai_echo, anthropic_echo):
+def test_limits_and_stop_texts_end_the_reply(echo):
     messages = [{"role": "user", "content": "one two three four five six"}]
-    short = openai_echo.create(messages=messages, max_tokens=2).choices[0]
-    assert (short.finish_reason, short.message.content) == ("length", "You said")
-    stopped = openai_echo.create(messages=messages, stop=["three"]).choices[0]
-    assert (stopped.finish_reason, stopped.message.content) == ("stop", "You said: one two ")
-    short = anthropic_echo.create(messages=messages, max_tokens=2)
-    assert (short.stop_reason, short.content[0].text) == ("max_tokens", "You said")
-    stopped = anthropic_echo.create(messages=messages, stop_sequences=["three"])
-    assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "three")
+
+    def answer(path: str, **limits: Any) -> Any:
+        said = {"input": messages} if path == RESPONSES else {"messages": messages}
+        return json.loads(echo.post(path, **said, **limits).body)
+
+    short = answer(CHAT, max_tokens=2)["choices"][0]
+    assert (short["finish_reason"], short["message"]["content"]) == ("length", "You said")
+    stopped = answer(CHAT, stop=["three"])["choices"][0]
+    assert (stopped["finish_reason"], stopped["message"]["content"]) == (
+        "stop",
+        "You said: one two ",
+    )
+    short = answer(MESSAGES, max_tokens=2)
+    assert (short["stop_reason"], short["content"][0]["text"]) == ("max_tokens", "You said")
+    stopped = answer(MESSAGES, stop_sequences=["three"])
+    assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", "three")
+    nothing = answer(MESSAGES, max_tokens=0)
+    assert (nothing["content"], nothing["stop_reason"]) == ([], "max_tokens")
+    messages[0]["content"] *= 5
+    cut = answer(RESPONSES, max_output_tokens=16)
+    assert (cut["status"], cut["incomplete_details"]) == (
+        "incomplete",
+        {"reason": "max_output_tokens"},
+    )
 
 
-def test_a_prefill_is_continued(anthropic_echo):
+def test_a_prefill_is_continued(echo):
     prefilled = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "You said"}]
-    assert anthropic_echo.create(messages=prefilled).content[0].text == ": Hi"
+    answer = json.loads(echo.post(MESSAGES, messages=prefilled).body)
+    assert answer["content"][0]["text"] == ": Hi"
 
 
-def test_reported_finish_and_usage(serve, openai_agent, anthropic_agent):
+def test_reported_usage(asked):
     usage = {"inputTokens": 1000, "outputTokens": 50}
-    script = {"rules": [{"reply": {"text": "x", "finish": "content_filter", "usage": usage}}]}
-    url, messages = serve(script).url, [{"role": "user", "content": "Hi"}]
-    completion = openai_agent(url).create(messages=messages)
-    assert completion.choices[0].finish_reason == "content_filter"
-    assert completion.usage.total_tokens == 1050
-    message = anthropic_agent(url).create(messages=messages)
-    assert (message.stop_reason, message.usage.input_tokens) == ("refusal", 1000)
+    app = asked({"rules": [{"reply": {"text": "x", "usage": usage}}]})
+    for path in (CHAT, RESPONSES):
+        assert json.loads(app.post(path).body)["usage"]["total_tokens"] == 1050
+    assert json.loads(app.post(MESSAGES).body)["usage"]["input_tokens"] == 1000
+    missing = asked({"rules": [{"reply": {"text": "x", "usage": "missing"}}]})
+    assert "usage" not in json.loads(missing.post(CHAT).body)
 
 
-def test_usage_can_be_missing(serve, openai_agent):
-    script = {"rules": [{"reply": {"text": "x", "usage": "missing"}}]}
-    reply = openai_agent(serve(script).url).create(messages=[{"role": "user", "content": "Hi"}])
-    assert reply.usage is None
-
-
-def test_arguments_can_be_no_json(serve, openai_agent):
-    call = {"name": "look", "rawArguments": '{"order'}
-    agent = openai_agent(serve({"rules": [{"reply": {"toolCalls": [call]}}]}).url)
-    reply = agent.create(messages=[{"role": "user", "content": "Hi"}])
-    assert reply.choices[0].message.tool_calls[0].function.arguments == '{"order'
-
-
-def test_one_call_at_a_time_if_asked(serve, openai_agent):
-    calls = [{"name": "a"}, {"name": "b"}]
-    agent = openai_agent(serve({"rules": [{"reply": {"toolCalls": calls}}]}).url)
-    tools = [{"type": "function", "function": {"name": name}} for name in "ab"]
-    messages = [{"role": "user", "content": "Hi"}]
-    reply = agent.create(messages=messages, tools=tools, parallel_tool_calls=False)
-    assert [call.function.name for call in reply.choices[0].message.tool_calls] == ["a"]
+def test_one_call_at_a_time_if_asked(asked):
+    app = asked({"rules": [{"reply": {"toolCalls": [{"name": "a"}, {"name": "b"}]}}]})
+    calls = app.message(parallel_tool_calls=False)["tool_calls"]
+    assert [call["function"]["name"] for call in calls] == ["a"]
 
 
 STREAMED = {
@@ -210,48 +180,76 @@ STREAMED = {
 }
 
 
-def test_a_chat_completion_streams(serve, key):
+def test_answers_stream_as_the_sdks_read_them(serve, key):
     server = serve(STREAMED)
+    hi: Any = [{"role": "user", "content": "Hi"}]
 
-    async def stream() -> Any:
-        async with (
-            AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key) as client,
-            client.chat.completions.stream(
-                model="gpt-4o",
-                messages=[{"role": "user", "content": "Hi"}],
-                stream_options={"include_usage": True},
-            ) as events,
-        ):
-            return await events.get_final_completion()
+    async def streams() -> Any:
+        openai = AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key)
+        anthropic = AsyncAnthropic(base_url=server.url, api_key=key)
+        async with openai, anthropic:
+            async with openai.chat.completions.stream(
+                model="gpt-4o", messages=hi, stream_options={"include_usage": True}
+            ) as chunks:
+                completion = await chunks.get_final_completion()
+            async with anthropic.messages.stream(
+                model="claude-x", max_tokens=99, messages=hi
+            ) as events:
+                message = await events.get_final_message()
+            heard = await openai.responses.create(model="gpt-4o", input="Hi", stream=True)
+            return completion, message, [event async for event in heard]
 
-    completion = asyncio.run(stream())
-    message = completion.choices[0].message
-    assert message.content == "Two  words"
-    assert json.loads(message.tool_calls[0].function.arguments) == {"a": [1, "x"]}
+    completion, message, heard = asyncio.run(streams())
+    said = completion.choices[0].message
+    assert said.content == "Two  words"
+    assert json.loads(said.tool_calls[0].function.arguments) == {"a": [1, "x"]}
     assert completion.usage.completion_tokens > 0
-
-
-def test_a_message_streams(serve, key):
-    server = serve(STREAMED)
-
-    async def stream() -> Any:
-        async with (
-            AsyncAnthropic(base_url=server.url, api_key=key) as client,
-            client.messages.stream(
-                model="claude-x", max_tokens=99, messages=[{"role": "user", "content": "Hi"}]
-            ) as events,
-        ):
-            return await events.get_final_message()
-
-    message = asyncio.run(stream())
-    assert message.content[0].text == "Two  words"
-    assert message.content[1].input == {"a": [1, "x"]}
+    assert (message.content[0].text, message.content[1].input) == ("Two  words", {"a": [1, "x"]})
     assert message.stop_reason == "tool_use"
+    for event in heard:
+        type(event).model_validate(event.model_dump(), strict=True)
+    assert [event.sequence_number for event in heard] == list(range(len(heard)))
+    assert "".join(e.delta for e in heard if e.type == "response.output_text.delta") == "Two  words"
+    assert heard[-1].response.output[1].arguments == '{"a": [1, "x"]}'
 
 
-def test_embeddings_are_near_where_words_are_common(echo, key):
+def test_a_response_is_remembered_with_its_items(asked):
+    app = asked(
+        {
+            "rules": [
+                {"when": {"said": "Ada", "user": "name"}, "reply": {"text": "You are Ada."}},
+                {"when": {"calledThisTurn": "look"}, "reply": {"text": "{{results.look}}"}},
+                {"when": {"user": "look"}, "reply": {"toolCalls": [{"name": "look"}]}},
+                {"reply": {"text": "Hello {{system}}"}},
+            ]
+        }
+    )
+
+    def create(given: Any, **options: Any) -> Any:
+        return json.loads(app.post(RESPONSES, input=given, **options).body)
+
+    def text(response: Any) -> str:
+        return str(response["output"][0]["content"][0]["text"])
+
+    first = create("I am Ada", instructions="Be kind.")
+    second = create("What is my name?", previous_response_id=first["id"])
+    third = create("And yours?", previous_response_id=second["id"])
+    assert (text(first), text(second)) == ("Hello Be kind.", "You are Ada.")
+    assert text(third) == "Hello "  # instructions are those of one request
+    call = create("look")["output"][0]
+    reference = {"type": "item_reference", "id": call["id"]}
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "a cat"}
+    assert text(create([{"role": "user", "content": "look"}, reference, output])) == "a cat"
+    unstored = create("I am Bob", store=False)
+    error = app.refused(RESPONSES, previous_response_id=unstored["id"])
+    assert error["code"] == "previous_response_not_found"
+
+
+def test_embeddings_are_near_where_words_are_common(serve, key):
+    server = serve({})
+
     async def embed(**options: Any) -> list[list[float]]:
-        async with AsyncOpenAI(base_url=f"{echo.url}/v1", api_key=key) as client:
+        async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key) as client:
             reply = await client.embeddings.create(
                 model="text-embedding-3-small",
                 input=["the cat sat", "the cat slept", "ORD-1234 refunded"],
@@ -259,11 +257,10 @@ def test_embeddings_are_near_where_words_are_common(echo, key):
             )
             return [entry.embedding for entry in reply.data]
 
+    def dot(left: list[float], right: list[float]) -> float:
+        return sum(a * b for a, b in zip(left, right, strict=True))
+
     one, near, far = asyncio.run(embed(encoding_format="float"))
     assert dot(one, one) == pytest.approx(1)
     assert dot(one, near) > dot(one, far)
     assert asyncio.run(embed())[1] == pytest.approx(near)  # base64 on the wire
-
-
-def dot(left: list[float], right: list[float]) -> float:
-    return sum(a * b for a, b in zip(left, right, strict=True))
