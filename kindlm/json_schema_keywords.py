@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -48,14 +47,15 @@ class Budget:
     Another thread may end it by `stop`: the next step then fails.
     """
 
-    __slots__ = ("_limit", "_pattern_seconds", "_spent", "known", "resolved")
+    __slots__ = ("_limit", "_pattern_seconds", "_spent", "has_patterns", "known", "resolved")
 
     def __init__(self, steps: int = MAX_STEPS) -> None:
         self._limit = steps
         self._spent = 0
         self._pattern_seconds = _PATTERN_SECONDS
-        self.known: dict[object, bool] = {}
+        self.known: dict[tuple[int, int], bool] = {}
         self.resolved: dict[int, Any] | None = None
+        self.has_patterns = False
 
     def spend(self, steps: int) -> None:
         """Take steps; raise `UndecidableSchemaError` if no steps are left."""
@@ -70,11 +70,19 @@ class Budget:
         """Leave no steps."""
         self._limit = -1
 
-    def remember(self, key: object, fits: bool) -> bool:
-        """Keep whether a value fits a part of the schema, for as long as both are there."""
+    def recall(self, schema: Any, value: Any) -> bool | None:
+        """Return whether a value fits a part of the schema; None if that is not known."""
+        return self.known.get((id(schema), id(value)))
+
+    def remember(self, schema: Any, value: Any, fits: bool) -> bool:
+        """Keep whether a value fits a part of the schema, and return it.
+
+        With dynamic references, that depends on the way to the part: nothing is kept.
+        """
         if len(self.known) >= _MAX_REMEMBERED:
             self.known.clear()
-        self.known[key] = fits
+        if self.resolved is not None:
+            self.known[id(schema), id(value)] = fits
         return fits
 
     def matches(self, pattern: str, text: str) -> bool:
@@ -110,18 +118,19 @@ def one_budget(budget: Budget | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def one_value(resolved: dict[int, Any] | None) -> Iterator[Budget]:
+def one_value(resolved: dict[int, Any] | None, *, has_patterns: bool) -> Iterator[Budget]:
     """Validate one value, inside of `one_budget`.
 
     `resolved` are the references that earlier validations by this schema have followed, by the
     identity of the part that holds them. It is None for a schema with dynamic references, which
-    lead to different places on different ways.
+    lead to different places on different ways. `has_patterns` says that the schema has
+    `patternProperties`.
     """
     with one_budget():
         budget = _budget.get()
         # What is remembered goes by identity: it holds for this value only.
         budget.known = {}
-        budget.resolved = resolved
+        budget.resolved, budget.has_patterns = resolved, has_patterns
         try:
             yield budget
         finally:
@@ -131,13 +140,10 @@ def one_value(resolved: dict[int, Any] | None) -> Iterator[Budget]:
 @cache
 def bounded(draft: type[Validator]) -> type[Validator]:
     """Return the validator of a draft, with all of its keywords counted."""
-    from jsonschema import Draft3Validator
     from jsonschema.validators import extend, validator_for
 
     keywords: dict[str, Any] = dict(draft.VALIDATORS)
     keywords |= {name: keyword for name, keyword in _KEYWORDS.items() if name in keywords}
-    if draft is Draft3Validator:
-        keywords["type"] = _type_of_draft_3
     counted = {name: _counted(name, keyword) for name, keyword in keywords.items()}
     made: Any = extend(draft, counted)  # type: ignore[no-untyped-call]
 
@@ -187,37 +193,21 @@ def _counted(name: str, keyword: _Keyword) -> _Keyword:
 
 
 def _ref(validator: Any, reference: str, value: Any, schema: Any) -> Iterator[Any]:
-    budget = _budget.get()
-    resolved = None if budget.resolved is None else budget.resolved.get(id(schema))
-    if resolved is None:
-        # The library hands its resolver to keywords in this attribute and in no other way.
-        resolved = validator._resolver.lookup(reference)  # noqa: SLF001
-        if budget.resolved is not None:
-            budget.resolved[id(schema)] = resolved
-    return _referred(validator, resolved, value)
-
-
-def _dynamic_ref(validator: Any, reference: str, value: Any, _schema: Any) -> Iterator[Any]:
-    return _referred(validator, validator._resolver.lookup(reference), value)  # noqa: SLF001
-
-
-def _recursive_ref(validator: Any, _reference: str, value: Any, _schema: Any) -> Iterator[Any]:
-    from referencing.jsonschema import lookup_recursive_ref
-
-    return _referred(validator, lookup_recursive_ref(validator._resolver), value)  # noqa: SLF001
-
-
-def _referred(validator: Any, resolved: Any, value: Any) -> Iterator[Any]:
     """Yield the errors of the schema that a reference leads to, unless it is known to hold."""
     budget = _budget.get()
-    key = _key(budget, resolved.resolver, resolved.contents, value)
-    if budget.known.get(key):
+    # The library hands its resolver to keywords in this attribute and in no other way.
+    resolver = validator._resolver  # noqa: SLF001
+    if budget.resolved is None:
+        resolved = resolver.lookup(reference)
+    elif (resolved := budget.resolved.get(id(schema))) is None:
+        resolved = budget.resolved[id(schema)] = resolver.lookup(reference)
+    if budget.recall(resolved.contents, value):
         return
     fits = True
     for error in validator.descend(value, resolved.contents, resolver=resolved.resolver):
         fits = False
         yield error
-    budget.remember(key, fits)
+    budget.remember(resolved.contents, value, fits)
 
 
 def _fits(validator: Any, value: Any, schema: Any) -> bool:
@@ -225,26 +215,13 @@ def _fits(validator: Any, value: Any, schema: Any) -> bool:
     if schema is True or schema is False:
         return schema
     budget = _budget.get()
-    key = _key(budget, validator._resolver, schema, value)  # noqa: SLF001
-    known = budget.known.get(key)
+    known = budget.recall(schema, value)
     if known is not None:
         return known
     error = next(validator.descend(value, schema), None)
     if error is not None:
         budget.spend(len(error.message) // _CHARACTERS_A_STEP)
-    return budget.remember(key, error is None)
-
-
-def _key(budget: Budget, resolver: Any, schema: Any, value: Any) -> object:
-    """Return what a result holds for: a part of the schema, a part of the value, by identity.
-
-    Where dynamic references depend on it, the way to the part belongs to it, too.
-    """
-    if budget.resolved is not None:
-        return id(schema), id(value)
-    # Of those that repeat, the outermost decides.
-    scope = dict.fromkeys(reversed([uri for uri, _ in resolver.dynamic_scope()]))
-    return id(schema), id(value), tuple(scope)
+    return budget.remember(schema, value, error is None)
 
 
 def _any_of(validator: Any, branches: list[Any], value: Any, _schema: Any) -> Iterator[Any]:
@@ -315,21 +292,6 @@ def _canonical(budget: Budget, value: Any) -> str:
     return f"{value!r};"
 
 
-def _multiple_of(validator: Any, divisor: Any, value: Any, _schema: Any) -> Iterator[Any]:
-    if not validator.is_type(value, "number"):
-        return
-    try:
-        if isinstance(divisor, float):
-            quotient = value / divisor
-            remains = int(quotient) != quotient
-        else:
-            remains = bool(value % divisor)
-    except OverflowError:  # a number that no float can hold
-        remains = (Fraction(value) / Fraction(divisor)).denominator != 1
-    if remains:
-        yield _error(f"{value!r} is not a multiple of {divisor}")
-
-
 def _format(validator: Any, name: str, value: Any, _schema: Any) -> Iterator[Any]:
     from jsonschema.exceptions import FormatError
 
@@ -342,8 +304,6 @@ def _format(validator: Any, name: str, value: Any, _schema: Any) -> Iterator[Any
         validator.format_checker.check(value, name)
     except FormatError as error:
         yield _error(error.message, cause=error.cause)
-    except OverflowError as error:  # of `regex`: it repeats something too often
-        yield _error(f"{value!r} is not a {name!r}", cause=error)
 
 
 def _pattern(validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:
@@ -379,115 +339,23 @@ def _additional_properties(
             yield from validator.descend(item, rule, path=name)
 
 
-def _unevaluated_properties(
-    validator: Any, rule: Any, value: Any, schema: Mapping[str, Any]
-) -> Iterator[Any]:
-    if not validator.is_type(value, "object") or rule is True:
-        return
-    evaluated: set[Any] = set()
-    for target, part in _in_place(validator, value, schema):
-        evaluated.update(_evaluated_properties(target, value, part))
-    for name in value:
-        if name in evaluated:
-            continue
-        if rule is False:
-            yield _error(f"{shown(name)} is not an allowed property")
-        else:
-            yield from validator.descend(value[name], rule, path=name)
+def _unevaluated_properties(validator: Any, rule: Any, value: Any, schema: Any) -> Iterable[Any]:
+    from jsonschema import Draft202012Validator
 
-
-def _evaluated_properties(
-    validator: Any, value: Mapping[str, Any], schema: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield the properties that a schema by itself says something about."""
-    yield from schema.get("properties", {}).keys() & value.keys()
-    for pattern in schema.get("patternProperties", {}):
-        yield from (name for name in value if _budget.get().matches(pattern, name))
-    for keyword in ("additionalProperties", "unevaluatedProperties"):
-        if keyword in schema:
-            rule = schema[keyword]
-            yield from (name for name, item in value.items() if _fits(validator, item, rule))
-
-
-def _unevaluated_items(
-    validator: Any, _rule: Any, value: Any, schema: Mapping[str, Any]
-) -> Iterator[Any]:
-    if not validator.is_type(value, "array"):
-        return
-    evaluated: set[int] = set()
-    for target, part in _in_place(validator, value, schema):
-        evaluated.update(_evaluated_items(target, value, part))
-    left = [item for index, item in enumerate(value) if index not in evaluated]
-    if left:
-        listed, verb = ", ".join(repr(item) for item in left), "was" if len(left) == 1 else "were"
-        yield _error(f"Unevaluated items are not allowed ({listed} {verb} unexpected)")
-
-
-def _evaluated_items(validator: Any, value: list[Any], schema: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the places of items that a schema by itself says something about."""
-    items = schema.get("items")
-    if "items" in schema and (not isinstance(items, list) or "additionalItems" in schema):
-        yield from range(len(value))
-        return
-    prefix = "prefixItems" if "prefixItems" in validator.VALIDATORS else "items"
-    yield from range(len(schema.get(prefix, ())))
-    for keyword in ("contains", "unevaluatedItems"):
-        if keyword in schema:
-            rule = schema[keyword]
-            yield from (index for index, item in enumerate(value) if _fits(validator, item, rule))
-
-
-def _in_place(
-    validator: Any, value: Any, schema: Mapping[str, Any]
-) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Yield a schema and all that it applies to the same value where they hold, each once.
-
-    With each of them comes the validator that resolves its references.
-    """
-    budget = _budget.get()
-    todo, seen = [(validator, schema)], set()
-    while todo:
-        here, part = todo.pop()
-        key = _key(budget, here._resolver, part, value)  # noqa: SLF001
-        if key in seen or not isinstance(part, Mapping):
-            continue
-        seen.add(key)
-        budget.spend(1 + len(value))
-        yield here, part
-        for resolved in _references(here, part):
-            target = here.evolve(schema=resolved.contents, _resolver=resolved.resolver)
-            todo.append((target, resolved.contents))
-        dependent = part.get("dependentSchemas", {}).items()
-        parts = [rule for name, rule in dependent if name in value]
-        for keyword in ("allOf", "oneOf", "anyOf"):
-            parts.extend(rule for rule in part.get(keyword, ()) if _fits(here, value, rule))
-        if "if" in part:
-            holds = _fits(here, value, part["if"])
-            parts.extend([part["if"]] if holds else [])
-            parts.append(part.get("then" if holds else "else", True))
-        todo.extend((here, rule) for rule in parts)
-
-
-def _references(validator: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
-    from referencing.jsonschema import lookup_recursive_ref
-
-    known = schema.keys() & validator.VALIDATORS.keys()
-    resolver = validator._resolver  # noqa: SLF001
-    for keyword in ("$ref", "$dynamicRef"):
-        if keyword in known:
-            yield resolver.lookup(schema[keyword])
-    if "$recursiveRef" in known:
-        yield lookup_recursive_ref(resolver)
-
-
-def _type_of_draft_3(validator: Any, types: Any, value: Any, _schema: Any) -> Iterator[Any]:
-    types = [types] if isinstance(types, str) else types
-    for each in types:
-        is_schema = validator.is_type(each, "object")
-        if _fits(validator, value, each) if is_schema else validator.is_type(value, each):
-            return
-    names = (each.get("name", each) if isinstance(each, dict) else each for each in types)
-    yield _error(f"{value!r} is not of type {', '.join(repr(name) for name in names)}")
+    # The library runs the patterns without a bound, and errs for the draft before.
+    keyword = Draft202012Validator.VALIDATORS["unevaluatedProperties"]
+    if validator.VALIDATORS.keys() - Draft202012Validator.VALIDATORS.keys():
+        raise UndecidableSchemaError(
+            "kindlm evaluates unevaluatedProperties only for draft 2020-12: use that, or"
+            " additionalProperties."
+        )
+    if _budget.get().has_patterns:
+        raise UndecidableSchemaError(
+            "kindlm does not evaluate unevaluatedProperties together with patternProperties: use"
+            " additionalProperties."
+        )
+    found: Iterable[Any] = keyword(validator, rule, value, schema)
+    return found
 
 
 def _error(message: str, **details: Any) -> Any:
@@ -497,8 +365,6 @@ def _error(message: str, **details: Any) -> Any:
 
 
 _KEYWORDS: dict[str, _Keyword] = {
-    "$dynamicRef": _dynamic_ref,
-    "$recursiveRef": _recursive_ref,
     "$ref": _ref,
     "additionalProperties": _additional_properties,
     "anyOf": _any_of,
@@ -506,11 +372,9 @@ _KEYWORDS: dict[str, _Keyword] = {
     "enum": _enum,
     "format": _format,
     "if": _if,
-    "multipleOf": _multiple_of,
     "oneOf": _one_of,
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
-    "unevaluatedItems": _unevaluated_items,
     "unevaluatedProperties": _unevaluated_properties,
     "uniqueItems": _unique_items,
 }
