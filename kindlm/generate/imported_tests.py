@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,16 +117,13 @@ class Tests:
     skipped: int = 0
     _names: dict[str, int] = field(default_factory=dict)
 
-    def add(
-        self, part: Part, tests: Sequence[Mapping[str, Any]], checks: Checks, hold: str = ""
-    ) -> None:
-        """Add a test, as one or several; without checks, or with a reason to `hold` it, skipped."""
+    def add(self, part: Part, test: Mapping[str, Any], checks: Checks, hold: str = "") -> None:
+        """Add a test; without checks, or with a reason to `hold` it, skipped."""
         comments = self.notes.take()
         self.found += 1
-        if len(self.written) + len(tests) > MAX_TESTS:
-            what = f"every test after the first {len(self.written):,}"
+        if len(self.written) == MAX_TESTS:
             instead = f"A suite has at most {MAX_TESTS:,}: split the file"
-            self.lose(part, LeftOutError(what, instead), 0)
+            self.lose(part, LeftOutError(f"every test after the first {MAX_TESTS:,}", instead), 0)
             return
         expect = checks.expect()
         reason = hold or ("" if expect else "kindlm has no equivalent of its checks")
@@ -135,10 +132,9 @@ class Tests:
             comments[Comment(said)] = None
         self.skipped += bool(reason)
         self.imported += not reason
-        for test in tests:
-            written: dict[str | Comment, Any] = {"name": self._name(test["name"]), **comments}
-            written |= {key: value for key, value in test.items() if key != "name"}
-            self.written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
+        written: dict[str | Comment, Any] = {"name": self._name(test["name"]), **comments}
+        written |= {key: value for key, value in test.items() if key != "name"}
+        self.written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
 
     def lose(self, part: Part, error: LeftOutError, tests: int = 1) -> None:
         """Note that tests cannot be imported, and why."""

@@ -95,7 +95,7 @@ class _Reader:
         prompt = "with-system" if "system" in section else "message"
         self.prompts[prompt] = _WITH_SYSTEM if "system" in section else _CHAT
         variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
-        self.tests.add(part, [{"name": name, "prompt": prompt, "vars": variables}], checks)
+        self.tests.add(part, {"name": name, "prompt": prompt, "vars": variables}, checks)
 
     def finished(
         self, name: str, description: str | None, model: Mapping[str, Any]

@@ -13,9 +13,8 @@ from kindlm.generate.imported_tests import Checks, Tests, settings_of
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import Files, ImportedSuite, LeftOutError, Notes, Part, excerpt_of
 from kindlm.generate.suites.promptfoo.assertions import EQUIVALENTS, OTHER_TYPES, add_assertion
-from kindlm.generate.suites.promptfoo.targets import Target, Targets
+from kindlm.generate.suites.promptfoo.targets import Targets
 from kindlm.generate.suites.promptfoo.texts import (
-    Prompt,
     Variables,
     file_value,
     read_prompts,
@@ -26,17 +25,17 @@ from kindlm.generate.suites.promptfoo.texts import (
 TITLE = "promptfoo"
 
 _TYPES = frozenset({*EQUIVALENTS, *OTHER_TYPES})
-_READ = {"prompts", "providers", "targets", "tests", "defaultTest", "scenarios", "description"}
+_READ = {"prompts", "providers", "targets", "tests", "defaultTest", "description"}
 _READ |= {"evaluateOptions", "$schema"}
 _OPTIONS = {"repeat": "repeat", "maxConcurrency": "concurrency", "timeoutMs": "timeoutMs"}
 """What options of a run are in `defaults`."""
 
 _READ_APART = {"description", "vars", "assert", "options", "metadata"}
-_READ_OF_TESTS = {"provider", "providers", "prompts", "threshold"}
-_READ_OF_TESTS |= {"options.provider", "options.runSerially"}
+_READ_OF_TESTS = {"threshold", "options.provider", "options.runSerially"}
 _LOSES = {"transformVars", "prefix", "suffix", "storeOutputAs", "providerOutput"}
+_LOSES |= {"provider", "providers", "prompts"}
 _LOSES |= {"disableVarExpansion", "disableDefaultAsserts", "$values", "$expand"}
-"""Settings of a test that make it another one."""
+"""Settings of a test that make it another one, or let it run on some targets only."""
 
 _SET = {"type", "assert", "metric", "description"}
 """What an `assert-set` has whose assertions are all needed."""
@@ -59,7 +58,7 @@ def read(document: Part, files: Files) -> ImportedSuite:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A test of the file, with what `defaultTest` and its scenario add.
+    """A test of the file, with what `defaultTest` adds.
 
     `own` are the asserts that were added last; without one of them, it is skipped. `settings` are
     its other entries, and its options as `options.NAME`.
@@ -78,7 +77,7 @@ class _Reader:
         self._notes = Notes()
         self._tests = Tests(self._notes)
         self._targets = Targets(self._notes, files)
-        self._prompts: list[Prompt] = []
+        self._prompts: dict[str, Mapping[str, str]] = {}
 
     def suite(self) -> ImportedSuite:
         document = self._document
@@ -109,7 +108,7 @@ class _Reader:
             head["agents"] = [
                 {"id": "agent", "adapter": "http", "endpoint": "http://127.0.0.1:8000/chat"}
             ]
-        head |= {"prompts": {each.name: each.section for each in self._prompts}}
+        head |= {"prompts": self._prompts}
         stem = document.file.rpartition("/")[2].partition(".")[0]
         name = stem if stem != "promptfooconfig" else self._files.folder.resolve().name or stem
         said = document.text("description")
@@ -135,24 +134,12 @@ class _Reader:
         return _Case(part, values, every, asserts or base.own, {**base.settings, **own})
 
     def _cases(self, default: _Case) -> Iterator[_Case]:
-        for part in self._document.items("tests"):
-            yield from self._cases_in(part, default)
-        for scenario in self._document.items("scenarios"):
-            if not isinstance(scenario.value, dict):
-                self._notes.leave_out(scenario, "a scenario in a file", "Move it into this file")
-            for config in scenario.items("config"):
-                for base in self._cases_in(config, default):
-                    if scenario.get("tests") is None:
-                        yield base
-                    for part in scenario.items("tests"):
-                        yield from self._cases_in(part, base)
-
-    def _cases_in(self, entry: Part, base: _Case) -> Iterator[_Case]:
-        for part in self._tests_in(entry):
-            try:
-                yield self._case(part, base)
-            except LeftOutError as error:
-                self._lose(part, error)
+        for entry in self._document.items("tests"):
+            for part in self._tests_in(entry):
+                try:
+                    yield self._case(part, default)
+                except LeftOutError as error:
+                    self._lose(part, error)
 
     def _lose(self, part: Part, error: LeftOutError) -> None:
         self._tests.lose(part, LeftOutError(f"a test with {error.what}", error.instead))
@@ -179,7 +166,7 @@ class _Reader:
         hold = ""
         for key, part in case.settings.items():
             name, value = key.removeprefix("options."), part.value
-            if name in _LOSES and value:
+            if name in _LOSES and key != "options.provider" and value:
                 self._lose(case.part, LeftOutError(f"`{key}`", "Write its effect into the test"))
                 return
             if name in _HOLDS and value is not None:
@@ -214,7 +201,7 @@ class _Reader:
                 self._lose(case.part, error)
 
     def _add_one(self, case: _Case, name: str, variables: Variables, hold: str) -> None:
-        """Add a test for each group of targets that have the same prompts and tools."""
+        """Add a test with these values of its variables."""
         checks = Checks()
         added = [part for part in case.asserts if self._assert(part, variables, case, checks)]
         if case.own and not any(each in added for each in case.own):
@@ -226,36 +213,23 @@ class _Reader:
                 instead = "kindlm demands all checks of a test"
                 self._notes.leave_out(threshold, "`threshold`", instead)
                 hold = "`threshold` changes what its checks mean"
-        everything = tuple(each.name for each in self._prompts)
+        if not self._prompts:
+            raise LeftOutError("no prompt", "Check `prompts`")
         targets = self._targets.found
-        groups: dict[tuple[tuple[str, ...], str], list[Target]] = {}
-        for target in self._targets_of(case):
-            prompts = self._selected(case, target)
-            if prompts:
-                groups.setdefault((prompts, str(target.tools)), []).append(target)
-        if not everything or (targets and not groups):
-            raise LeftOutError("no prompt and provider that fit", "Check `prompts` and filters")
-        tests = []
-        for (prompts, _), those in (groups or {(everything, ""): []}).items():
-            said = f" [{', '.join(each.id for each in those)}]" if len(groups) > 1 else ""
-            test: dict[str, Any] = {"name": f"{name}{said}"}
-            if prompts != everything:
-                test["prompts"] = list(prompts)
-            if len(those) != len(targets) or 0 < len(self._targets.agents) < len(targets):
-                test["models"] = [each.id for each in those]
-            test["vars"] = self._vars_of(prompts, variables, case.part)
-            test["tags"] = [
-                f"{key}:{excerpt_of(each.value)}"
-                for key, part in case.part.entries("metadata").items()
-                for each in part.items()
-            ]
-            test["tools"] = those[0].tools if those else []
-            tests.append({key: value for key, value in test.items() if value})
-        self._tests.add(case.part, tests, checks, hold)
+        test: dict[str, Any] = {"name": name}
+        if 0 < len(self._targets.agents) < len(targets):
+            test["models"] = [each.id for each in targets]
+        test["vars"] = self._vars_of(variables, case.part)
+        test["tags"] = [
+            f"{key}:{excerpt_of(each.value)}"
+            for key, part in case.part.entries("metadata").items()
+            for each in part.items()
+        ]
+        test["tools"] = targets[0].tools if targets else []
+        written = {key: value for key, value in test.items() if value}
+        self._tests.add(case.part, written, checks, hold)
 
-    def _vars_of(
-        self, prompts: tuple[str, ...], variables: Variables, part: Part
-    ) -> dict[str, str]:
+    def _vars_of(self, variables: Variables, part: Part) -> dict[str, str]:
         found: dict[str, str] = {}
 
         def value(name: str) -> str:
@@ -264,38 +238,10 @@ class _Reader:
             found[name] = variables.text(name)
             return ""
 
-        for prompt in self._prompts:
-            if prompt.name in prompts:
-                for said in prompt.section.values():
-                    replace_names(said, value)
+        for section in self._prompts.values():
+            for said in section.values():
+                replace_names(said, value)
         return found
-
-    def _targets_of(self, case: _Case) -> list[Target]:
-        """Return the targets that a test runs on: all, or those that it names."""
-        names = case.settings.get("providers") or case.settings.get("provider")
-        found = []
-        for part in () if names is None else names.items():
-            name = part.value if isinstance(part.value, str) else part.text("id")
-            chosen = [each for each in self._targets.found if name in each.names]
-            if not chosen:
-                what = f"the provider {excerpt_of(part.value)} of a test"
-                raise LeftOutError(what, "Add it to `models` or `agents`")
-            found += chosen
-        return self._targets.found if names is None else found
-
-    def _selected(self, case: _Case, target: Target) -> tuple[str, ...]:
-        """Return the names of the prompts that both a test and a target take."""
-        found = [each.name for each in self._prompts]
-        for part in (target.prompts, case.settings.get("prompts")):
-            chosen = set()
-            for name in () if part is None else part.items():
-                fitting = {each.name for each in self._prompts if str(name.value) in each.names}
-                if not fitting:
-                    what = f"the filter {excerpt_of(name.value)}"
-                    raise LeftOutError(what, "Name a prompt, or its label")
-                chosen |= fitting
-            found = [each for each in found if part is None or each in chosen]
-        return tuple(found)
 
     def _assert(self, part: Part, variables: Variables, case: _Case, checks: Checks) -> bool:
         """Add the equivalent of an assertion and return True, or note that there is none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -161,21 +160,11 @@ def _name_of(it: Assertion, value: Any) -> str:
 
 
 def _tool_used(it: Assertion, checks: Checks) -> None:
+    if isinstance(it.value, dict) and it.value.keys() - {"name", "pattern"}:
+        raise it.unusual("it is more than `name`")
     values = it.value if isinstance(it.value, list) else [it.value]
-    calls: list[dict[str, Any]] = [{"tool": _name_of(it, value)} for value in values]
-    if isinstance(it.value, dict):
-        count = {key: it.value[key] for key in ("min", "max") if key in it.value}
-        known = all(type(bound) is int and bound >= 0 for bound in count.values())
-        low, high = count.get("min", 0), count.get("max", math.inf)
-        is_any = (low, high) == (0, math.inf)
-        if count and (not known or low > high or is_any or it.negated):
-            raise it.unusual("no check has these bounds")
-        calls[0] |= {"count": count} if count else {}
-    checks.add("toolCalls", *(_forbidden(call) if it.negated else call for call in calls))
-
-
-def _forbidden(call: dict[str, Any]) -> dict[str, Any]:
-    return call | {"shouldNotCall": True}
+    more = {"shouldNotCall": True} if it.negated else {}
+    checks.add("toolCalls", *({"tool": _name_of(it, value)} | more for value in values))
 
 
 def _tool_args(it: Assertion, checks: Checks) -> None:
@@ -185,8 +174,8 @@ def _tool_args(it: Assertion, checks: Checks) -> None:
         raise it.unusual("it is more than `args`")
     if value.get("mode", "partial") != "partial":
         raise it.unusual("kindlm compares the named arguments: write `argsSchema`")
-    call = {"tool": _name_of(it, value), "argsMatch": arguments}
-    checks.add("toolCalls", _forbidden(call) if it.negated else call)
+    more = {"shouldNotCall": True} if it.negated else {}
+    checks.add("toolCalls", {"tool": _name_of(it, value), "argsMatch": arguments} | more)
 
 
 def _tool_sequence(it: Assertion, checks: Checks) -> None:

@@ -26,35 +26,25 @@ _OTHER_APIS = re.compile(
 
 _TYPES = {
     **{name: name for name in ("mistral", "cohere", "groq", "xai", "deepseek", "openrouter")},
-    **{name: name for name in ("azure", "fireworks", "github")},
-    "azureopenai": "azure",
+    **{name: name for name in ("fireworks", "github")},
     "togetherai": "together",
     "google": "gemini",
 }
 """Further prefixes of ids, and the types of providers that they are in kindlm."""
 
 _RESPONSE_PATH = re.compile(r"json((?:\.\w+|\[\d+\]|\[['\"]\w+['\"]\])+)", re.ASCII)
-_ENVIRONMENT = re.compile(r"\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}|\$\{([A-Za-z_]\w*)\}", re.ASCII)
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ADDRESS = re.compile(r"https?://[\w.[{-]|\{\{\s*env\.")
-_HOST = re.compile(r"(?:https://)?(?:[\w.:-]+|\{\{\s*env\.\w+\s*\}\})/?", re.ASCII)
-
-_USUAL = {
-    "openai": ("OPENAI_API_KEY", "https://api.openai.com/v1"),
-    "anthropic": ("ANTHROPIC_API_KEY", "https://api.anthropic.com"),
-    "azure": ("AZURE_OPENAI_API_KEY", None),
-}
-"""The variables of keys and the addresses that a second provider of a type has to name."""
+_FUNCTIONS = ("function", "custom")
+_OTHER_SERVER = ("apiBaseUrl", "apiHost", "apiKeyEnvar")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model or an agent: its id, its names in the file, its tools and the prompts it takes."""
+    """A model or an agent: its id, its names in the file, and its tools."""
 
     id: str
     names: frozenset[str]
     tools: list[dict[str, Any]]
-    prompts: Part | None
 
 
 @dataclass(slots=True)
@@ -66,7 +56,6 @@ class Targets:
     found: list[Target] = field(default_factory=list)
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     agents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _providers: dict[str, dict[str, Any]] = field(default_factory=dict)
     _judges: list[Target] = field(default_factory=list)
 
     def add(self, part: Part) -> None:
@@ -99,74 +88,47 @@ class Targets:
             return None
 
     def sections(self) -> dict[str | Comment, Any]:
-        """Return the sections `providers`, `models` and `agents`."""
-        providers: dict[str, Any] = {}
-        models: list[Any] = list(self.models.values())
-        if any(self._providers.values()):
-            # Beside a provider with settings, each other one needs an entry.
-            for name, settings in self._providers.items():
-                usual = {"apiKeyEnv": _USUAL[name][0]} if name in _USUAL else {}
-                providers[name] = settings or usual
-        else:
-            models = [
-                each["id"] if each == _plain(each["provider"], each["model"]) else each
-                for each in models
-            ]
-        agents = list(self.agents.values())
-        return {"providers": providers, "models": models, "agents": agents}
+        """Return the sections `models` and `agents`."""
+        models = [
+            each["id"] if each == _plain(each["provider"], each["model"]) else each
+            for each in self.models.values()
+        ]
+        return {"models": models, "agents": list(self.agents.values())}
 
     def _target(self, part: Part) -> Target:
         name, options = _id_and_options(part)
-        for key in ("transform", "inputs"):
+        for key in ("transform", "inputs", "prompts"):
             if options.get(key) is not None:
-                raise LeftOutError(f"the provider {name} with `{key}`", "Change what it answers")
+                raise LeftOutError(f"the provider {name} with `{key}`", "Write a suite for it")
         is_agent = name in ("http", "https") or name.startswith(("http://", "https://"))
-        return self._agent(name, options) if is_agent else self._model(name, options)
+        found = self._agent(name, options) if is_agent else self._model(name, options)
+        if self.found and found.tools != self.found[0].tools:
+            del (self.agents if is_agent else self.models)[found.id]
+            what = f"the provider {name}, which has other tools than the first one"
+            raise LeftOutError(what, "Write a suite for it")
+        return found
 
     def _model(self, name: str, options: Part, **more: str) -> Target:
         kind, model = _type_and_model(name)
         if name.startswith("openai:responses:"):
             self.notes.differ(options, "`openai:responses`. kindlm calls Chat Completions")
-        settings: dict[str, Any] = {}
         tools: list[dict[str, Any]] = []
         others: dict[str, Part] = {}
         for key, part in options.entries("config").items():
-            value = str(part.value)
-            in_environment = _ENVIRONMENT.fullmatch(value)
+            if key in _OTHER_SERVER:
+                what = f"the provider {name} with `{key}`"
+                raise LeftOutError(what, "Write it under `providers` and `models`")
             if key == "tools":
                 tools = self._tools(part)
-            elif key == "apiBaseUrl" and _ADDRESS.match(value):
-                settings["baseUrl"] = _filled(value, _environment)
-            elif key == "apiHost" and _HOST.fullmatch(value):
-                settings["baseUrl"] = _host(kind, value)
-            elif key == "apiKeyEnvar" and _NAME.fullmatch(value):
-                settings["apiKeyEnv"] = value
-            elif key == "apiKey" and in_environment:
-                settings["apiKeyEnv"] = in_environment[1] or in_environment[2]
             elif key == "apiKey":
                 self.notes.leave_out(part, "`apiKey`", "Put the key into the environment")
             else:
                 others[key] = part
         params = params_of(others, self.notes)
-        if kind == "azure":
-            settings.setdefault("baseUrl", _host(kind, "{{env.AZURE_API_HOST}}"))
-        entry = _plain(self._provider(kind, settings), model)
-        entry["id"] = unused(options.text("label") or f"{kind}/{model}", self.models | self.agents)
+        entry = _plain(kind, model)
+        entry["id"] = unused(options.text("label") or entry["id"], self.models | self.agents)
         self.models[entry["id"]] = entry | ({"params": params} if params else {}) | more
         return _target(entry["id"], name, options, tools)
-
-    def _provider(self, kind: str, settings: dict[str, Any]) -> str:
-        """Return the name of a provider with these settings."""
-        variable, address = _USUAL.get(kind, (None, None))
-        if settings.get("baseUrl") and kind != "ollama":
-            settings.setdefault("apiKeyEnv", variable or f"{kind.upper()}_API_KEY")
-        name, number = kind, 1
-        while self._providers.setdefault(name, settings) != settings:
-            number += 1
-            name = f"{kind}-{number}"
-            usual = {"baseUrl": address, "apiKeyEnv": variable} if address else {}
-            settings = {"type": kind, **usual, **settings}
-        return name
 
     def _tools(self, part: Part) -> list[dict[str, Any]]:
         """Return the tools on offer, which kindlm simulates."""
@@ -244,9 +206,6 @@ class Targets:
         return f"{{{{env.{variable}}}}}"
 
 
-_FUNCTIONS = ("function", "custom")
-
-
 def _id_and_options(part: Part) -> tuple[str, Part]:
     """Return the id of a provider, and its options."""
     if isinstance(part.value, str):
@@ -284,13 +243,7 @@ def _plain(provider: str, model: str) -> dict[str, Any]:
 
 def _target(identifier: str, name: str, options: Part, tools: list[dict[str, Any]]) -> Target:
     names = frozenset({name, options.text("label") or name})
-    return Target(identifier, names, tools, options.get("prompts"))
-
-
-def _host(kind: str, text: str) -> str:
-    """Return the address of an API on a host."""
-    host = _filled(text.removeprefix("https://").rstrip("/"), _environment)
-    return f"https://{host}{'/openai' if kind == 'azure' else ''}/v1"
+    return Target(identifier, names, tools)
 
 
 def _filled(value: Any, replacement: Callable[[str], str]) -> Any:

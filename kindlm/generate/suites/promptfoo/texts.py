@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,9 +20,6 @@ from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of,
 _OPENING = re.compile(r"\{[{%#]")
 _CLOSING = {"{{": "}}", "{%": "%}", "{#": "#}"}
 _NAME = re.compile(r"-?\s*([A-Za-z_]\w*(?:\.\w+)*)\s*-?", re.ASCII)
-_MAX_DEPTH = 5
-"""How often variables may name one another."""
-
 _MAX_CHARACTERS = 1024 * 1024
 _FILE = re.compile(r"[\w./*-]+\.(?:txt|md|j2|json|jsonl|ya?ml|csv|[cm]?[jt]s|py|sh|rb)", re.ASCII)
 _ELSEWHERE = re.compile(r"(?:exec|langfuse|portkey|helicone|package)[:/]")
@@ -74,17 +71,15 @@ class Variables:
     """The variables of a test; those with several values have one here."""
 
     values: Mapping[str, Any]
-    _known: dict[str, str] = field(default_factory=dict)
-    """What names were found to stand for: a name may occur often."""
 
-    def fill(self, value: Any, depth: int = 0) -> Any:
+    def fill(self, value: Any) -> Any:
         """Return a value with all names in its texts filled in; see `replace_names`."""
         if isinstance(value, str):
-            return replace_names(value, lambda name: self.text(name, depth))
+            return replace_names(value, self.text)
         if isinstance(value, list):
-            return [self.fill(item, depth) for item in value]
+            return [self.fill(item) for item in value]
         if isinstance(value, dict):
-            return {key: self.fill(item, depth) for key, item in value.items()}
+            return {key: self.fill(item) for key, item in value.items()}
         return value
 
     def at(self, name: str) -> Any:
@@ -94,23 +89,21 @@ class Variables:
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
 
-    def text(self, name: str, depth: int = 0) -> str:
+    def text(self, name: str) -> str:
         """Return what a name stands for; nothing if there is no such variable.
 
         Raises:
-            LeftOutError: It is not text, or a variable of the environment.
+            LeftOutError: It is no plain text, or a variable of the environment.
         """
         if is_deferred(name):
             raise LeftOutError(f"{{{{{name}}}}}", "Write the value: kindlm keeps it out of prompts")
-        if name in self._known:
-            return self._known[name]
         value = self.at(name)
         if isinstance(value, dict | list):
             raise LeftOutError(f"{{{{{name}}}}}, which is not text", "Name a part of it")
-        if depth == _MAX_DEPTH:
-            raise LeftOutError(f"{{{{{name}}}}}, which names other variables", "Write the value")
-        self._known[name] = text_of(self.fill(value, depth + 1))
-        return self._known[name]
+        text = text_of(value)
+        if _OPENING.search(text):
+            raise LeftOutError(f"{{{{{name}}}}}, whose value is a template", "Write the value")
+        return text
 
 
 def file_value(value: Any, files: Files) -> Any:
@@ -129,40 +122,30 @@ def file_value(value: Any, files: Files) -> Any:
     raise LeftOutError(f"the file {name}", "kindlm reads texts, JSON and YAML, and runs no code")
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt: its name in the suite, its section, and the names by which tests select it."""
-
-    name: str
-    section: Mapping[str, str]
-    names: frozenset[str]
-
-
-def read_prompts(document: Part, files: Files, notes: Notes) -> list[Prompt]:
-    """Return the prompts of a configuration; note those without an equivalent."""
-    found: dict[str, Prompt] = {}
+def read_prompts(document: Part, files: Files, notes: Notes) -> dict[str, Mapping[str, str]]:
+    """Return the sections of prompts by their names; note those without an equivalent."""
+    found: dict[str, Mapping[str, str]] = {}
     for part in document.items("prompts") or [Part("{{prompt}}", document.file, document.line_of)]:
         try:
-            for label, text, names in _texts(part, files):
+            for label, text in _texts(part, files):
                 section = {
                     role: replace_names(said, _placeholder) for role, said in _section(text).items()
                 }
-                name = unused(label, found)
-                found[name] = Prompt(name, section, frozenset({label, name, *names}))
+                found[unused(label, found)] = section
         except LeftOutError as error:
             notes.leave_out(part, f"a prompt with {error.what}", error.instead)
-    return list(found.values())
+    return found
 
 
-def _texts(part: Part, files: Files) -> Iterator[tuple[str, str, set[str]]]:
-    """Yield the texts of an entry, each with its label and its other names."""
+def _texts(part: Part, files: Files) -> Iterator[tuple[str, str]]:
+    """Yield the texts of an entry, each with its label."""
     text = part.value if isinstance(part.value, str) else part.text("raw") or part.text("id")
     label = part.text("label")
     if text is None or _ELSEWHERE.match(text):
         what = f"the source {excerpt_of(part.value)}"
         raise LeftOutError(what, "Write it as a text, or as messages in a file")
     if not text.startswith("file://") and not _FILE.fullmatch(text):
-        yield label or "prompt", text, {text}
+        yield label or "prompt", text
         return
     for file in files.named(text.removeprefix("file://")):
         file_value(f"file://{file}", files)  # which refuses programs
@@ -172,7 +155,7 @@ def _texts(part: Part, files: Files) -> Iterator[tuple[str, str, set[str]]]:
         stem = file.rpartition("/")[2].rpartition(".")[0]
         for number, each in enumerate(texts, start=1):
             suffix = f"-{number}" if len(texts) > 1 else ""
-            yield f"{label or stem}{suffix}", each.strip(), {label or stem, stem, text, file}
+            yield f"{label or stem}{suffix}", each.strip()
 
 
 def _section(text: str) -> dict[str, str]:
