@@ -74,22 +74,13 @@ def test_an_expression_selects_by_names_of_suite_test_target_and_tags(
 
 
 @pytest.mark.parametrize(
-    ("expression", "reason"),
-    [
-        ("", "a name is missing at the end"),
-        ("a and", "a name is missing at the end"),
-        ("a or and b", "a name is missing before 'and'"),
-        ("a b", "no operator before 'b'"),
-        ("(a or b", "a parenthesis is not closed"),
-        ("(a b)", "a parenthesis is not closed before 'b'"),
-        ("a)", "')' closes nothing"),
-        ("(" * 1000, "more than 200 words"),
-    ],
+    "expression",
+    ["", "a and", "a or and b", "a b", "a (b)", "()", "(a or b", "a)", "not", "-a b", "(" * 1000],
 )
-def test_a_faulty_expression_says_where(expression: str, reason: str) -> None:
+def test_a_faulty_expression_is_refused(expression: str) -> None:
     found = parse_keywords(expression)
     assert isinstance(found, Err)
-    assert reason in found.error.message
+    assert "is not a valid expression" in found.error.message
 
 
 def test_an_expression_may_nest_as_deep_as_it_may_be_long() -> None:
