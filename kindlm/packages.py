@@ -208,7 +208,6 @@ def taken(plugin: Plugin) -> KindlmError:
 @cache
 def _load(plugin: Plugin) -> Result[Any]:
     guard.enter()  # code of a package must not end the run
-    guard.may_run_user_code = True
     try:
         found = plugin.entry.load()
         wrong = _wrong_with(found, plugin.group)

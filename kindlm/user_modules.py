@@ -38,8 +38,6 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     module of the same name.
     """
     named, file = file, file.resolve()
-    if (how := guard.lost.files.get(str(file))) is not None:
-        return Err(_ended(SourceLocation(str(named)), how))
     folder = import_root(file)
     name = ".".join(file.with_suffix("").relative_to(folder).parts)
     for each in _brought.pop(file, ()):
@@ -47,11 +45,16 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
     before = set(sys.modules)
     try:
         # What it prints is not the report, which may be the output.
-        with _beside(folder), redirect_stdout(sys.stderr), guard.importing(str(file)):
+        with (
+            _beside(folder),
+            redirect_stdout(sys.stderr),
+            guard.running(f"the import of {named}"),
+            guard.single(),
+        ):
             return Ok(_imported(file, name))
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and guard.is_interrupted:
-            raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the user's file
         line = failed_at(error, file)[0].line
         if isinstance(error, SyntaxError) and error.filename == str(file):
             line = error.lineno
@@ -143,16 +146,6 @@ def _hides(folder: Path, name: str) -> bool:
     if not any(map(os.path.isfile, (f"{folder}/{name}.py", f"{folder}/{name}/__init__.py"))):
         return False
     return not Path(origin).resolve().is_relative_to(folder)
-
-
-def _ended(where: SourceLocation, how: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_PARSE_ERROR,
-        f"The file ended kindlm's process while it was imported: {how}",
-        "None of its tests ran. A test file must not end the process that imports it.",
-        where,
-        {"reason": "import"},
-    )
 
 
 def _not_imported(where: SourceLocation, error: BaseException) -> KindlmError:

@@ -170,7 +170,7 @@ class PythonFunction(CheckSection, AskingCheck):
 
         def run() -> CheckResult:
             try:
-                with guard.scenario():
+                with guard.single():
                     returned = call(seen)
                     if inspect.iscoroutine(returned):
                         returned = asyncio.run(returned)

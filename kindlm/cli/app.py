@@ -31,7 +31,6 @@ from kindlm.cli.ending import INTERRUPTED, NOTHING_RUN, USAGE, ending_at_once
 from kindlm.cli.github import inert_output
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.garbage import put_off
-from kindlm.guard import guard
 
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Start": {
@@ -259,11 +258,9 @@ def _ended(arguments: Sequence[str]) -> int:
             discard_output()
             show([_disk_full(error)])
         else:
-            guard.crashed(error)
             report_crash(error, os.environ)
         return 1
     except Exception as error:  # noqa: BLE001 - the last boundary: what arrives here is a bug
-        guard.crashed(error)
         report_crash(error, os.environ)
         return 1
     finally:

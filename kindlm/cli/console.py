@@ -324,7 +324,12 @@ def _was_reading(error: BaseException) -> bool:
     )
 
 
-def report_ended(message: str) -> None:
-    """Report that the user's code has ended the process of kindlm."""
+def report_ended(message: str, run: str) -> None:
+    """Report that the user's code has ended the process of kindlm, and how to resume its run."""
     hint = "Look for os._exit, signals, and crashes of extension modules in test files and packs."
+    if run:
+        hint = (
+            "Finished executions are kept. Correct that code, then: "
+            f"kindlm test --resume {run} --force-resume"
+        )
     show([KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint)])

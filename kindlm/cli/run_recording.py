@@ -273,8 +273,6 @@ def report_options_of(request: RunRequest, options: TestOptions) -> ReportOption
 
 def tell_loaded(loaded: Loaded, options: TestOptions) -> None:
     """Show what is wrong with the files, and which of them hold no tests."""
-    if guard.lost.run is not None:
-        return  # the process before this one has shown it
     shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
     show(shown)
     if loaded.ignored and options.warnings:
@@ -329,7 +327,7 @@ class HeldSignals:
             signal.raise_signal(self._waiting[0])
 
     def _remember(self, number: int, _frame: FrameType | None) -> None:
-        if not guard.is_relayed(number):
+        if not guard.is_new_signal():
             return
         if self._waiting:
             raise KeyboardInterrupt
@@ -345,7 +343,7 @@ def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        if guard.is_relayed(number):
+        if guard.is_new_signal():
             loop.call_soon_threadsafe(stop_once_more, signal.Signals(number))
 
     def stop_once_more(number: signal.Signals) -> None:
@@ -361,9 +359,6 @@ def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in _handled()}
     for number in before:
         signal.signal(number, on_signal)
-    if guard.lost.interrupted is not None:
-        stop.request(_signal_name(guard.lost.interrupted))
-        stop.at_once.set()
     try:
         yield
     finally:

@@ -102,7 +102,6 @@ class ReferencedFiles:
             from kindlm.user_modules import import_file  # few suites have functions
 
             guard.enter()
-            guard.may_run_user_code = True
             self._modules[file] = import_file(self._folder / file)
         imported = self._modules[file]
         if isinstance(imported, Err):

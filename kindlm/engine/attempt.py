@@ -110,16 +110,13 @@ def end_unrun(
     how: Status | KindlmError = Status.SKIPPED,
     *,
     reason: str | None = None,
-    has_started: bool = False,
 ) -> Finished:
     """Record the end of an execution of which nothing is run: `how` it ends is known already.
 
-    `reason` says why it is skipped, if its test does not. `has_started` is whether this attempt is
-    recorded as started, by a process that it took with it.
+    `reason` says why it is skipped, if its test does not.
     """
     recorder = run.about(execution.subject(attempt))
-    if not has_started:
-        recorder.record(_started(execution, attempt))
+    recorder.record(_started(execution, attempt))
     if isinstance(how, KindlmError):
         event, error = _errored(how), how
     else:
@@ -173,12 +170,8 @@ async def run_execution(
     running = _Attempt(execution, run, attempt, reserved, held, answers)
     run.in_flight[execution.id] = execution, running.calls.now
     try:
-        if case.script is None and not guard.may_run_user_code:
+        with guard.running(case.name, running.timeout_ms / 1000):
             finished = await running.run(may_rerun)
-        else:
-            # What may run code of a user in this process.
-            with guard.execution(execution.id, case.name, running.timeout_ms / 1000):
-                finished = await running.run(may_rerun)
     finally:
         del run.in_flight[execution.id]
     if finished is None:

@@ -326,7 +326,7 @@ class RunRecorder:
         except RuntimeError:
             outbox.flush()
             return
-        if guard.notes.going:
+        if guard.runs_user_code:
             outbox.flush()
         elif is_first:
             loop.call_soon(outbox.flush)

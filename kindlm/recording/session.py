@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING
 
 from kindlm.checks.check_runner import CheckRunner
 from kindlm.config import Diagnostic
-from kindlm.engine.attempt import end_unrun
 from kindlm.engine.pace import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop, SystemClock
 from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.events import DealtTest, RunAborted, RunExtended, RunInterrupted
-from kindlm.guard import Lost, guard
 from kindlm.history.baselines import RecordedBaselines
-from kindlm.plan import Earlier, Execution, Plan, numbered, undealt
+from kindlm.plan import Earlier, Plan, numbered, undealt
 from kindlm.ports import Agent, AgentFactory, Embedder
 from kindlm.providers.pricing import prices_of
 from kindlm.providers.provider_registry import make_client
@@ -167,48 +165,11 @@ class _Session:
             }
             earlier = replace(earlier, finished=earlier.finished | never)
         self.watcher.planned(plan, earlier.finished)
-        earlier = await self._run_suspects(plan, ports, earlier)
         complete = await self._run(plan, ports, earlier)
-        why = lacking.why if lacking is not None else guard.lost.unexplained
+        why = None if lacking is None else lacking.why
         if complete and why is not None:
             self.stop.abort(why)
         return complete and why is None
-
-    async def _run_suspects(self, plan: Plan, ports: Ports, earlier: Earlier) -> Earlier:
-        """Find the execution that ended the process before this one, among those that ran then.
-
-        One alone is recorded as errored. Of several, each runs alone: it ends this process, too,
-        or it was not the one.
-        """
-        lost = guard.lost
-        if not lost.suspects:
-            return earlier
-        left = [e for e in plan if e.id in lost.suspects and e.id not in earlier.finished]
-        if len(left) == 1:
-            (culprit,) = left
-            attempt = earlier.attempts.get(culprit.id)
-            ended = end_unrun(
-                culprit,
-                self.recorder,
-                attempt or 1,
-                _lost_us(culprit, lost),
-                has_started=attempt is not None,
-            )
-            await self.recorder.durable()
-            self.watcher.finished(self.recorder.shown(ended))
-            return replace(earlier, finished=earlier.finished | {culprit.id})
-        everything = frozenset(execution.id for execution in plan)
-        for suspect in left:
-            alone = replace(earlier, finished=everything - {suspect.id})
-            if not await self._run(plan, ports, alone):
-                return earlier
-        names = ", ".join(execution.case.name for execution in left) or "no scenario"
-        guard.unexplained(
-            f"kindlm's process was ended ({lost.how}) while it ran {names}; none of them did it "
-            "again when it ran alone"
-        )
-        now = await self._recorded()
-        return replace(now, finished=now.finished | earlier.finished)
 
     async def _run_driven(self, driven: Driven, served: Served, ports: Ports) -> bool:
         """Run each part when the caller asks for it; return whether that was all of the plan."""
@@ -423,31 +384,6 @@ def _variables_for(
     if traces is not None and any(agent.telemetry for agent in suite.all_agents()):
         found |= traces.exporting()
     return found
-
-
-def _lost_us(culprit: Execution, lost: Lost) -> KindlmError:
-    """Return the error of the one execution that ended or blocked this process."""
-    is_scenario = culprit.case.script is not None
-    checks = any(each.kind == "python" for each in culprit.case.expectations)
-    who = "A function of `python`" if checks else "Code of a package"
-    who = "The scenario" if is_scenario else who
-    if lost.blocked_s is None:
-        message = f"{who} ended kindlm's process: {lost.how}."
-        hint = (
-            f"The other tests ran in a new process. Let {'the scenario' if is_scenario else 'it'} "
-            "end only processes that it starts."
-        )
-    else:
-        message = (
-            f"{who} blocked the event loop for more than {lost.blocked_s:.0f} s, which blocked "
-            "all other executions."
-        )
-        form = "function" if is_scenario else "check"
-        hint = (
-            f"Write it as a {form} that is not `async`, which has a thread of its own, or "
-            "`await` slow calls."
-        )
-    return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint)
 
 
 @asynccontextmanager

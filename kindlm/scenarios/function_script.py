@@ -66,7 +66,7 @@ class FunctionScript:
 
     async def run(self, stage: Stage) -> KindlmError | None:
         """Run the function once; see `suite.Script`."""
-        with guard.scenario():
+        with guard.single():
             return await self._run(stage)
 
     async def _run(self, stage: Stage) -> KindlmError | None:
@@ -196,8 +196,7 @@ async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:
     def body() -> None:
         ended: BaseException | None = None
         try:
-            # Here, too: a loop whose descriptors are closed hears nothing any more.
-            with guard.scenario():
+            with guard.single():
                 context.run(work)
         except BaseException as error:  # noqa: BLE001 - raised again in the loop
             ended = error

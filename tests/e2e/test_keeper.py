@@ -111,35 +111,19 @@ def generations(first: int, number: int) -> list[int]:
     return processes
 
 
-@pytest.mark.parametrize("victim", ["parent", "outer keeper", "inner keeper", "kindlm"])
+@pytest.mark.parametrize("victim", ["parent", "outer keeper", "inner keeper", "kindlm", "child"])
 def test_nothing_stays(workspace: Workspace, starter: subprocess.Popen[str], victim: str) -> None:
     assert starter.stdout is not None
     outer = int(starter.stdout.readline())
     until(lambda: set(started(workspace.root).values()) >= ALL)
     below = _descendants(outer)
     assert below >= set(started(workspace.root))
-    names = ("outer keeper", "inner keeper", "kindlm")
+    names = ("outer keeper", "inner keeper", "kindlm", "child")
     os.kill(
-        {"parent": starter.pid, **dict(zip(names, generations(outer, 3), strict=True))}[victim],
+        {"parent": starter.pid, **dict(zip(names, generations(outer, 4), strict=True))}[victim],
         signal.SIGKILL,
     )
     until(lambda: not any(map(is_alive, {outer, *below})))
-
-
-def test_nothing_of_a_killed_child_stays_beside_the_next_one(
-    workspace: Workspace, starter: subprocess.Popen[str]
-) -> None:
-    assert starter.stdout is not None
-    outer = int(starter.stdout.readline())
-    until(lambda: set(started(workspace.root).values()) >= ALL)
-    child = generations(outer, 4)[-1]
-    before = started(workspace.root)
-    os.kill(child, signal.SIGKILL)
-    until(lambda: not any(map(is_alive, before)))
-    until(lambda: len(started(workspace.root)) > len(before))
-    assert is_alive(outer)
-    os.kill(outer, signal.SIGKILL)
-    until(lambda: not any(map(is_alive, started(workspace.root))))
 
 
 def test_a_signal_to_the_keeper_stops_kindlm_and_its_exit_code_is_kindlms(

@@ -515,7 +515,7 @@ def _become(
     if grace_polls is not None:
         guard: Any = importlib.import_module("kindlm.guard")
         guard._POLL_S = 0.1
-        guard._GRACE_POLLS = {1: grace_polls, 2: 2}
+        guard._GRACE_POLLS = grace_polls
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

@@ -100,8 +100,6 @@ def run_tests(options: TestOptions) -> int:
             "Add --compliance, or set compliance.enabled in a suite.",
         )
     or_fail(_check_files(reporters, options, project, loaded))
-    if group is None:
-        unfinished = _begun(options, project, unfinished)
     tell_loaded(loaded, options)
     if server_environ().get(SUITES) not in (None, suites_hash(loaded.suites)):
         refuse(
@@ -126,7 +124,7 @@ def run_tests(options: TestOptions) -> int:
         return test_on_workers(request, loaded, reporters, options, group)
     if options.shard and request.group is None and options.warnings:
         note("No --run-group: this shard cannot be put together with the others.")
-    run = guard.lost.run or new_run_id()
+    run = new_run_id()
     guard.goes_on(run)
     beside = _pushing(request, run, options)
     return record_and_report(request, run, reporters, options, beside)
@@ -246,18 +244,6 @@ def _unfinished(options: TestOptions, project: Project) -> Unfinished:
                 " file, and what is in it is run again.",
             )
         return read_unfinished(reader, run)
-
-
-def _begun(
-    options: TestOptions, project: Project, unfinished: Unfinished | None
-) -> Unfinished | None:
-    """Return the run to go on with: the one that ended with the process before this one, if any."""
-    run = guard.lost.run
-    if run is None or not project.database.exists():
-        return unfinished
-    with open_history(options.database) as reader:
-        is_there = reader.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone()
-        return read_unfinished(reader, run) if is_there else None
 
 
 def _show_plan(request: RunRequest, options: TestOptions) -> int:

@@ -246,7 +246,7 @@ class _Rounds:
                 signal.signal(number, before[number])
 
     def _on_signal(self, number: signal.Signals) -> None:
-        if guard.is_relayed(number):
+        if guard.is_new_signal():
             self.stop.set()
             self._send(number)
 
