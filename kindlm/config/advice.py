@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from kindlm.checks.base import CheckSection, ExpectSection
 from kindlm.checks.limits import beyond
@@ -15,11 +13,9 @@ from kindlm.config.entries import report_faulty
 from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
-from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
+from kindlm.config.simulated_tools import ToolConfig
 from kindlm.config.targets import runs_on_models, targets_of
 from kindlm.config.variable_advice import warn_of_commands, warn_of_placeholders
-from kindlm.errors import Ok
-from kindlm.matching import matches
 from kindlm.packages import CRASHES, crashed, installed, is_own
 from kindlm.plugins import Adapter, Provider
 from kindlm.suggestions import hint_for
@@ -55,12 +51,11 @@ def warn(
     if not reporter.has_errors:
         # What seems to be unused may be what a wrong reference means.
         _warn_of_unused(config, reporter)
-    _warn_of_limits(config, reporter, files)
+    _warn_of_gates(config, reporter)
+    _warn_of_thresholds(config, reporter)
     warn_of_placeholders(config, raw, reporter, files)
 
 
-# Each answer is compared with so many before it: a file may hold tens of thousands.
-_COMPARED = 100
 _FOR_MODELS = ("tools", "strict_tools", "max_turns")
 
 
@@ -167,141 +162,82 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
 
 
 def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
-    """Report answers that no call ever gets, since one before them matches all its calls."""
-    everything = _answered_before(tool.responses, {})
-    for index, answer in enumerate(tool.responses):
-        if everything is not None and everything < index:
-            earlier: int | None = everything
-        else:
-            earlier = _answered_before(tool.responses[: min(index, _COMPARED)], answer.when or {})
-        if earlier is not None:
-            _warn_of_unreachable((*path, "responses", index), tool, earlier, reporter)
-    if everything is None:
+    """Report what no call ever gets, since a response before it matches all calls."""
+    catch_all = (at for at, it in enumerate(tool.responses) if not it.when and not it.when_state)
+    first = next(catch_all, None)
+    if first is None:
         return
-    if tool.cassette is not None:
-        _warn_of_unreachable((*path, "cassette"), tool, everything, reporter)
-    if "default_response" in tool.model_fields_set:
-        _warn_of_unreachable((*path, "defaultResponse"), tool, everything, reporter)
+    below = [(*path, "responses", at) for at in range(first + 1, len(tool.responses))]
+    below += [(*path, "cassette")] if tool.cassette is not None else []
+    below += [(*path, "defaultResponse")] if "default_response" in tool.model_fields_set else []
+    for place in below:
+        reporter.warning(
+            place,
+            f'The tool "{tool.name}" never answers this: responses[{first}] matches all calls',
+            "Make that response more specific, or put it last",
+            reason="unreachable",
+        )
 
 
-def _answered_before(answers: Sequence[ToolAnswerConfig], when: Mapping[str, Any]) -> int | None:
-    """Return which of the answers gets every call whose arguments match `when`."""
-    for index, answer in enumerate(answers):
-        # What asks for a part of `when` matches whatever has all of it.
-        if not answer.when_state and matches(answer.when or {}, when):
-            return index
-    return None
-
-
-def _warn_of_unreachable(path: Path, tool: ToolConfig, earlier: int, reporter: Reporter) -> None:
-    calls = "all its calls" if tool.responses[earlier].when else "all calls"
-    reporter.warning(
-        path,
-        f'The tool "{tool.name}" never answers this: responses[{earlier}] matches {calls}',
-        "Make that response more specific, or put it last",
-        reason="unreachable",
-    )
-
-
-_COUNTING = {
+_NEEDED = {
     "schema_failures_max": (("schema",), "no test has a `schemaFile`"),
     "pii_failures_max": (("pii",), "no test checks `guardrails.pii`"),
     "keyword_failures_max": (
         ("keywords_deny", "keywords_allow"),
         "no test checks `guardrails.keywords`",
     ),
+    "judge_avg_min": (("judge",), "no test has a judge"),
+    "drift_score_max": (("drift",), "no test measures drift"),
 }
-_MEASURING = {
-    "judge_avg_min": ("judge", "no test has a judge"),
-    "drift_score_max": ("drift", "no test measures drift"),
-}
+"""The kinds of checks that gates count or measure, and what to say if there are none."""
 
 
-def _warn_of_limits(config: KindlmConfig, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report gates and thresholds that hold whatever happens, or can never hold."""
-    _warn_of_gates(config, _checks(config, files), reporter)
-    for path, reason in _thresholds(config):
-        reporter.warning(
-            path,
-            f"This check can never fail: {reason}",
-            "Change or remove it",
-            reason="never_fails",
-        )
-
-
-def _warn_of_gates(config: KindlmConfig, checks: Counter[str], reporter: Reporter) -> None:
-    gates = config.gates
+def _warn_of_gates(config: KindlmConfig, reporter: Reporter) -> None:
+    """Report gates that hold whatever happens, or can never hold."""
+    gates, timeout = config.gates, config.defaults.execution_timeout_ms
+    kinds = {
+        expectation.kind
+        for index, test in enumerate(config.tests)
+        for _, expect in expect_sections(("tests", index), test)
+        for _, expectation in expect.expectations(lambda _: None)
+    }
+    always = {
+        "pass_rate_min": "it allows all tests to fail" if gates.pass_rate_min == 0 else None,
+        "judge_avg_min": "no score is below 0" if gates.judge_avg_min == 0 else None,
+        "drift_score_max": "no drift exceeds 1" if gates.drift_score_max == 1 else None,
+        "latency_max_ms": beyond(timeout) if (gates.latency_max_ms or 0) >= timeout else None,
+    }
     for name in sorted(gates.model_fields_set):
         alias = GatesConfig.model_fields[name].alias or name
-        path: Path = ("gates", alias)
-        if name in _MEASURING and not checks[_MEASURING[name][0]]:
+        needed, nothing = _NEEDED.get(name, ((), ""))
+        if needed and kinds.isdisjoint(needed) and not name.endswith("failures_max"):
             reporter.warning(
-                path,
-                f"The gate {alias} fails: {_MEASURING[name][1]}, so it has no value",
+                ("gates", alias),
+                f"The gate {alias} fails: {nothing}, so it has no value",
                 "Remove it, or add what it measures",
                 reason="no_value",
             )
-            continue
-        always = _holds_always(name, config, checks)
-        if always is not None:
-            reporter.warning(
-                path,
-                f"The gate {alias} can never fail: {always}",
-                "Change or remove it",
-                reason="never_fails",
-            )
+        elif why := (nothing if needed and kinds.isdisjoint(needed) else always.get(name)):
+            message = f"The gate {alias} can never fail: {why}"
+            hint = "Change or remove it"
+            reporter.warning(("gates", alias), message, hint, reason="never_fails")
 
 
-def _holds_always(name: str, config: KindlmConfig, checks: Counter[str]) -> str | None:
-    """Return why a gate holds whatever happens, None if it can fail."""
-    value = getattr(config.gates, name)
-    if name in _COUNTING:
-        kinds, nothing = _COUNTING[name]
-        possible = sum(checks[kind] for kind in kinds)
-        if not possible:
-            return nothing
-        return f"there are only {possible:,} such checks" if value >= possible else None
-    timeout = config.defaults.execution_timeout_ms
-    return {
-        "pass_rate_min": "it allows all tests to fail" if value == 0 else None,
-        "judge_avg_min": "no score is below 0" if value == 0 else None,
-        "drift_score_max": "no drift exceeds 1" if value == 1 else None,
-        "latency_max_ms": beyond(timeout) if value >= timeout else None,
-    }.get(name)
-
-
-def _checks(config: KindlmConfig, files: ReferencedFiles) -> Counter[str]:
-    """Return how many checks of each kind a whole run makes."""
-    total: Counter[str] = Counter()
-    for index, test in enumerate(config.tests):
-        times = _executions(test, config, files)
-        for _, expect in expect_sections(("tests", index), test):
-            for _, expectation in expect.expectations(lambda _: None):
-                total[expectation.kind] += times
-    return total
-
-
-def _executions(test: TestConfig, config: KindlmConfig, files: ReferencedFiles) -> int:
-    rows = files.rows(test.vars_from) if test.vars_from is not None else None
-    return (
-        len(targets_of(test, config))
-        * (len(test.all_prompts) or 1)
-        * (test.repeat or config.defaults.repeat)
-        * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
-    )
-
-
-def _thresholds(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
-    """Yield limits and checks of tests that hold always, and why."""
+def _warn_of_thresholds(config: KindlmConfig, reporter: Reporter) -> None:
+    """Report limits and checks of tests that hold whatever happens."""
+    every = "it allows all repeats to fail"
+    found: list[tuple[Path, str]] = []
     if config.defaults.pass_rate == 0:
-        yield ("defaults", "passRate"), "it allows all repeats to fail"
-    timeout = config.defaults.execution_timeout_ms
+        found.append((("defaults", "passRate"), every))
     for index, test in enumerate(config.tests):
         if test.pass_rate == 0:
-            yield ("tests", index, "passRate"), "it allows all repeats to fail"
+            found.append((("tests", index, "passRate"), every))
     for place, part in _written(config):
-        for inner, reason in part.never_fails(timeout):
-            yield (*place, *inner), reason
+        for inner, reason in part.never_fails(config.defaults.execution_timeout_ms):
+            found.append(((*place, *inner), reason))
+    for path, reason in found:
+        message = f"This check can never fail: {reason}"
+        reporter.warning(path, message, "Change or remove it", reason="never_fails")
 
 
 def _written(config: KindlmConfig) -> Iterator[tuple[Path, ExpectSection]]:

@@ -6,7 +6,7 @@ A schema that is wrong would make every check of it undecided, at the end of a p
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from kindlm.json_schema import (
     has_no_rule,
     load_jsonschema,
     meta_schema_issue,
+    schema_issues,
 )
 from kindlm.json_schema_keywords import one_budget
 from kindlm.patterns import excess_of
@@ -65,9 +66,12 @@ def _fault_of(text: str) -> str | None:
     schema = json.loads(text)
     try:
         with one_budget():
-            return _dialect_fault(schema) or _bad_reference(schema)
+            fault = _dialect_fault(schema) or _bad_reference(schema)
+        if fault is None:
+            schema_issues(schema, {})  # does not end if the schema refers to itself for one value
     except UndecidableSchemaError as error:
         return f"it cannot be checked: {error}"
+    return fault
 
 
 def _dialect_fault(schema: Any) -> str | None:
@@ -105,13 +109,7 @@ def _pattern_checker() -> Any:
 
 
 def _bad_reference(schema: Any) -> str | None:
-    """Return the first bad reference; nothing is ever fetched.
-
-    It leads nowhere, in a circle, or to what is no schema.
-
-    A schema may refer to itself for the parts of a value. One that does so for the value itself is
-    never done with it.
-    """
+    """Return the first reference that leads nowhere, or to no schema; nothing is fetched."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
@@ -125,27 +123,26 @@ def _bad_reference(schema: Any) -> str | None:
     uri = root.id() or ""
     resolver = REGISTRY.with_resource(uri, root).crawl().resolver(uri)
     todo = [(root, resolver)]
-    same_value: dict[int, list[Any]] = {}
+    seen = set[int]()
     while todo:
         resource, here = todo.pop()
         contents = resource.contents
-        if not isinstance(contents, dict) or id(contents) in same_value:
+        if not isinstance(contents, dict) or id(contents) in seen:
             continue
-        same_value[id(contents)] = list(_applied_in_place(contents))
+        seen.add(id(contents))
         for reference in _references(contents, validator.VALIDATORS):
             try:
                 found = here.lookup(reference)
             except Unresolvable:
                 return f"the reference {reference[:200]} does not exist in this file"
-            if id(found.contents) not in same_value:
+            if id(found.contents) not in seen:
                 # It may stand where the dialect's rules expect no schema.
                 fault = meta_schema_issue(validator, found.contents, _pattern_checker())
                 if fault is not None:
                     return fault
-            same_value[id(contents)].append(found.contents)
             todo.append((specification.create_resource(found.contents), found.resolver))
         todo.extend((child, here.in_subresource(child)) for child in resource.subresources())
-    return "it refers to itself for the same value, without end" if _circles(same_value) else None
+    return None
 
 
 def report_inline_schema(path: Path, schema: Any, name: str, reporter: Reporter) -> None:
@@ -204,37 +201,6 @@ def _references(contents: dict[str, Any], known: Container[str]) -> list[str]:
     names = (name for name in ("$ref", "$dynamicRef", "$recursiveRef") if name in known)
     found = (contents.get(name) for name in names)
     return [reference for reference in found if isinstance(reference, str)]
-
-
-def _applied_in_place(contents: dict[str, Any]) -> Iterator[Any]:
-    """Yield the schemas that a schema applies to the same value as itself."""
-    for name in ("allOf", "anyOf", "oneOf"):
-        yield from contents.get(name, ())
-    for name in ("dependentSchemas", "dependencies"):
-        named = contents.get(name)
-        yield from named.values() if isinstance(named, dict) else ()
-    yield from (contents[name] for name in ("not", "if", "then", "else") if name in contents)
-
-
-def _circles(edges: dict[int, list[Any]]) -> bool:
-    """Tell whether any way along the edges comes back to where it began."""
-    done: set[int] = set()
-    for start, first in edges.items():
-        way: list[tuple[int, Iterator[Any]]] = [(start, iter(first))]
-        on_way = {start}
-        while way:
-            node, ahead = way[-1]
-            following = next((id(item) for item in ahead if id(item) in edges), None)
-            if following is None:
-                way.pop()
-                on_way.discard(node)
-                done.add(node)
-            elif following in on_way:
-                return True
-            elif following not in done:
-                on_way.add(following)
-                way.append((following, iter(edges[following])))
-    return False
 
 
 def _error(message: str, hint: str) -> Err:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kindlm.config.yaml_document import read_documents
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.formats.python_imports import ImportReader
+from kindlm.formats.python_imports import Module, leads_to_kindlm
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
 
 PACK_MARK = "pack:"
@@ -94,7 +94,7 @@ def discover(path: Path) -> Result[Discovery]:
     except OSError as error:
         return Err(_unreadable(error, path))
     front_end = None if _is_settings(path) else recognised(text, _suffix(path), named=True)
-    if front_end is None and _suffix(path) == ".py" and ImportReader().leads_to_kindlm(path):
+    if front_end is None and _suffix(path) == ".py" and leads_to_kindlm(path, {}):
         front_end = "scenario"
     if front_end is None:
         return Err(_no_suite(path))
@@ -106,7 +106,7 @@ def _search(folder: Path) -> Discovery:
     broken: set[Path] = set()
     ignored: list[Path] = []
     unreadable: list[Unreadable] = []
-    imports = ImportReader()
+    imports: dict[Path, tuple[Module, ...]] = {}
     for path in _files(folder):
         try:
             text = _text(path)
@@ -114,7 +114,7 @@ def _search(folder: Path) -> Discovery:
             unreadable.append(Unreadable(path, _unreadable(error, path)))
             continue
         front_end = recognised(text, _suffix(path), named=path.stem == "kindlm")
-        if front_end is None and _suffix(path) == ".py" and imports.leads_to_kindlm(path):
+        if front_end is None and _suffix(path) == ".py" and leads_to_kindlm(path, imports):
             # Its scenarios are of another module: "from helper import *".
             front_end = "scenario"
         if front_end == "scenario" and _is_left_by_pytest(path.relative_to(folder)):

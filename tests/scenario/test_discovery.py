@@ -50,10 +50,6 @@ def test_files_are_found_as_by_pytest(project: Project) -> None:
         ("test_it.py", "from above import test_refund\n"),
         ("inner/test_it.py", "from .beside import test_refund\n"),
         ("inner/test_it.py", "from inner import beside as b; test_refund = b.test_refund\n"),
-        (
-            "test_it.py",
-            "import importlib as i; test_refund = i.import_module('helper').test_refund",
-        ),
         ("test_it.py", ONE.replace("from kindlm import", "import sys; from kindlm import")),
     ],
 )
