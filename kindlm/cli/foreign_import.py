@@ -46,7 +46,7 @@ from kindlm.formats.foreign_results import (
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.recording.history_file import new_journal, new_run_id
-from kindlm.transcript import CostSource, Message, Role, ToolCall, ToolUse
+from kindlm.transcript import CostSource, Message, Role
 from kindlm_store import Append, EventLog, HeadOf, utc_now
 
 _LONGEST = 256 * 1024 * 1024
@@ -226,16 +226,7 @@ def _execution(
             latency_ms=execution.latency_ms or 0.0,
             cost_usd=execution.cost_usd if priced else None,
             cost_source=_source(execution) if priced else CostSource.UNKNOWN,
-            tool_calls=[
-                AgentToolUse(
-                    index=index,
-                    use=ToolUse(
-                        ToolCall(f"imported-{index}", call.name, dict(call.arguments)),
-                        call.response,
-                    ),
-                )
-                for index, call in enumerate(execution.calls)
-            ],
+            tool_calls=[AgentToolUse(index=at, use=use) for at, use in enumerate(execution.calls)],
         )
     yield from _assertions(execution)
     yield ExecutionFinished(

@@ -13,7 +13,7 @@ from kindlm.config.advice import warn
 from kindlm.config.compile import compile_suite
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import MAX_BYTES, Node, Raw, prompts_of, section
+from kindlm.config.document import MAX_BYTES, Node, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.plugged import Plugged
 from kindlm.config.references import check_references, check_requirements
@@ -32,7 +32,7 @@ class LoadedSuite:
         path: the file, as it was named.
         suite: the suite, None if there is an error among the diagnostics.
         name: the suite's name if it can be read, else the file's.
-        tests: how many tests it has, as far as they can be counted.
+        tests: how many tests it has; without a suite, how many the file has, rows not counted.
         diagnostics: errors in the order syntax, schema, references; then warnings.
         referenced: the files that it refers to, as far as they are known, also those that are
             not there.
@@ -100,7 +100,8 @@ def load_suite(
     suite = None
     if document.readable:
         suite = _load(raw, identity, folder.resolve(), files, reporter, environ)
-    tests = _count_tests(raw, files)
+    written = section(raw).get("tests")
+    tests = len(suite.cases if suite else written if isinstance(written, list) else ())
     found = tuple(reporter.diagnostics)
     return LoadedSuite(path, suite, _name(raw, path), tests, found, files.asked)
 
@@ -152,19 +153,6 @@ def default_name(path: Path, root: Path | None, project: Callable[[], str]) -> s
 def _name(raw: Any, path: Path) -> str:
     name = section(raw, "suite").get("name")
     return name if isinstance(name, str) and name else path.name
-
-
-def _count_tests(raw: Any, files: ReferencedFiles) -> int:
-    """Return how many tests there are, one for each row, also of what cannot be run."""
-    tests = section(raw).get("tests")
-    found = map(section, tests if isinstance(tests, list) else ())
-    return sum((len(prompts_of(test)) or 1) * _count_rows(test, files) for test in found)
-
-
-def _count_rows(test: Raw, files: ReferencedFiles) -> int:
-    name = test.get("varsFrom")
-    rows = files.rows(name) if isinstance(name, str) and name else None
-    return len(rows.value.rows) if isinstance(rows, Ok) else 1
 
 
 def read_bytes(path: Path) -> Result[bytes]:

@@ -149,13 +149,21 @@ def check_tools(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
                 *items(expect, "trajectory", "calls"),
             ):
                 matcher = (*path, *place, *inner, "argsMatch")
-                _check_constant(matcher, call.get("argsMatch"), reporter)
+                _check_values(matcher, call.get("argsMatch"), reporter)
 
 
 def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    _check_name((*path, "name"), tool.get("name"), reporter)
+    name = tool.get("name")
+    if isinstance(name, str) and name and not _USUAL_NAME.fullmatch(name):
+        reporter.warning(
+            (*path, "name"),
+            "Most providers reject this tool name",
+            "Use at most 64 letters, digits, _ and -",
+            reason="tool_name",
+            value=name,
+        )
     _check_parameters((*path, "parameters"), tool, reporter)
-    _check_constant((*path, "defaultResponse"), tool.get("defaultResponse"), reporter)
+    _check_values((*path, "defaultResponse"), tool.get("defaultResponse"), reporter)
     for place, answer in items(tool, "responses"):
         _check_answer((*path, *place), answer, reporter)
     file = tool.get("resultSchema")
@@ -163,17 +171,6 @@ def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFile
         schema = report_schema((*path, "resultSchema"), file, files, reporter)
         if isinstance(schema, Ok):
             _check_results(path, tool, file, schema.value, reporter)
-
-
-def _check_name(path: Path, name: Any, reporter: Reporter) -> None:
-    if isinstance(name, str) and name and not _USUAL_NAME.fullmatch(name):
-        reporter.warning(
-            path,
-            "Most providers reject this tool name",
-            "Use at most 64 letters, digits, _ and -",
-            reason="tool_name",
-            value=name,
-        )
 
 
 def _check_parameters(path: Path, tool: Raw, reporter: Reporter) -> None:
@@ -204,14 +201,15 @@ def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:
             "Add one, or write `then:` instead",
             reason="schema",
         )
-    _check_constant((*path, "when"), answer.get("when"), reporter)
-    _check_state((*path, "whenState"), answer.get("whenState"), reporter)
+    _check_values((*path, "when"), answer.get("when"), reporter)
+    state = answer.get("whenState")
+    _check_values((*path, "whenState"), state, reporter, may_be_absent=True)
     replies = list(items(answer, "sequence"))
     for place, reply in replies:
         _check_one_of((*path, *place), reply, ("then", "fault"), reporter)
     for place, reply in (((), answer), *replies):
         for key in ("then", "setState"):
-            _check_no_absent((*path, *place, key), reply.get(key), reporter)
+            _check_values((*path, *place, key), reply.get(key), reporter, is_filled=True)
 
 
 def _check_one_of(path: Path, answer: Raw, keys: tuple[str, ...], reporter: Reporter) -> None:
@@ -233,41 +231,32 @@ def _check_one_of(path: Path, answer: Raw, keys: tuple[str, ...], reporter: Repo
         )
 
 
-def _check_constant(path: Path, value: Any, reporter: Reporter) -> None:
-    """Report placeholders and `$absent` where a value is compared, or given, as it stands."""
-    _check_no_absent(path, value, reporter)
-    _check_no_placeholder(path, value, reporter)
+def _check_values(
+    path: Path,
+    value: Any,
+    reporter: Reporter,
+    *,
+    is_filled: bool = False,
+    may_be_absent: bool = False,
+) -> None:
+    """Report `$absent` and placeholders where they have no meaning.
 
-
-def _check_state(path: Path, value: Any, reporter: Reporter) -> None:
-    _check_no_placeholder(path, value, reporter)
-    for place, item in walk(value, path):
-        if isinstance(item, dict) and "$absent" in item and (item != _ABSENT or place == path):
-            reporter.error(
-                (*place, "$absent"),
-                f"{reporter.place(place)} cannot be matched",
-                "To require absence, write `NAME: { $absent: true }`",
-                reason="absent",
-                at_key=True,
-            )
-
-
-def _check_no_absent(path: Path, value: Any, reporter: Reporter) -> None:
+    A value that `is_filled` takes placeholders. Entries of one that `may_be_absent` may be
+    `{ $absent: true }`.
+    """
     for place, item in walk(value, path):
         if isinstance(item, dict) and "$absent" in item:
-            reporter.error(
-                (*place, "$absent"),
-                f"$absent has no meaning in {reporter.place(path)}",
-                "It can stand in `whenState` only",
-                reason="absent",
-                at_key=True,
-            )
-
-
-def _check_no_placeholder(path: Path, value: Any, reporter: Reporter) -> None:
-    for place, text in texts(value, path):
-        found = TOOL_PLACEHOLDER.search(text)
-        if found:
+            is_meant = item == _ABSENT and place != path
+            if may_be_absent and not is_meant:
+                message = f"{reporter.place(place)} cannot be matched"
+                hint = "To require absence, write `NAME: { $absent: true }`"
+            elif not may_be_absent:
+                message = f"$absent has no meaning in {reporter.place(path)}"
+                hint = "It can stand in `whenState` only"
+            else:
+                continue
+            reporter.error((*place, "$absent"), message, hint, reason="absent", at_key=True)
+        if isinstance(item, str) and not is_filled and (found := TOOL_PLACEHOLDER.search(item)):
             reporter.error(
                 place,
                 f"{found[0]} has no value in {reporter.place(path)}",

@@ -397,16 +397,6 @@ _SYNTAX = (
         "Check the brackets and commas of this line; quote text that contains brackets or commas",
     ),
     (
-        "invalid Unicode character escape",
-        "This escape does not stand for a character",
-        "Use the escape of a whole character, such as \\U0001F600",
-    ),
-    (
-        "did not find expected <document start>",
-        "There is text after the end of the value",
-        "Put the whole value in quotes",
-    ),
-    (
         "could not find expected ':'",
         "A ':' is missing after a key",
         "Write `key: value`; lines of a longer text are indented under their key",
@@ -420,16 +410,6 @@ _SYNTAX = (
         "did not find expected '-' indicator",
         "A list ends here, but this line is not indented like the rest",
         "Items of one list begin with '-' in the same column; keys do not mix with items",
-    ),
-    (
-        "found undefined tag handle",
-        "This tag is unknown",
-        "Quote text that begins with !",
-    ),
-    (
-        "found incompatible YAML document",
-        "This version of YAML is unknown",
-        "Remove the %YAML line",
     ),
 )
 

@@ -13,24 +13,16 @@ them, a value of ours or nothing comes out. Two programs are known:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.transcript import ToolCall, ToolUse
 from kindlm.wording import count
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignCall:
-    """A tool call that an agent made."""
-
-    name: str
-    arguments: Mapping[str, Any]
-    response: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +32,7 @@ class ForeignExecution:
     passed: bool | None
     output: str | None = None
     query: str | None = None
-    calls: tuple[ForeignCall, ...] = ()
+    calls: tuple[ToolUse, ...] = ()
     failures: tuple[str, ...] = ()
     score: float | None = None
     threshold: float | None = None
@@ -76,7 +68,7 @@ class ForeignResults:
     suite: str | None
     at: str | None
     tests: tuple[ForeignTest, ...]
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
 
 _MOST = 2**53
@@ -200,16 +192,13 @@ def read_evalview(value: Any, now: datetime) -> Result[ForeignResults]:
             if golden.metadata.version != _GOLDEN_VERSION:
                 return Err(_other_version("golden trace", golden.metadata.version, _GOLDEN_VERSION))
             return Ok(_of_golden(golden, now))
-        results = [_Result.model_validate(item) for item in _listed(value)]
+        listed = value if isinstance(value, list) else [value]
+        results = [_Result.model_validate(item) for item in listed]
     except ValidationError as error:
         return Err(_corrupt("file of EvalView", _first_fault(error)))
     if len(results) > _MOST_RESULTS:
         return Err(_corrupt("file of EvalView", f"it holds more than {_MOST_RESULTS:,} results"))
     return Ok(_of_results(results, now))
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _of_golden(golden: _Golden, now: datetime) -> ForeignResults:
@@ -262,12 +251,11 @@ def _execution(
         output=trace.final_output,
         query=query,
         calls=tuple(
-            ForeignCall(
-                step.tool_name,
-                step.parameters,
+            ToolUse(
+                ToolCall(f"imported-{index}", step.tool_name, step.parameters),
                 step.output if step.error is None else {"error": step.error},
             )
-            for step in trace.steps
+            for index, step in enumerate(trace.steps)
         ),
         score=_of_hundred(score),
         threshold=_of_hundred(min_score),

@@ -33,7 +33,7 @@ from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secr
 from kindlm.suite import Suite
 
 if TYPE_CHECKING:
-    from kindlm.formats.evalview import EvalviewConfigs
+    from kindlm.formats.evalview import Surroundings as CaseSurroundings
     from kindlm.scenarios.scenario_files import Surroundings as ScenarioSurroundings
 
 
@@ -216,10 +216,10 @@ def _load(
     project = cache(lambda: project_name(root))
 
     @cache
-    def configs() -> EvalviewConfigs:
-        from kindlm.formats.evalview import EvalviewConfigs
+    def cases() -> CaseSurroundings:
+        from kindlm.formats.evalview import Surroundings
 
-        return EvalviewConfigs(root, environ, strict, is_run)
+        return Surroundings(root, project(), environ, strict, compat, is_run)
 
     @cache
     def scenarios() -> ScenarioSurroundings:
@@ -240,10 +240,9 @@ def _load(
 
             yield load_scenarios(item.path, scenarios(), item.suite)
         elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:
-            from kindlm.formats.evalview import Surroundings, load_folder
+            from kindlm.formats.evalview import load_folder
 
             folder = item.path.parent
-            around = Surroundings(root, project(), environ, strict, compat, is_run)
             here = cases_in(folder)
             # A folder is one suite, whichever of its files were named, by whichever names.
             reached = {os.path.realpath(path) for path in named}
@@ -252,7 +251,7 @@ def _load(
             # What is named by the user need not be named like a case.
             others = [path for path in named if os.path.realpath(path) in reached]
             chosen = {*asked, *others}
-            yield from load_folder(folder, [*here, *others], configs().of(folder), around, chosen)
+            yield from load_folder(folder, [*here, *others], cases(), chosen)
 
 
 def _warnings(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -147,14 +148,13 @@ def test_a_pull_request_is_compared_with_its_base_and_has_one_comment(tmp_path, 
 
 def test_a_pull_request_is_compared_with_the_history_server(tmp_path, github, forks):
     api, comments = github
-    kindlm = [sys.executable, "-m", "kindlm"]
-    create = [*kindlm, "token", "create", "--name", "ci", "--db", "team.db"]
-    token = subprocess.run(create, cwd=tmp_path, capture_output=True, text=True, check=True)
-    server = subprocess.Popen(
-        [*kindlm, "serve-history", "--db", "team.db", "--port", "0"],
+    create = ["token", "create", "--name", "ci", "--db", "team.db"]
+    token = loaded_kindlm.run(create, cwd=tmp_path, env=os.environ, timeout_s=60.0)
+    server = loaded_kindlm.start(
+        ["serve-history", "--db", "team.db", "--port", "0"],
         cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
+        env=os.environ,
+        stderr=subprocess.DEVNULL,
     )
     job = Job(tmp_path, api, forks)
     suite = tmp_path / "kindlm.yaml"
@@ -176,7 +176,7 @@ def test_a_pull_request_is_compared_with_the_history_server(tmp_path, github, fo
         suite.write_text(tolerant.replace("Delivered on", "Lost on"))
         assert job.run(pull | commit, "7", **inputs) == 1
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGTERM)
         server.communicate()
     (comment,) = comments
     assert f"`{of_main}`" in comment["body"]
@@ -198,11 +198,11 @@ def test_a_regression_fails_the_job_only_where_it_is_to(tmp_path, github, forks)
     assert job.run(pull, "7", **{"fail-on-regression": "true"}) == 1
 
 
-def test_a_run_that_cannot_start_fails_the_step_and_writes_no_comment(tmp_path, github):
+def test_a_run_that_cannot_start_fails_the_step_and_writes_no_comment(tmp_path, github, forks):
     api, comments = github
     (tmp_path / "kindlm.yaml").write_text(SUITE)
     event = {"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}
-    assert Job(tmp_path, api, INSTALLED).run(event, "7", args="--repeat none") == 1
+    assert Job(tmp_path, api, forks).run(event, "7", args="--repeat none") == 1
     assert comments == []
 
 
@@ -280,7 +280,10 @@ def test_the_pre_commit_hook_names_the_suite_that_is_wrong(tmp_path):
     assert re.search(hook["files"], "tests/refunds.yml")
     assert not re.search(hook["files"], "docker-compose.yaml")
     (tmp_path / "kindlm.yaml").write_text(SUITE.replace("contains", "contain"))
-    command = [sys.executable, "-m", *hook["entry"].split(), "kindlm.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    program, *arguments = hook["entry"].split()
+    assert program == "kindlm"
+    done = loaded_kindlm.run(
+        [*arguments, "kindlm.yaml"], cwd=tmp_path, env=os.environ, timeout_s=60.0
+    )
     assert done.returncode == 1
     assert "kindlm.yaml:8" in done.stderr

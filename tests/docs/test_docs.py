@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from workspace import new_workspace
+
 from kindlm.cli.app import run
 from kindlm.projections.views import VIEWS
 
@@ -24,14 +26,12 @@ def block(page: str, marker: str, language: str) -> str:
     return found[1]
 
 
-def test_the_first_suite_of_the_docs_passes(tmp_path):
-    (tmp_path / "kindlm.yaml").write_text(
-        block("docs/tutorial/getting-started.md", "suite: runs", "yaml"), encoding="utf-8"
-    )
-    command = [sys.executable, "-m", "kindlm", "test", "--reporter", "json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+def test_the_first_suite_of_the_docs_passes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    suite = block("docs/tutorial/getting-started.md", "suite: runs", "yaml")
+    Path("kindlm.yaml").write_text(suite, "utf-8")
+    assert run(["test", "--reporter", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
     assert report["summary"]["executions"]["passed"] == 1
     assert len(report["tests"][0]["executions"][0]["assertions"]) == 3
 
@@ -41,8 +41,7 @@ def test_the_checks_of_the_docs_pass(tmp_path):
     (tmp_path / "kindlm.yaml").write_text(block(page, "checks: suite", "yaml"), "utf-8")
     (tmp_path / "checks.py").write_text(block(page, "checks: function", "python"), "utf-8")
     (tmp_path / "judge.yaml").write_text(block(page, "checks: judge", "yaml"), "utf-8")
-    command = [sys.executable, "-m", "kindlm", "test", "kindlm.yaml", "judge.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = new_workspace(tmp_path).run("test", "kindlm.yaml", "judge.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import loaded_kindlm
 import pytest
 from workspace import Workspace, new_workspace
 
@@ -61,14 +61,12 @@ def test_a_function_of_python(workspace: Workspace, healthy: bool) -> None:
 
 def test_under_pytest(workspace: Workspace) -> None:
     _write_shop(workspace, "pytest: test_refunds.py", healthy=False)
-    command = [sys.executable, "-m", "pytest", "--kindlm", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        command,
+    done = loaded_kindlm.run(
+        ["--kindlm", "-p", "no:cacheprovider"],
         cwd=workspace.root,
         env=workspace.env,
-        capture_output=True,
-        text=True,
-        check=False,
+        timeout_s=120.0,
+        module="pytest",
     )
     assert done.returncode == 1, done.stdout + done.stderr
     found = workspace.query("SELECT kind, outcome FROM assertions")

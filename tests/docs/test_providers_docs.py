@@ -11,8 +11,10 @@ import yaml
 from checked_server import LoopbackServer
 
 from kindlm.cli.app import run
+from kindlm.config import load_suite
 from kindlm.packages import all_own
 from kindlm.plugins import Provider
+from kindlm.providers import preset_providers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "providers.md").read_text("utf-8")
 EXAMPLES = dict(re.findall(r"<!-- provider: ([\w-]+) -->\n```yaml\n(.*?)```", PAGE, re.DOTALL))
@@ -37,7 +39,25 @@ def test_each_preset_has_an_example_of_six_lines():
     assert all(len(EXAMPLES[name].splitlines()) <= 6 for name in (*presets, *platforms))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+ALIKE = {
+    name
+    for name, kind in all_own(Provider).items()
+    if kind.__module__ == preset_providers.__name__ and name != "groq"
+}
+"""The presets that differ from `groq` in their address and key alone."""
+
+
+@pytest.mark.parametrize("name", EXAMPLES.keys() & ALIKE)
+def test_an_example_of_a_preset_is_a_suite(name, tmp_path):
+    path = tmp_path / "kindlm.yaml"
+    path.write_text(EXAMPLES[name], "utf-8")
+    loaded = load_suite(path)
+    assert loaded.diagnostics == ()
+    (model,) = loaded.suite.models.values()
+    assert loaded.suite.providers[model.provider].type == name
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - ALIKE))
 def test_an_example_passes(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KEY_OF_THE_TEST", KEY)

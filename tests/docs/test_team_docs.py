@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
+import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import loaded_kindlm
 import pytest
 import yaml
 
@@ -59,14 +61,14 @@ def served(here: Path) -> Iterator[str]:
     run(["token", "create", "--name", "first", "--db", "team.db"])
     command = yaml.safe_load(re.findall(r"^CMD (.+)", TEAM, re.MULTILINE)[0])
     command[command.index("--host") + 1] = "127.0.0.1"
-    server = subprocess.Popen(
-        [sys.executable, "-m", "kindlm", *command, "--port", "0"], stdout=subprocess.PIPE, text=True
+    server = loaded_kindlm.start(
+        [*command, "--port", "0"], cwd=here, env=os.environ, stderr=subprocess.DEVNULL
     )
     assert server.stdout is not None
     try:
         yield server.stdout.readline().partition("/-/")[0]
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGTERM)
         server.communicate()
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from vector_cases import Departure, known
 
-from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
+from kindlm.formats.evalview import Surroundings, load_folder
 
 LISTS: Final = ("contains", "not_contains", "regex_patterns")
 SHARES: Final = {"hallucination": "confidence_threshold"}
@@ -64,9 +64,7 @@ def test_schema(vector: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / ".evalview"
     folder.mkdir()
     (folder / "config.yaml").write_text("endpoint: http://127.0.0.1:9/ask\n", "utf-8")
-    configs = EvalviewConfigs(tmp_path, {})
-    around = Surroundings(tmp_path, "shop", {})
-    loaded = load_folder(tmp_path, [file], configs.of(tmp_path), around)
+    loaded = load_folder(tmp_path, [file], Surroundings(tmp_path, "shop", {}))
     suites = [item.suite for item in loaded if item.suite is not None]
     errors = [found for item in loaded for found in item.diagnostics if found.severity == "error"]
     expected = vector["expected"]

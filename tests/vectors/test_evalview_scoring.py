@@ -18,7 +18,7 @@ from kindlm.checks.evalview.no_pii import find_personal_data
 from kindlm.checks.evalview.tools import SequenceMode, sequence_progress
 from kindlm.checks.evalview.weighted_score import Weights, overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
+from kindlm.formats.evalview import Surroundings, load_folder
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.personal_data import passes_luhn
 from kindlm.ports import CheckContext, ModelReply, Question
@@ -142,9 +142,8 @@ def compiled(tmp_path: Path) -> Compiled:
         (tmp_path / ".evalview" / "config.yaml").write_text(json.dumps(config), "utf-8")
         file = tmp_path / "case.yaml"
         file.write_text(json.dumps({"name": "case"} | dict(case)), "utf-8")
-        project = EvalviewConfigs(tmp_path, {}).of(tmp_path)
         around = Surroundings(tmp_path, "shop", {}, compat=compat)
-        (loaded,) = load_folder(tmp_path, [file], project, around)
+        (loaded,) = load_folder(tmp_path, [file], around)
         assert loaded.suite is not None, loaded.diagnostics
         (only,) = loaded.suite.cases
         return only.expectations

@@ -1,11 +1,5 @@
 """EvalView test cases: from the files of a folder to a `Suite`, or to diagnostics with lines."""
 
-from kindlm.formats.evalview.evalview_cases import (
-    EvalviewConfigs,
-    LoadedConfig,
-    Surroundings,
-    load_folder,
-    project_folder,
-)
+from kindlm.formats.evalview.evalview_cases import Surroundings, load_folder, project_folder
 
-__all__ = ["EvalviewConfigs", "LoadedConfig", "Surroundings", "load_folder", "project_folder"]
+__all__ = ["Surroundings", "load_folder", "project_folder"]

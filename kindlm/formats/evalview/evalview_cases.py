@@ -20,7 +20,7 @@ from kindlm.config.validation import fit, kind_of
 from kindlm.config.yaml_document import read_documents
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.formats.evalview.case_schema import CaseConfig
-from kindlm.formats.evalview.evalview_suite import CheckedCase, FolderIdentity, compile_folder
+from kindlm.formats.evalview.evalview_suite import CheckedCase, compile_folder
 from kindlm.formats.evalview.project_config import PACE, ProjectConfig
 from kindlm.formats.evalview.rules import check_case, check_project, warn_of_no_effect
 from kindlm.formats.evalview.variables import (
@@ -49,25 +49,28 @@ class LoadedConfig:
 
 
 @dataclass(slots=True)
-class EvalviewConfigs:
-    """The configurations of a project, each loaded once."""
+class Surroundings:
+    """What decides how cases are loaded, besides their files.
+
+    With `is_run`, agents are called, so that all variables need values.
+    """
 
     root: Path
+    project: str
     environ: Mapping[str, str]
     strict: bool = False
+    compat: bool = False
     is_run: bool = True
-    _loaded: dict[Path, LoadedConfig] = field(default_factory=dict)
+    _configs: dict[Path, LoadedConfig] = field(default_factory=dict)
 
-    def of(self, folder: Path) -> LoadedConfig:
+    def config_of(self, folder: Path) -> LoadedConfig:
         """Return the configuration that counts in a folder; an empty one if there is none."""
         file = _find(folder.resolve(), self.root.resolve())
         if file is None:
             return LoadedConfig(ProjectConfig())
-        if file not in self._loaded:
-            self._loaded[file] = load_config(
-                file, self.environ, strict=self.strict, is_run=self.is_run
-            )
-        return self._loaded[file]
+        if file not in self._configs:
+            self._configs[file] = _load_config(file, self)
+        return self._configs[file]
 
 
 def project_folder(folder: Path, root: Path) -> Path | None:
@@ -76,9 +79,7 @@ def project_folder(folder: Path, root: Path) -> Path | None:
     return None if file is None else file.parent.parent
 
 
-def load_config(
-    file: Path, environ: Mapping[str, str], *, strict: bool, is_run: bool
-) -> LoadedConfig:
+def _load_config(file: Path, around: Surroundings) -> LoadedConfig:
     """Load a configuration. Never raises for what a user did: see the diagnostics."""
     documents, whole = _read(file)
     if whole.has_errors:
@@ -88,7 +89,7 @@ def load_config(
         return LoadedConfig(ProjectConfig(), file, tuple(whole.diagnostics))
     document = documents.part(values[0])
     reporter = Reporter(str(file), document)
-    config = _fitted(document.value, environ, reporter, strict=strict, is_run=is_run)
+    config = _fitted(document.value, around, reporter)
     if config is not None:
         check_project(config, reporter)
         _warn_of_unserved(config, reporter)
@@ -97,19 +98,17 @@ def load_config(
     return LoadedConfig(None if reporter.has_errors else config, file, diagnostics)
 
 
-def _fitted(
-    value: Any, environ: Mapping[str, str], reporter: Reporter, *, strict: bool, is_run: bool
-) -> ProjectConfig | None:
+def _fitted(value: Any, around: Surroundings, reporter: Reporter) -> ProjectConfig | None:
     if not isinstance(value, dict):
         reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`",
                        reason="schema")  # fmt: skip
         return None
     reporter.hide(header_secrets(section(value, "headers")))
-    if not has_all(value, environ, reporter, is_run=is_run):
+    if not has_all(value, around.environ, reporter, is_run=around.is_run):
         return None
-    filled = expand(value, environ)
+    filled = expand(value, around.environ)
     check_serve(filled, reporter)
-    return fit(ProjectConfig, filled, reporter, tolerant=not strict)
+    return fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
 
 
 def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
@@ -153,21 +152,6 @@ _MOST_CASES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What decides how cases are loaded, besides their files.
-
-    With `is_run`, agents are called, so that all variables need values.
-    """
-
-    root: Path
-    project: str
-    environ: Mapping[str, str]
-    strict: bool = False
-    compat: bool = False
-    is_run: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class _File:
     """A file, loaded as far as it can be; `cases` are none if there is an error in it."""
 
@@ -180,7 +164,6 @@ class _File:
 def load_folder(
     folder: Path,
     files: Sequence[Path],
-    project: LoadedConfig,
     around: Surroundings,
     named: Collection[Path] | None = None,
 ) -> list[LoadedSuite]:
@@ -189,7 +172,6 @@ def load_folder(
     Args:
         folder: the folder, as it was named.
         files: its files with cases, in their order.
-        project: the configuration that counts there.
         around: what else decides.
         named: those of the files that were asked for; all by default. The others are part of the
             suite, so that it is the same whichever are named, and nothing is said of them.
@@ -198,6 +180,7 @@ def load_folder(
         The suite of the folder, unless no file that was named can be used, and one that cannot
         run for each of those that has an error. Where the configuration has one, none can.
     """
+    project = around.config_of(folder)
     asked = frozenset(files if named is None else named)
     identity = suite_identity(folder, around.root)
     name = around.project if identity == "." else identity
@@ -216,7 +199,9 @@ def load_folder(
         return told
     cases = [case for file in loaded for case in file.cases]
     suite = compile_folder(
-        FolderIdentity(name, around.project, identity),
+        name,
+        around.project,
+        identity,
         cases,
         project.config,
         compile_services(project.config, project.file),

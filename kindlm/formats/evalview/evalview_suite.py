@@ -21,9 +21,8 @@ from kindlm.formats.evalview.evalview_targets import (
     compile_tools,
     told_tools,
 )
-from kindlm.formats.evalview.expectations import ScoreRules, compile_expectations
+from kindlm.formats.evalview.expectations import compile_expectations
 from kindlm.formats.evalview.project_config import ProjectConfig
-from kindlm.formats.evalview.rules import weights_of
 from kindlm.secrecy import hide_headers
 from kindlm.section import resolved
 from kindlm.suite import Case, Price, Prompt, ScoreLimits, Service, Suite
@@ -46,17 +45,10 @@ class CheckedCase:
     where: Callable[[Path], SourceLocation]
 
 
-@dataclass(frozen=True, slots=True)
-class FolderIdentity:
-    """What the suite of a folder is known by."""
-
-    name: str
-    project: str
-    path: str
-
-
 def compile_folder(
-    identity: FolderIdentity,
+    name: str,
+    project: str,
+    path: str,
     cases: Sequence[CheckedCase],
     config: ProjectConfig,
     services: tuple[Service, ...] = (),
@@ -67,7 +59,9 @@ def compile_folder(
     """Return the suite of a folder, with all its cases.
 
     Args:
-        identity: what the suite is called.
+        name: what the suite is called.
+        project: what its project is called.
+        path: what the suite is known by.
         cases: the cases of the folder, checked without an error.
         config: what they have in common.
         services: the programs that are started for them.
@@ -82,10 +76,10 @@ def compile_folder(
     timeout_ms = _TIMEOUT_MS if config.timeout is None else max(1, round(config.timeout * 1000))
     retries = config.retry.max_retries if config.retry else None
     return Suite(
-        name=identity.name,
-        project=identity.project,
+        name=name,
+        project=project,
         front_end="evalview",
-        path=identity.path,
+        path=path,
         config_hash=config_hash(text),
         config_text=text,
         providers=targets.providers,
@@ -110,18 +104,12 @@ def _case(
     agent = None if is_model else compile_agent(case, config, checked.file.parent)
     target = targets.add(case, config) if agent is None else agent.id
     first, *others = [turn.query for turn in case.turns or ()] or [_only_query(case)]
-    rules = ScoreRules(
-        weights_of(case, config),
-        config.tool_categories,
-        has_judge=config.judge is not None,
-        has_local_judge=config.judge is not None and config.judge.provider == "ollama",
-    )
     variance = case.thresholds.variance
     return Case(
         name=case.name,
         prompt=Prompt(user=first),
         targets=(target,),
-        expectations=compile_expectations(case, rules, checked.where, compat=compat),
+        expectations=compile_expectations(case, config, checked.where, compat=compat),
         tools=compile_tools(case),
         follow_ups=tuple(others),
         contexts=() if is_model else _contexts(case),

@@ -7,7 +7,7 @@ The last expectation is the one of the weighted score.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 
 from kindlm.checks.evalview.evalview_verdict import EvalviewVerdict
 from kindlm.checks.evalview.hallucination import Hallucination
@@ -36,6 +36,7 @@ from kindlm.formats.evalview.case_schema import (
     OutputConfig,
     SafetyConfig,
 )
+from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suite import Expectation
 from kindlm.values import plain_number
 
@@ -77,22 +78,18 @@ SEVERITIES = ("medium", "low", "high")
 """From how severe on what is harmful fails; the first one stands for unknown ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreRules:
-    """What decides a case besides itself: the weights, categories of its own, a judge.
-
-    A judge is local if it is a model that runs here.
-    """
-
-    weights: Mapping[str, float]
-    categories: Mapping[str, Sequence[str]] | None
-    has_judge: bool
-    has_local_judge: bool = False
+def weights_of(case: CaseConfig, config: ProjectConfig) -> dict[str, float]:
+    """Return the weights of the score: those of the case over those of the project."""
+    weights = asdict(Weights())
+    for written in (config.scoring.weights if config.scoring else None, case.thresholds.weights):
+        if written is not None:
+            weights = written.over(weights)
+    return weights
 
 
 def compile_expectations(
     case: CaseConfig,
-    rules: ScoreRules,
+    config: ProjectConfig,
     where: Callable[[Path], SourceLocation],
     *,
     compat: bool = False,
@@ -104,30 +101,30 @@ def compile_expectations(
     """
     found = tuple(
         replace(expectation, where=where(path), advisory=compat or expectation.advisory)
-        for path, expectation in unique_labels(_declared(case, rules, compat=compat))
+        for path, expectation in unique_labels(_declared(case, config, compat=compat))
     )
-    return (*found, _verdict(case, rules, where, found)) if compat else found
+    return (*found, _verdict(case, config, where, found)) if compat else found
 
 
-def _declared(case: CaseConfig, rules: ScoreRules, *, compat: bool) -> Iterator[Placed]:
+def _declared(case: CaseConfig, config: ProjectConfig, *, compat: bool) -> Iterator[Placed]:
     checks = case.checks or ChecksConfig()
     mode = _sequence_mode(case)
-    for place, expectation in _all(case.expected, mode, rules):
+    for place, expectation in _all(case.expected, mode, config):
         yield ("expected", *place), expectation
-    yield from _checked(case.expected, checks, by_default=compat and rules.has_judge)
+    yield from _checked(case.expected, checks, by_default=compat and config.judge is not None)
     if checks.pii and not (case.expected.output and case.expected.output.no_pii):
         yield ("checks", "pii"), NoPii().expected("no personal data")
     for index, turn in enumerate(case.turns or ()):
         expected = turn.expected or ExpectedConfig()
         path: Path = ("turns", index, "expected")
-        in_turn = [((*path, *place), found) for place, found in _all(expected, mode, rules)]
+        in_turn = [((*path, *place), found) for place, found in _all(expected, mode, config)]
         in_turn += [((*path, *place[1:]), found) for place, found in _checked(expected)]
         for place, found in in_turn:
             yield place, _of_turn(found, index + 1)
     if case.mocks is not None and case.mocks.strict:
         yield ("mocks", "strict"), ToolStrict().expected("mocks.strict")
     yield from _limits(case)
-    yield ("thresholds", "min_score"), _weighted_score(case, mode, rules)
+    yield ("thresholds", "min_score"), _weighted_score(case, mode, config)
 
 
 def _of_turn(found: Expectation, turn: int) -> Expectation:
@@ -137,12 +134,12 @@ def _of_turn(found: Expectation, turn: int) -> Expectation:
     return replace(found, label=f"turn {turn}: {found.label}", turn=turn, since=since)
 
 
-def _all(expected: ExpectedConfig, mode: SequenceMode, rules: ScoreRules) -> Iterator[Placed]:
+def _all(expected: ExpectedConfig, mode: SequenceMode, config: ProjectConfig) -> Iterator[Placed]:
     """Yield what is declared, but for what a switch may turn on or off."""
     for index, tool in _distinct(expected.tools):
         yield ("tools", index), ToolCall.model_construct(tool=tool).expected(tool)
     for index, category in _distinct(expected.tool_categories):
-        tools = tools_of(category, rules.categories) or ()
+        tools = tools_of(category, config.tool_categories) or ()
         yield ("tool_categories", index), ToolCategory(category, tools).expected(category)
     if sequence := _sequence(expected):
         key = "tool_sequence" if expected.tool_sequence else "sequence"
@@ -150,14 +147,14 @@ def _all(expected: ExpectedConfig, mode: SequenceMode, rules: ScoreRules) -> Ite
     for index, tool in _distinct(expected.forbidden_tools):
         yield ("forbidden_tools", index), ForbiddenTool(tool).expected(tool)
     if expected.output is not None:
-        for place, expectation in _output(expected.output, rules):
+        for place, expectation in _output(expected.output, config):
             yield ("output", *place), expectation
     for name, metric in (expected.metrics or {}).items():
         label = f"{name} = {plain_number(metric.value)} ± {plain_number(metric.tolerance)}"
         yield ("metrics", name), Metric(name, metric.value, metric.tolerance).expected(label)
 
 
-def _output(output: OutputConfig, rules: ScoreRules) -> Iterator[Placed]:
+def _output(output: OutputConfig, config: ProjectConfig) -> Iterator[Placed]:
     for index, text in enumerate(output.contains or ()):
         yield ("contains", index), Contains(text).expected(text)
     for index, text in enumerate(output.not_contains or ()):
@@ -170,7 +167,7 @@ def _output(output: OutputConfig, rules: ScoreRules) -> Iterator[Placed]:
         yield ("no_pii",), NoPii().expected("no personal data")
     if output.must_acknowledge_uncertainty:
         place = ("must_acknowledge_uncertainty",)
-        yield place, Uncertainty(rules.has_judge).expected("acknowledges uncertainty")
+        yield place, Uncertainty(config.judge is not None).expected("acknowledges uncertainty")
 
 
 def _checked(
@@ -221,16 +218,16 @@ def _limits(case: CaseConfig) -> Iterator[Placed]:
         yield place, latency.expected(latency.label, advisory=advisory)
 
 
-def _weighted_score(case: CaseConfig, mode: SequenceMode, rules: ScoreRules) -> Expectation:
+def _weighted_score(case: CaseConfig, mode: SequenceMode, config: ProjectConfig) -> Expectation:
     turns = case.turns
     query = turns[0].query if turns else case.input.query if case.input else ""
     check = WeightedScore(
         case.thresholds.min_score,
-        _scored(query, case.expected, mode, rules),
-        Weights(**rules.weights),
-        judged=rules.has_judge,
+        _scored(query, case.expected, mode, config),
+        Weights(**weights_of(case, config)),
+        judged=config.judge is not None,
         turns=[
-            _scored(turn.query, turn.expected or ExpectedConfig(), mode, rules)
+            _scored(turn.query, turn.expected or ExpectedConfig(), mode, config)
             for turn in turns or ()
         ],
     )
@@ -238,13 +235,15 @@ def _weighted_score(case: CaseConfig, mode: SequenceMode, rules: ScoreRules) -> 
     return check.expected("weighted score")
 
 
-def _scored(query: str, expected: ExpectedConfig, mode: SequenceMode, rules: ScoreRules) -> Scored:
+def _scored(
+    query: str, expected: ExpectedConfig, mode: SequenceMode, config: ProjectConfig
+) -> Scored:
     output = expected.output or OutputConfig()
     categories = [category for _, category in _distinct(expected.tool_categories)]
     return Scored(
         query,
         [tool for _, tool in _distinct(expected.tools)],
-        {name: tools_of(name, rules.categories) for name in categories},
+        {name: tools_of(name, config.tool_categories) for name in categories},
         _sequence(expected),
         mode,
         output.contains or (),
@@ -257,7 +256,7 @@ def _scored(query: str, expected: ExpectedConfig, mode: SequenceMode, rules: Sco
 
 def _verdict(
     case: CaseConfig,
-    rules: ScoreRules,
+    config: ProjectConfig,
     where: Callable[[Path], SourceLocation],
     others: Sequence[Expectation],
 ) -> Expectation:
@@ -268,7 +267,7 @@ def _verdict(
     limits, score = case.thresholds, others[-1].check
     hallucination = case.expected.hallucination or HallucinationConfig()
     safety = case.expected.safety or SafetyConfig()
-    declared = unique_labels(_declared(case, rules, compat=False))
+    declared = unique_labels(_declared(case, config, compat=False))
     binding = {(found.kind, found.label) for _, found in declared if not found.advisory}
     check = EvalviewVerdict(
         limits.min_score,
@@ -276,7 +275,7 @@ def _verdict(
         None if case.generated else limits.max_latency,
         case.expected.forbidden_tools or (),
         hallucination.allow,
-        rules.has_local_judge,
+        config.judge is not None and config.judge.provider == "ollama",
         Safety(safety.allow_harmful, safety.categories, safety.severity_threshold),
         pii=bool(case.checks and case.checks.pii),
         judged={

@@ -26,7 +26,13 @@ from kindlm.formats.evalview.evalview_targets import (
     model_of,
     named_model_of,
 )
-from kindlm.formats.evalview.expectations import BUILT_IN, SEQUENCE_MODES, SEVERITIES, tools_of
+from kindlm.formats.evalview.expectations import (
+    BUILT_IN,
+    SEQUENCE_MODES,
+    SEVERITIES,
+    tools_of,
+    weights_of,
+)
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suggestions import hint_for, suggest
 from kindlm.values import check_pattern, check_url
@@ -91,15 +97,6 @@ def check_project(config: ProjectConfig, reporter: Reporter) -> None:
         reason="unknown_provider",
         code=ErrorCode.PROVIDER_NOT_FOUND,
     )
-
-
-def weights_of(case: CaseConfig, config: ProjectConfig) -> dict[str, float]:
-    """Return the weights of the score: those of the case over those of the project."""
-    weights = asdict(Weights())
-    for written in (config.scoring.weights if config.scoring else None, case.thresholds.weights):
-        if written is not None:
-            weights = written.over(weights)
-    return weights
 
 
 def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:

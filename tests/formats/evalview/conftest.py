@@ -11,7 +11,7 @@ from evalview_agents import handler_of, serving
 
 from kindlm.config import Diagnostic, LoadedSuite
 from kindlm.formats.discovery import discover
-from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
+from kindlm.formats.evalview import Surroundings, load_folder
 
 CASE = """\
 name: capital
@@ -71,9 +71,7 @@ def load(tmp_path: Path) -> Callable[..., Loaded]:
             path.write_text(text, "utf-8")
         found = sorted((tmp_path / "tests").iterdir())
         around = Surroundings(tmp_path, "shop", environ, strict=strict, compat=compat)
-        configs = EvalviewConfigs(tmp_path, environ, strict=strict)
-        folder = tmp_path / "tests"
-        return Loaded(load_folder(folder, found, configs.of(folder), around))
+        return Loaded(load_folder(tmp_path / "tests", found, around))
 
     return call
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm.formats.evalview import EvalviewConfigs, Surroundings, load_folder
+from kindlm.formats.evalview import Surroundings, load_folder
 from kindlm.formats.recognition import looks_like_tests, recognised
 
 KEYS = [
@@ -64,14 +64,13 @@ def load(data: bytes, name: str) -> None:
 
 def _load(root: Path, file: Path) -> None:
     environ = {"HOME": "/root"}
-    around = Surroundings(root, "shop", environ)
-    for item in load_folder(root, [file], EvalviewConfigs(root, environ).of(root), around):
+    for item in load_folder(root, [file], Surroundings(root, "shop", environ)):
         is_wrong = any(each.severity == "error" for each in item.diagnostics)
         assert is_wrong is (item.suite is None)
 
 
 @given(st.binary(max_size=200), st.sampled_from(["a.yaml", "a.toml"]))
-@examples(150)
+@examples(60)
 def test_any_bytes_load_or_are_refused(data: bytes, name: str) -> None:
     load(data, name)
     text = data.decode("utf-8", errors="replace")
@@ -80,12 +79,12 @@ def test_any_bytes_load_or_are_refused(data: bytes, name: str) -> None:
 
 
 @given(CASES)
-@examples(200)
+@examples(60)
 def test_any_case_loads_or_is_refused(case: object) -> None:
     load(yaml.safe_dump(case, allow_unicode=True).encode("utf-8", errors="replace"), "a.yaml")
 
 
 @given(st.text(alphabet="[]{}='\"#.\n\\ab1, ", max_size=60))
-@examples(300)
+@examples(100)
 def test_any_text_that_looks_like_toml_loads_or_is_refused(text: str) -> None:
     load(text.encode(), "a.toml")
