@@ -45,12 +45,12 @@ HEAVY = {
 FOR_READING = {"asyncio", "kindlm.history", "kindlm_store", "pydantic", "rich"}
 
 
-def loaded_by(*arguments: str) -> tuple[int, set[str]]:
-    """Return the exit code of a command in a fresh process, and the modules it has loaded."""
+def loaded_by(*commands: tuple[str, ...]) -> tuple[int, set[str]]:
+    """Return the exit code of commands in a fresh process, and the modules they have loaded."""
     script = (
         "import sys, json\n"
         "from kindlm.cli.app import run\n"
-        f"code = run({list(arguments)!r})\n"
+        f"code = max(run(list(command)) for command in {commands!r})\n"
         "json.dump([code, sorted(sys.modules)], sys.stderr)\n"
     )
     # Without any secret: to hide one, the words of the events have to be known.
@@ -62,7 +62,7 @@ def loaded_by(*arguments: str) -> tuple[int, set[str]]:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code, loaded = loaded_by("--help")
+    code, loaded = loaded_by(("--help",))
     assert code == 0
     assert loaded & HEAVY == set()
 
@@ -76,13 +76,13 @@ def test_the_list_of_commands_says_what_their_own_help_begins_with() -> None:
             assert " ".join(its.commands[name].help.split()).startswith(command.help), name
 
 
-@pytest.mark.parametrize("arguments", [("runs",), ("show",), ("show", "latest", "1")])
-def test_what_only_reads_loads_little(history: Any, arguments: tuple[str, ...]) -> None:
+def test_what_only_reads_loads_little(history: Any) -> None:
     run = history.run()
     run.suite()
     run.execution()
     run.finish()
-    code, loaded = loaded_by(*arguments, "--db", str(history.path))
+    db = ("--db", str(history.path))
+    code, loaded = loaded_by(("runs", *db), ("show", *db), ("show", "latest", "1", *db))
     assert code == 0
     assert loaded & (HEAVY - FOR_READING) == set()
 
@@ -123,9 +123,7 @@ def test_the_version_is_printed(kindlm: Any) -> None:
         [],
         ["nonsense"],
         ["runs", "--nonsense"],
-        ["runs", "--limit", "many"],
         ["runs", "--limit", "0"],
-        ["runs", "surplus"],
         ["init", "--template", "nonsense"],
     ],
 )
@@ -183,22 +181,22 @@ def test_debug_shows_traces_too(kindlm: Any, history: Any, monkeypatch: pytest.M
 
 
 def test_a_reader_that_leaves_early_is_not_an_error(process: Any) -> None:
-    started = process("schema")
+    started = process("explain")
     started.stdout.close()
     assert started.stderr.read() == b""
     started.stderr.close()
     assert started.wait(30) == 1
 
 
-def print_schema(redirection: str) -> subprocess.CompletedProcess[str]:
-    command = shlex.join([sys.executable, "-m", "kindlm", "schema"])
+def print_codes(redirection: str) -> subprocess.CompletedProcess[str]:
+    command = shlex.join([sys.executable, "-m", "kindlm", "explain"])
     return subprocess.run(
         ["sh", "-c", f"{command} {redirection}"], capture_output=True, text=True, check=False
     )
 
 
 def test_standard_output_that_takes_nothing_is_an_error_to_tell(here: Path) -> None:
-    full = print_schema("> /dev/full")
+    full = print_codes("> /dev/full")
     assert full.returncode == 1
     assert full.stderr.startswith("✗ There is no space left")
     assert "Exception ignored" not in full.stderr
@@ -206,17 +204,15 @@ def test_standard_output_that_takes_nothing_is_an_error_to_tell(here: Path) -> N
 
 @pytest.mark.parametrize("redirection", [">&-", "2>&-"])
 def test_streams_may_be_closed(here: Path, redirection: str) -> None:
-    closed = print_schema(redirection)
+    closed = print_codes(redirection)
     assert (closed.returncode, closed.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("settings", [{"LANG": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
-def test_output_is_utf_8_in_every_locale(
-    process: Any, history: Any, settings: dict[str, str]
-) -> None:
+def test_output_is_utf_8_in_every_locale(process: Any, history: Any) -> None:
     run = history.run(label="Prüfung ✓")
     run.suite()
     run.finish()
+    settings = {"LC_ALL": "C", "PYTHONUTF8": "0"}
     out, _ = process("runs", "--db", history.path, environ=settings).communicate(timeout=30)
     assert "Prüfung ✓" in out.decode("utf-8")
 

@@ -97,16 +97,6 @@ def test_a_history_that_was_changed_is_not_backed_up(
     assert not list(here.glob("*copy*")) + list(here.glob(".*copy*"))
 
 
-def test_no_history_and_an_empty_one(kindlm: Any, here: Path) -> None:
-    for file in ("none.db", "empty.db"):
-        if file == "empty.db":
-            (here / file).touch()
-        outcome = kindlm("backup", here / "copy.db", "--db", here / file)
-        assert outcome.code == 1
-        assert "No runs are recorded yet" in outcome.err
-    assert not (here / "copy.db").exists()
-
-
 def test_a_place_that_cannot_be_written(kindlm: Any, recorded: Any, here: Path) -> None:
     (here / "file").touch()
     outcome = kindlm("backup", here / "file" / "copy.db", "--db", recorded.path)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm.cli.foreign_import import read_results
 from kindlm.errors import Err, Ok
 
@@ -191,12 +192,9 @@ def test_a_golden_trace_finds_the_test_that_is_known(
     ("value", "code"),
     [
         ("{", "BASELINE_CORRUPT"),
-        ({"latestFile": "x.json"}, "BASELINE_CORRUPT"),
         ({**BASELINE, "results": []}, "BASELINE_CORRUPT"),
-        ({**BASELINE, "suiteName": ""}, "BASELINE_CORRUPT"),
         ({**BASELINE, "results": {"no target": {}}}, "BASELINE_CORRUPT"),
         ({**BASELINE, "version": "2"}, "BASELINE_VERSION_MISMATCH"),
-        ({**BASELINE, "version": 3}, "BASELINE_VERSION_MISMATCH"),
         ({**GOLDEN, "metadata": {**GOLDEN["metadata"], "version": 2}}, "BASELINE_VERSION_MISMATCH"),
         ({**GOLDEN, "trace": None}, "BASELINE_CORRUPT"),
         ([{"test_case": "x", "trace": {}}], "BASELINE_CORRUPT"),
@@ -233,7 +231,7 @@ def test_a_baseline_can_be_what_a_history_begins_with(kindlm: Any, here: Path) -
     assert "support" in kindlm("baseline", "list", "--db", here / "new.db").out
 
 
-@pytest.mark.parametrize("value", [{"some": "thing"}, [], [1], "1", "null", '"text"'])
+@pytest.mark.parametrize("value", [{"some": "thing"}, [1], "null"])
 def test_a_file_without_an_owner_is_refused(kindlm: Any, here: Path, value: Any) -> None:
     outcome = kindlm("import", written(here, value), "--db", here / "h.db")
     assert outcome.code == 1
@@ -248,7 +246,7 @@ anything = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     entry=st.dictionaries(st.sampled_from([*ENTRY]), anything),
     metrics=st.dictionaries(st.sampled_from([*TRACE["metrics"]]), anything),  # type: ignore[misc]

@@ -425,8 +425,6 @@ def test_what_is_not_taken_is_an_error_without_our_headers(
         (("--to", "http://127.0.0.1:9"), "--to needs --format otlp"),
         (("--format", "otlp", "--to", "http://127.0.0.1:9", "-o", "f"), "Only one of --to and -o"),
         (("--format", "otlp", "--to", "localhost:4318"), "--to needs an address"),
-        (("--format", "otlp", "--to", "http://a\x01b"), "--to needs an address"),
-        (("--format", "otlp", "--to", "http://xn--/"), "--to needs an address"),
         (("--format", "otlp", "--to", "http://joe:sk-planted@127.0.0.1:9"), "connection refused"),
     ],
 )
@@ -447,13 +445,6 @@ def test_short_values_of_headers_and_passwords_are_not_shown(
     url = collector.url.replace("//", "//joe:pw%251@")
     outcome = kindlm(*OTLP, "--to", url, "--db", recorded.path)
     assert "answered 400: no [redacted] for [redacted]" in outcome.err
-
-
-def test_a_receiver_cannot_reject_fewer_spans_than_none(
-    kindlm: Any, recorded: History, collector: Collector
-) -> None:
-    collector.answers = [(200, JSON, b'{"partialSuccess": {"rejectedSpans": -3}}')]
-    assert kindlm(*OTLP, "--to", collector.url, "--db", recorded.path).code == 0
 
 
 def test_a_header_that_cannot_be_sent_is_not_shown(

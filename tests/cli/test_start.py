@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import loaded_kindlm
 from checked_server import LoopbackServer
 
 UNUSED = (
@@ -49,9 +50,8 @@ tests:
 SCRIPTED = '{replies: [{text: "hello"}]}'
 
 
-def loaded_by_run(folder: Path, provider: str, settings: str, **variables: str) -> set[str]:
-    """The modules that a second run into the same history has loaded."""
-    (folder / "kindlm.yaml").write_text(SUITE.format(provider=provider, settings=settings))
+def loaded_by_run(folder: Path, **variables: str) -> set[str]:
+    """The modules that a run has loaded."""
     script = (
         "import sys, json\n"
         "from kindlm.cli.app import run\n"
@@ -59,10 +59,9 @@ def loaded_by_run(folder: Path, provider: str, settings: str, **variables: str) 
         "json.dump([code, sorted(sys.modules)], sys.stderr)\n"
     )
     environ = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "not-needed-here", **variables}
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=folder, capture_output=True, check=True, env=environ
-        )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, check=True, env=environ
+    )
     code, loaded = json.loads(done.stderr.decode().splitlines()[-1])
     assert code == 0, done.stdout.decode()
     return set(loaded)
@@ -77,8 +76,9 @@ def below(loaded: set[str], unwanted: tuple[str, ...]) -> set[str]:
 
 
 def test_a_scripted_run_loads_no_sdk_and_few_modules(tmp_path: Path) -> None:
-    loaded = loaded_by_run(tmp_path, "scripted", SCRIPTED)
-    # The history is there already, the answers are, too.
+    (tmp_path / "kindlm.yaml").write_text(SUITE.format(provider="scripted", settings=SCRIPTED))
+    assert loaded_kindlm.run(["test"], cwd=tmp_path, env={}, timeout_s=60).returncode == 0
+    loaded = loaded_by_run(tmp_path)  # the history is there already
     sdks = ("genai_prices", "httpx", "httpx2", "openai")
     others = ("kindlm.fleet", "kindlm.team", "rich.progress", "sqlite_utils", "urllib.request")
     assert below(loaded, UNUSED + sdks + others) == set()
@@ -89,8 +89,11 @@ def test_a_scripted_run_loads_no_sdk_and_few_modules(tmp_path: Path) -> None:
 def test_a_run_on_openai_loads_its_sdk_alone_and_once(tmp_path: Path) -> None:
     with LoopbackServer({"rules": [{"reply": {"text": "hello"}}]}) as server:
         settings = f'{{apiKeyEnv: OPENAI_API_KEY, baseUrl: "{server.url}/v1"}}'
-        asked = loaded_by_run(tmp_path, "openai", settings)
-        remembered = loaded_by_run(tmp_path, "openai", settings, XDG_CACHE_HOME=f"{tmp_path}/cache")
+        (tmp_path / "kindlm.yaml").write_text(SUITE.format(provider="openai", settings=settings))
+        loaded_kindlm.run(["test"], cwd=tmp_path, env={"OPENAI_API_KEY": "any"}, timeout_s=60)
+        asked, remembered = (
+            loaded_by_run(tmp_path, XDG_CACHE_HOME=f"{tmp_path}/cache") for _ in range(2)
+        )
     assert "openai" in asked
     assert below(asked, (*UNUSED, "sqlite_utils")) == set()
     assert below(remembered, (*UNUSED, "sqlite_utils", "openai")) == set()

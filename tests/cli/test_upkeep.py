@@ -70,15 +70,6 @@ def test_a_changed_event_is_found_and_its_place_is_reported(kindlm: Any, recorde
     assert "problem" in outcome.out.splitlines()[-1]
 
 
-def test_a_changed_text_is_found(kindlm: Any, recorded: Any) -> None:
-    with tampering(recorded.path) as connection:
-        connection.execute("DROP TRIGGER IF EXISTS contents_update")
-        connection.execute("UPDATE contents SET body = 'Hi.' WHERE body = 'Hi there.'")
-    outcome = kindlm("verify", "--db", recorded.path)
-    assert outcome.code == 1
-    assert "text" in outcome.out
-
-
 def test_one_run_is_checked_against_a_head_that_was_printed(kindlm: Any, recorded: Any) -> None:
     head = head_of(recorded, "run/k3f9x2ab")
     verify = ("verify", "k3f", "--db", recorded.path, "--head")
@@ -149,14 +140,6 @@ def test_tables_that_do_not_fit_are_not_read(
         assert hint in outcome.err
 
 
-def test_a_rebuild_leaves_tables_of_a_newer_version_alone(kindlm: Any, recorded: Any) -> None:
-    with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
-        connection.execute("UPDATE projections SET version = 999 WHERE name = 'executions'")
-    outcome = kindlm("rebuild", "--db", recorded.path)
-    assert outcome.code == 1
-    assert "executions" in outcome.err
-
-
 def test_a_history_of_a_newer_version_is_refused(kindlm: Any, recorded: Any) -> None:
     recorded.close()
     with closing(sqlite3.connect(recorded.path, isolation_level=None)) as connection:
@@ -211,10 +194,14 @@ def pages_of(path: Path, name: str) -> list[int]:
             pytest.skip("SQLite was built without dbstat")
 
 
-@pytest.mark.parametrize("filling", [b"\0", b"\xa5"])
 @pytest.mark.parametrize(
-    "name",
-    ["assertions", "contents", "sqlite_autoindex_contents_1", "sqlite_autoindex_events_2"],
+    ("name", "filling"),
+    [
+        ("assertions", b"\0"),
+        ("contents", b"\xa5"),
+        ("sqlite_autoindex_contents_1", b"\0"),
+        ("sqlite_autoindex_events_2", b"\xa5"),
+    ],
 )
 def test_a_damaged_page_is_found_and_what_is_left_comes_into_a_new_history(
     kindlm: Any, history: Any, make: Any, here: Path, name: str, filling: bytes
@@ -345,7 +332,7 @@ tests: [{ name: delivered, prompt: ask, expect: { output: { contains: [delivered
     assert not ignored.exists()
 
 
-@pytest.mark.parametrize("name", ["runs", "sqlite_autoindex_runs_1", "contents", "events"])
+@pytest.mark.parametrize("name", ["sqlite_autoindex_runs_1", "events"])
 def test_whatever_command_meets_the_damage_it_is_no_fault_of_kindlm(
     kindlm: Any, recorded: Any, name: str
 ) -> None:
@@ -370,9 +357,7 @@ def test_whatever_command_meets_the_damage_it_is_no_fault_of_kindlm(
     ("change", "command"),
     [
         ("runs SET planned = '{broken'", ("runs",)),
-        ("runs SET started_at = '5'", ("runs",)),
         ("runs SET duration_ms = '{'", ("report", "latest", "--format", "html")),
-        ("executions SET messages = '{broken'", ("show", "latest", "1")),
         ("assertions SET evidence = '{broken'", ("report", "latest", "--format", "json")),
     ],
 )

@@ -105,16 +105,6 @@ def test_warnings_are_reported_and_do_not_fail(kindlm: Any, here: Path) -> None:
     assert "1 warning" in outcome.out
 
 
-def test_only_what_looks_like_tests_is_noted_in_a_folder(kindlm: Any, here: Path) -> None:
-    write(here / "kindlm.yaml")
-    write(here / "docker-compose.yaml", "services: {}\n")
-    write(here / "old.yaml", "prompts: []\nproviders: []\n")
-    outcome = kindlm("validate", here)
-    assert outcome.code == 0
-    assert "old.yaml" in outcome.err
-    assert "docker-compose.yaml" not in outcome.err
-
-
 def test_a_suite_in_another_encoding_is_reported_its_encoding(kindlm: Any, here: Path) -> None:
     (here / "kindlm.yaml").write_bytes(SUITE.encode("utf-16"))
     outcome = kindlm("validate", "kindlm.yaml")
@@ -140,12 +130,6 @@ def test_editors_get_json_and_nothing_else(kindlm: Any, here: Path) -> None:
     assert (problem["file"], problem["line"], problem["column"]) == ("kindlm.yaml", 14, 25)
     assert problem["severity"] == "error"
     assert problem["number"] == 102
-
-
-def test_nothing_is_recorded(kindlm: Any, here: Path) -> None:
-    write(here / "kindlm.yaml")
-    kindlm("validate")
-    assert sorted(path.name for path in here.iterdir()) == ["kindlm.yaml"]
 
 
 def test_the_schema_takes_what_validate_takes(kindlm: Any, here: Path) -> None:

@@ -13,14 +13,9 @@ from orders import hold, order, serve_orders, write_orders
 from workspace import Workspace, new_workspace, signal_twice
 
 COMMANDS = (
-    ("validate",),
     ("test", "--label", "first", "--no-progress"),  # Its lines depend on time.
-    ("test", "-t", "k1", "--quiet"),
-    ("runs",),
     ("show", "first", "1"),
-    ("diff",),
     ("verify",),
-    ("report", "--format", "junit"),
     ("show", "nope"),
     ("tset",),
 )

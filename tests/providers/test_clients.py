@@ -47,33 +47,16 @@ def test_a_call_gives_the_reply_with_the_body_as_received(api, talking, http, ma
     assert [request.path for request in received] == [api.path]
 
 
-def test_the_key_goes_where_the_api_wants_it(api, talking, http, make_request):
-    async def run():
-        async with talking(api, http(200, api.reply)) as (client, server):
-            await client.complete(make_request())
-            return server.received[0].headers
-
-    headers = asyncio.run(run())
-    if api.type == "openai":
-        assert headers["authorization"] == f"Bearer {KEY}"
-    else:
-        assert headers["x-api-key"] == KEY
-        assert headers["anthropic-version"] == "2023-06-01"
-
-
 @pytest.mark.parametrize(
     ("status", "code", "retryable"),
     [
-        (400, ErrorCode.PROVIDER_API_ERROR, False),
         (401, ErrorCode.PROVIDER_AUTH_ERROR, False),
         (403, ErrorCode.PROVIDER_AUTH_ERROR, False),
         (404, ErrorCode.PROVIDER_API_ERROR, False),
         (408, ErrorCode.PROVIDER_TIMEOUT, True),
         (409, ErrorCode.PROVIDER_API_ERROR, True),
-        (413, ErrorCode.PROVIDER_API_ERROR, False),
         (429, ErrorCode.PROVIDER_RATE_LIMIT, True),
         (500, ErrorCode.PROVIDER_API_ERROR, True),
-        (503, ErrorCode.PROVIDER_API_ERROR, True),
         (529, ErrorCode.PROVIDER_API_ERROR, True),
     ],
 )
@@ -160,18 +143,6 @@ def test_a_success_that_is_no_answer_is_an_api_error(api, talking, http, make_re
     }
 
 
-def test_an_error_page_is_quoted_in_short_and_kept_whole(api, talking, http, make_request):
-    page = "<html>" + "x" * 5000 + "</html>"
-
-    async def run():
-        async with talking(api, http(502, page)) as (client, _):
-            return failure(await client.complete(make_request()))
-
-    error = asyncio.run(run())
-    assert len(error.message) < 300
-    assert error.details["body"] == page
-
-
 def test_an_echoed_key_is_in_no_error(api, talking, http, make_request):
     echo = {"error": {"message": "x" * 170 + f" no such key: {KEY}"}}
 
@@ -187,12 +158,12 @@ def test_an_echoed_key_is_in_no_error(api, talking, http, make_request):
         assert "sk-planted" not in repr(error)
 
 
-@pytest.mark.parametrize("before", range(130, 195, 5))
-def test_an_echoed_key_is_not_cut_before_it_is_taken_out(before):
+def test_an_echoed_key_is_not_cut_before_it_is_taken_out():
     encoded = base64.b64encode(f"user:{KEY}".encode()).decode()
     endpoint = Endpoint("openai", "http://127.0.0.1/v1", "THE_KEY", KEY)
-    error = provider_failures.of_status(endpoint, 400, {}, "x" * before + encoded)
-    assert encoded[8:16] not in repr(error)
+    for before in range(130, 195, 5):
+        error = provider_failures.of_status(endpoint, 400, {}, "x" * before + encoded)
+        assert encoded[8:16] not in repr(error)
 
 
 def test_a_closed_port_is_a_network_error(api, make_request):
@@ -256,23 +227,6 @@ def test_a_connection_that_breaks_is_a_network_error(api, make_request, bytes_se
     assert error.details["status"] is None
 
 
-def test_plain_http_behind_https_is_a_network_error(api, peer, http, make_request):
-    async def run():
-        async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(http(200, api.reply))
-            writer.close()
-
-        server = await asyncio.start_server(plain, "127.0.0.1", 0)
-        client = api.client(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        try:
-            return failure(await client.complete(make_request()))
-        finally:
-            await client.aclose()
-            server.close()
-
-    assert asyncio.run(run()).code is ErrorCode.PROVIDER_NETWORK_ERROR
-
-
 HALF = b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\ncontent-type: application/json\r\n\r\n{"a'
 
 
@@ -332,7 +286,7 @@ def test_many_calls_run_at_once(api, make_request, http):
     assert {success(reply).text for reply in asyncio.run(run())} == {"Hi there!"}
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [302, 308])
 def test_a_redirect_gets_neither_the_key_nor_the_conversation(
     api, talking, peer, http, make_request, status
 ):
@@ -350,10 +304,6 @@ def test_a_redirect_gets_neither_the_key_nor_the_conversation(
     assert not error.details["retryable"]
     assert error.hint is not None
     assert f"providers.{api.type}.baseUrl redirects" in error.hint
-
-
-def test_a_client_that_was_never_used_closes_quietly(api):
-    asyncio.run(api.client("http://127.0.0.1:9").aclose())
 
 
 def refusal(api, parameter: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ LONG = b" " * 9_000_000
 
 
 def packed(http, body: bytes) -> bytes:
-    return http(200, gzip.compress(body), {"content-encoding": "gzip"})
+    return http(200, gzip.compress(body, compresslevel=1), {"content-encoding": "gzip"})
 
 
 def assert_too_long(result) -> None:
@@ -63,8 +63,9 @@ def test_what_is_below_the_limit_is_read_packed_or_not(api, talking, http, make_
         assert result.value.raw == body.decode()
 
 
-@pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "packed"])
-@pytest.mark.parametrize("make", [Ollama().embedder, OpenAi().embedder])
+@pytest.mark.parametrize(
+    ("make", "is_packed"), [(Ollama().embedder, True), (OpenAi().embedder, False)]
+)
 def test_vectors_are_read_to_a_limit(peer, http, make, is_packed):
     answer = packed(http, TOO_LONG) if is_packed else http(200, TOO_LONG)
 
@@ -75,17 +76,5 @@ def test_vectors_are_read_to_a_limit(peer, http, make, is_packed):
                 return await embedder.embed(["a"], 20)
             finally:
                 await embedder.aclose()
-
-    assert_too_long(asyncio.run(run()))
-
-
-def test_an_answer_of_ollama_is_read_to_a_limit(peer, http, make_request):
-    async def run():
-        async with peer(packed(http, TOO_LONG)) as server:
-            client = Ollama().connect(Access(server.url, None, {}, "ollama"))
-            try:
-                return await client.complete(make_request())
-            finally:
-                await client.aclose()
 
     assert_too_long(asyncio.run(run()))

@@ -130,12 +130,9 @@ def test_an_unknown_model_and_a_wrong_key_have_their_codes(api, server, make_req
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
-        ({"status": 500}, ErrorCode.PROVIDER_API_ERROR),
-        ({"status": 429, "retryAfter": 2}, ErrorCode.PROVIDER_RATE_LIMIT),
         ({"cut": "before"}, ErrorCode.PROVIDER_NETWORK_ERROR),
         ({"cut": "headers"}, ErrorCode.PROVIDER_NETWORK_ERROR),
         ({"cut": "body"}, ErrorCode.PROVIDER_NETWORK_ERROR),
-        ({"malformed": True}, ErrorCode.PROVIDER_API_ERROR),
         ({"stallMs": 60_000}, ErrorCode.PROVIDER_TIMEOUT),
         ({"latencyMs": 60_000}, ErrorCode.PROVIDER_TIMEOUT),
     ],
@@ -153,7 +150,7 @@ def test_faults_have_their_codes(api, server, make_request, fault, code):
     assert result.error.code is code
 
 
-@pytest.mark.parametrize("text", ["control", "surrogate", "nul", "ansi", "huge"])
+@pytest.mark.parametrize("text", ["control", "surrogate", "huge"])
 def test_odd_texts_arrive(api, server, make_request, text):
     server.use_faults([{"text": text}])
     try:

@@ -148,7 +148,6 @@ def test_what_a_model_does_not_take_is_named_or_sent_again_without_it(server, ma
         ),
         ({"status": 500}, ErrorCode.PROVIDER_API_ERROR, {"retryable": True}),
         ({"cut": "headers"}, ErrorCode.PROVIDER_NETWORK_ERROR, {"retryable": True}),
-        ({"malformed": True}, ErrorCode.PROVIDER_API_ERROR, {"retryable": False}),
         ({"stallMs": 60_000}, ErrorCode.PROVIDER_TIMEOUT, {"retryable": True}),
     ],
 )

@@ -30,8 +30,6 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
         ({"retry-after": "soon"}, None),
         ({"retry-after": "Sun, 01 Mar 2026 12:00:45 +99999999999999"}, None),
         ({"retry-after": "nan"}, None),
-        ({"retry-after": "inf"}, None),
-        ({"retry-after": ""}, None),
     ],
 )
 def test_when_to_come_back(headers, seconds):
@@ -73,7 +71,6 @@ SENT = ("model", "messages", "temperature", "top_p", "max_tokens", "response_for
             {"error": {"message": "'response_format.type' must be text or json_object"}},
             {"response_format"},
         ),
-        (400, {"error": "'response_format.type' must be 'text'"}, {"response_format"}),
         (
             400,
             {"object": "error", "message": "response_format Input should be json_object"},
@@ -81,7 +78,6 @@ SENT = ("model", "messages", "temperature", "top_p", "max_tokens", "response_for
         ),
         (422, {"error": {"message": "Unsupported: json_schema"}}, {"response_format"}),
         (400, {"error": {"message": "response_format is bad", "param": "messages"}}, {"messages"}),
-        (500, {"error": "'response_format.type' must be 'text'"}, set()),
         (400, {"error": {"message": "the temperature is 0.2"}}, set()),
         (400, {"error": {"message": "unsupported: my_temperature"}}, set()),
         (500, {"error": {"message": "no", "param": "temperature"}}, set()),
