@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -85,19 +86,20 @@ def _server(folder: Path) -> Iterator[str]:
     server = _start(command, folder, stdout=subprocess.PIPE)
     try:
         assert server.stdout is not None
-        yield server.stdout.readline().decode().partition("/-/")[0]
+        yield server.stdout.readline().partition("/-/")[0]
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGTERM)
         server.communicate()
 
 
 def _start(
     command: Sequence[str], folder: Path, stdout: int = subprocess.DEVNULL, **environment: str
-) -> subprocess.Popen[bytes]:
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "kindlm", *command],
         cwd=folder,
         env={**os.environ, **environment},
         stdout=stdout,
         stderr=subprocess.DEVNULL,
+        text=True,
     )

@@ -42,14 +42,6 @@ Another console cannot find out: rich gives it the stream behind the one that it
 _DAMAGE = {11, 26}
 """SQLITE_CORRUPT and SQLITE_NOTADB, by their numbers: most commands need no SQLite."""
 
-_READERS = (
-    "kindlm.history.",
-    "kindlm.reports.",
-    "kindlm.cli.commands.runs",
-    "kindlm.cli.commands.run_trends",
-)
-"""Modules that take the tables of a history for what kindlm wrote there."""
-
 
 def set_verbose(verbose: bool) -> None:
     """Set whether errors are shown with their codes, details and traces."""
@@ -240,7 +232,12 @@ def note(message: str) -> None:
     from kindlm.recording.secrets import redactor
     from kindlm.reports.untrusted import visible
 
-    _console().print(visible(redactor(os.environ)(message)))
+    line = visible(redactor(os.environ)(message))
+    if _redrawn is not None:
+        _redrawn.print(line)
+    else:  # without rich, which takes longer to load than most commands that read
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 class _Parts(NamedTuple):
@@ -273,8 +270,7 @@ def _parts(problem: KindlmError | Diagnostic, redact: Callable[[str], str]) -> _
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
     """Report that kindlm itself failed; no secret of the environment is shown.
 
-    Where a history is damaged, SQLite may find that at any moment: that is no fault of kindlm. Nor
-    is a value in a table that kindlm never writes there; what reads it fails in any way.
+    Where a history is damaged, SQLite may find that at any moment: that is no fault of kindlm.
     """
     from kindlm.recording.secrets import redactor
     from kindlm_store import ProjectionError
@@ -302,26 +298,10 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         return
     reason = redact(f"{type(error).__name__}: {error}".rstrip(": "))
     trace = redact("".join(traceback.format_exception(error)))
-    hint = "" if is_verbose() else "Run it again with --verbose to see where."
+    again = "" if is_verbose() else "Run it again with --verbose to see where. "
+    hint = f"{again}If another program changed the history: kindlm history rebuild"
     message = f"kindlm itself failed: {reason}"
-    if _was_reading(error):
-        message = f"What the history holds could not be read: {reason}"
-        hint = (
-            "If another program changed its tables, kindlm history rebuild recomputes them from the"
-            f" events. {hint}"
-        )
-    problem = KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint.rstrip() or None, trace=trace)
-    show([problem])
-
-
-def _was_reading(error: BaseException) -> bool:
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return any(
-        frame.f_globals.get("__name__", "").startswith(_READERS)
-        # A command opens the history, too, and takes options.
-        and not frame.f_code.co_name.endswith("_command")
-        for frame in frames
-    )
+    show([KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint, trace=trace)])
 
 
 def report_ended(message: str, run: str) -> None:

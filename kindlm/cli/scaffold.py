@@ -66,11 +66,6 @@ def create_project(
     return Ok(written)
 
 
-def template_file(template: str, name: str) -> str:
-    """Return a file of a template as it comes with kindlm."""
-    return (resources.files("kindlm.cli") / _TEMPLATES / template / name).read_text("utf-8")
-
-
 def _template_texts(template: str, project: str, values: Mapping[str, str]) -> dict[str, str]:
     """Return the files of a template by name, with the project's name and `values` put in."""
     source = resources.files("kindlm.cli") / _TEMPLATES / template

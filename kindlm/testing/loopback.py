@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from kindlm.testing.http1 import listening
@@ -14,7 +13,7 @@ from kindlm.testing.provider_routes import App, LoggedRequest
 from kindlm.testing.script import Script, fault_rules, load_script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -108,25 +107,11 @@ class LoopbackServer:
 
     def use_faults(self, faults: Sequence[Mapping[str, Any]]) -> None:
         """Replaces all faults, from the next request on."""
-        self._call(partial(self._app.use_faults, _as_faults(faults)))
+        self._app.use_faults(_as_faults(faults))
 
     def use_script(self, script: Script | str | Path | Mapping[str, Any]) -> None:
         """Plays another script, from the next request on."""
-        self._call(partial(self._app.use_script, _as_script(script)))
-
-    def _call(self, action: Callable[[], None]) -> None:
-        """Runs an action in the server's thread, and waits until it is done."""
-        assert self._loop is not None
-        done = threading.Event()
-
-        def run() -> None:
-            try:
-                action()
-            finally:
-                done.set()
-
-        self._loop.call_soon_threadsafe(run)
-        done.wait()
+        self._app.use_script(_as_script(script))
 
     def _run(self) -> None:
         try:

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from kindlm.matching import ABSENT, equal, value_at
 from kindlm.testing.scripted_talk import GRADED_QUESTION, Reply, TalkRequest
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
         JudgeRule,
         Rule,
         Script,
-        TextTest,
-        ValueTest,
         When,
     )
 
@@ -87,94 +85,44 @@ def _value(match: re.Match[str], scope: Mapping[str, Any]) -> Any:
     return default
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """A conversation with what conditions ask of it, worked out once for all rules.
-
-    Attributes:
-        conversation: The conversation itself.
-        called: Names of all tools that were called.
-        called_this_turn: Names of those called after the last user message.
-        offered: Names of the tools on offer.
-        results: The latest result of each tool.
-        said: All user messages.
-    """
-
-    conversation: TalkRequest
-    called: frozenset[str]
-    called_this_turn: frozenset[str]
-    offered: frozenset[str]
-    results: dict[str, Any]
-    said: str
-
-    @classmethod
-    def of(cls, conversation: TalkRequest) -> Self:
-        """The situation of a conversation."""
-        turns = conversation.turns
-        results = {call.name: call.result for call in conversation.calls}
-        return cls(
-            conversation=conversation,
-            called=frozenset(results),
-            called_this_turn=frozenset(call.name for call in turns[-1].calls)
-            if turns
-            else frozenset(),
-            offered=frozenset(conversation.offered),
-            results=results,
-            said="\n".join(turn.user for turn in turns),
-        )
-
-
-def captures_of(when: When, situation: Situation) -> dict[str, str] | None:
+def captures_of(when: When, conversation: TalkRequest) -> dict[str, str] | None:
     """The captures of a rule's conditions if they all hold, else None.
 
     Raises:
         ScriptError: when a pattern takes too long.
     """
-    if not _request_matches(when, situation.conversation):
-        return None
-    if not _tools_match(when, situation):
-        return None
-    return _text_captures(when, situation)
-
-
-def _request_matches(when: When, conversation: TalkRequest) -> bool:
     if when.structured is None and when.asks != conversation.asks:
-        return False
+        return None
+    if when.structured not in (None, conversation.structured):
+        return None
     if when.models and not any(fnmatchcase(conversation.model, name) for name in when.models):
-        return False
-    return when.structured in (None, conversation.structured)
-
-
-def _tools_match(when: When, situation: Situation) -> bool:
-    return (
-        situation.called_this_turn.issuperset(when.called_this_turn)
-        and situation.called_this_turn.isdisjoint(when.not_called_this_turn)
-        and situation.called.issuperset(when.called)
-        and situation.called.isdisjoint(when.not_called)
-        and situation.offered.issuperset(when.offered)
-        and situation.offered.isdisjoint(when.not_offered)
-        and all(
-            _value_matches(test, look_up(path, situation.results)) for path, test in when.results
-        )
+        return None
+    turns = conversation.turns
+    results = {call.name: call.result for call in conversation.calls}
+    this_turn = {call.name for call in turns[-1].calls} if turns else set()
+    names_match = (
+        this_turn.issuperset(when.called_this_turn)
+        and this_turn.isdisjoint(when.not_called_this_turn)
+        and results.keys() >= {*when.called}
+        and results.keys().isdisjoint(when.not_called)
+        and {*conversation.offered}.issuperset(when.offered)
+        and {*conversation.offered}.isdisjoint(when.not_offered)
     )
-
-
-def _value_matches(test: ValueTest, value: Any) -> bool:
-    exists = value is not ABSENT
-    return test.exists == exists and (test.equals is None or (exists and equal(test.equals, value)))
-
-
-def _text_captures(when: When, situation: Situation) -> dict[str, str] | None:
+    if not names_match:
+        return None
+    for path, test in when.results:
+        value = look_up(path, results)
+        if test.exists != (value is not ABSENT):
+            return None
+        if test.equals is not None and not equal(test.equals, value):
+            return None
     captures: dict[str, str] = {}
-    tests: tuple[tuple[TextTest | None, str], ...] = (
-        (when.system, situation.conversation.system),
-        (when.said, situation.said),
-        (when.user, situation.conversation.user),
-    )
-    for test, text in tests:
-        if test is None:
-            continue
-        found = test.captures(text)
+    for text_test, text in (
+        (when.system, conversation.system),
+        (when.said, "\n".join(turn.user for turn in turns)),
+        (when.user, conversation.user),
+    ):
+        found = {} if text_test is None else text_test.captures(text)
         if found is None:
             return None
         captures |= found
@@ -316,9 +264,8 @@ def play(script: Script, conversation: TalkRequest) -> Played:
     Raises:
         ScriptError: when a pattern of the script takes too long.
     """
-    situation = Situation.of(conversation)
     for rule in script.rules:
-        captures = captures_of(rule.when, situation)
+        captures = captures_of(rule.when, conversation)
         if captures is not None:
             return _play_rule(rule, conversation, captures)
     return _built_in(script, conversation)

@@ -6,11 +6,9 @@ The entry is there before the first byte of the answer is sent.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote
 
 from kindlm.testing import anthropic_wire, openai_wire
 from kindlm.testing.faults import (
@@ -34,22 +32,7 @@ if TYPE_CHECKING:
 
 KeyState = Literal["missing", "accepted", "refused"]
 
-_LOGGED_HEADERS = frozenset(
-    (
-        "accept",
-        "anthropic-beta",
-        "anthropic-version",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "openai-organization",
-        "openai-project",
-        "transfer-encoding",
-        "user-agent",
-        "x-stainless-retry-count",
-    )
-)
+_SECRET_HEADERS = ("authorization", "x-api-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +47,7 @@ class LoggedRequest:
         model: Model asked for, None if unreadable.
         asks: Its purpose: agent, judge or drift; None for other routes and refused requests.
         key: Whether a key came with it, and whether it was accepted.
-        headers: Harmless headers.
+        headers: All headers but those of keys.
         raw_body: The body as received.
         status: Status of the answer, also where a fault then cut it off.
         rule: Name of the script's rule that replied, None if none did.
@@ -94,11 +77,6 @@ class LoggedRequest:
 
 
 EMBEDDINGS_PATH = "/v1/embeddings"
-_PLATFORM = re.compile(
-    r"/model/([^/]+)/invoke"
-    r"|(?:/v1)?/projects/[^/]+/locations/[^/]+/publishers/anthropic/models/([^/]+):rawPredict"
-)
-"""Anthropic's Messages on Bedrock and Vertex: the model is in the path, the version in the body."""
 _NOT_JSON = "We could not parse the JSON body of your request."
 
 
@@ -136,7 +114,7 @@ class _Outcome:
 
 
 class App:
-    """Answers requests from a script. Used by one thread, the server's."""
+    """Answers requests from a script. Script and faults may be replaced by any thread."""
 
     def __init__(self, script: Script, extra_faults: Sequence[FaultRule] = ()) -> None:
         self.requests: list[LoggedRequest] = []
@@ -160,14 +138,11 @@ class App:
 
     def handle(self, request: HttpRequest) -> HttpAnswer:
         """The answer to a request."""
-        platform = _PLATFORM.fullmatch(request.path)
-        wire = self._wires.get("/v1/messages" if platform else request.path)
+        wire = self._wires.get(request.path)
         if wire is None:
             return self._other(request)
         number, arrived_at = len(self.requests) + 1, datetime.now(UTC)
         call = self._open_call(wire, request, number)
-        if platform and call.body is not None:
-            call.body["model"] = unquote(platform[1] or platform[2])
         outcome = self._answer(call)
         self.requests.append(
             LoggedRequest(
@@ -181,7 +156,7 @@ class App:
                 headers={
                     name: value
                     for name, value in request.headers.items()
-                    if name in _LOGGED_HEADERS
+                    if name not in _SECRET_HEADERS
                 },
                 raw_body=request.body,
                 status=outcome.answer.status,
@@ -225,10 +200,7 @@ class App:
             if isinstance(vectors, Refusal):
                 return _Outcome(_error(call, vectors))
             return _Outcome(_delivered(_ok(call, (vectors,), stream=False), fault))
-        headers = call.request.headers
-        if "anthropic_version" in call.body:
-            headers = {**headers, "anthropic-version": call.body["anthropic_version"]}
-        read = call.wire.read(headers, call.body, call.request.body, spec)
+        read = call.wire.read(call.request.headers, call.body, call.request.body, spec)
         if isinstance(read, Refusal):
             return _Outcome(_error(call, read))
         return self._played(call, read, fault)

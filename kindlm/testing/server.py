@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves until a signal comes; the exit code is 0 then, 1 if it could not start."""
-    options = _parser().parse_args(arguments)
-    try:
-        host = require_loopback(options.host)
-        port = options.port if options.port is not None else _environment_port()
-        asyncio.run(_serve(App(load_script(options.script)), host, port))
-    except (ScriptError, OSError) as error:
-        _say(f"error: {error}", sys.stderr)
-        return 1
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m kindlm.testing.server",
         description="Speaks OpenAI's Chat Completions and Responses and Anthropic's Messages on "
@@ -51,7 +39,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="127.0.0.1", help="loopback address (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="default: $PORT, else a free one")
-    return parser
+    options = parser.parse_args(arguments)
+    try:
+        host = require_loopback(options.host)
+        port = options.port if options.port is not None else _environment_port()
+        asyncio.run(_serve(App(load_script(options.script)), host, port))
+    except (ScriptError, OSError) as error:
+        _say(f"error: {error}", sys.stderr)
+        return 1
+    return 0
 
 
 def _environment_port() -> int:

@@ -162,12 +162,3 @@ def test_a_name_is_one_line_of_some_length(record: Any, label: Any, labels: Any,
     assert label("aaaa", name).code == 1
     assert labels() == {"aaaa2222": None}
     assert label("aaaa", "x" * 200).code == 0
-
-
-def test_a_name_that_an_id_begins_with_is_reported(record: Any, label: Any) -> None:
-    record("aaaa2222")
-    record("bbbb3333")
-    told = label("bbbb", "aaaa")
-    assert told.code == 0
-    assert "The id of run aaaa2222 begins with 'aaaa', too" in told.err
-    assert "begins with" not in label("bbbb", "other").err

@@ -351,25 +351,3 @@ def test_whatever_command_meets_the_damage_it_is_no_fault_of_kindlm(
         assert "itself failed" not in outcome.err
         assert "Make room" not in outcome.err
         assert outcome.code == 0 or "kindlm history merge" in outcome.err, outcome.err
-
-
-@pytest.mark.parametrize(
-    ("change", "command"),
-    [
-        ("runs SET planned = '{broken'", ("runs",)),
-        ("runs SET duration_ms = '{'", ("report", "latest", "--format", "html")),
-        ("assertions SET evidence = '{broken'", ("report", "latest", "--format", "json")),
-    ],
-)
-def test_what_another_program_wrote_into_a_table_is_reported_with_the_way_out(
-    kindlm: Any, recorded: Any, change: str, command: tuple[str, ...]
-) -> None:
-    recorded.close()
-    with closing(sqlite3.connect(recorded.path)) as connection, connection:
-        connection.execute(f"UPDATE {change}")
-    outcome = kindlm(*command, "--db", recorded.path)
-    assert outcome.code == 1
-    assert "itself failed" not in outcome.err
-    assert "kindlm history rebuild" in outcome.err
-    assert kindlm("rebuild", "--db", recorded.path).code == 0
-    assert kindlm(*command, "--db", recorded.path).code == 0

@@ -54,8 +54,12 @@ def backup_command(
     try:
         with closing(open_reader(source)) as reader:
             remove_abandoned(file.parent)
-            held = _hold(part)
-            _copy(reader, part)
+            # Held for as long as it is written. 0600: conversations are for their owner alone.
+            flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+            held = os.open(part, flags, 0o600)
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with closing(sqlite3.connect(part)) as target:
+                reader.backup(target)  # one snapshot; processes that write the history go on
         checked = _checked(part, source)
         if file.exists():
             fail([_is_there(file)])
@@ -67,7 +71,11 @@ def backup_command(
     except (OSError, sqlite3.Error) as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
             fail([_unlike(str(error), source)])
-        fail([_unwritable(file, getattr(error, "strerror", None) or str(error))])
+        refuse(
+            f"The backup {file} cannot be written: {getattr(error, 'strerror', None) or error}.",
+            "Free disk space, or name a file in another place.",
+            code=ErrorCode.UNKNOWN_ERROR,
+        )
     finally:
         if held is not None:
             os.close(held)
@@ -98,21 +106,6 @@ def remove_abandoned(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def _hold(part: Path) -> int:
-    """Create the file and hold it for as long as it is written; return what to close then."""
-    # 0600: recorded conversations are for their owner alone.
-    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-    descriptor = os.open(part, flags, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return descriptor
-
-
-def _copy(reader: sqlite3.Connection, part: Path) -> None:
-    """Copy one snapshot; processes that write the history go on."""
-    with closing(sqlite3.connect(part)) as target:
-        reader.backup(target)
-
-
 def _checked(part: Path, source: Path) -> Verification:
     found = verify_file(part, claims=SEALED_HEADS, erasures=PURGES)
     with closing(sqlite3.connect(part, isolation_level=None)) as copy:
@@ -137,12 +130,4 @@ def _unlike(what: str, source: Path) -> KindlmError:
         ErrorCode.UNKNOWN_ERROR,
         f"No backup was made, since the history is not as it was recorded: {what}.",
         f"See what is wrong: kindlm history verify. {salvage_hint(source)}",
-    )
-
-
-def _unwritable(file: Path, reason: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
-        f"The backup {file} cannot be written: {reason}.",
-        "Free disk space, or name a file in another place.",
     )

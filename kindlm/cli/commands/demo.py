@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kindlm.cli.console import or_fail, refuse, wants_color
-from kindlm.cli.scaffold import create_project, template_file
+from kindlm.cli.scaffold import create_project
 from kindlm_store import open_reader
 
 _GOOD_AGENT = "support"
@@ -36,7 +35,6 @@ def demo_command(
 
     out = _stdout()
     _lay_out(folder)
-    _keep_edits(folder, out)
     out.print(Text(f"Created a support agent and its tests in {folder}/.\n", style="dim"))
 
     out.print(Text("1  The agent as it is", style="bold"))
@@ -58,8 +56,14 @@ def demo_command(
 
 def _lay_out(folder: Path) -> None:
     """Write the demo's files once; a folder that holds something else is left alone."""
-    mark = folder / ".kindlm" / "demo"
+    mark, agent = folder / ".kindlm" / "demo", _agent_file(folder)
     if mark.exists():
+        ours = [_agent_text(name) for name in (_GOOD_AGENT, _CHANGED_AGENT)]
+        if agent.exists() and agent.read_bytes() not in [known.encode() for known in ours]:
+            refuse(
+                f"{agent} was edited, and the story would overwrite it.",
+                "Move it away, or name another folder: kindlm demo FOLDER",
+            )
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         refuse(
@@ -67,6 +71,7 @@ def _lay_out(folder: Path) -> None:
             "Name another one: kindlm demo FOLDER",
         )
     or_fail(create_project(folder, "agent", overwrite=False))
+    _choose_agent(folder, _GOOD_AGENT)
     mark.touch()
 
 
@@ -76,21 +81,6 @@ def _choose_agent(folder: Path, name: str) -> None:
 
 def _agent_text(name: str) -> str:
     return f"# The agent under test, played by kindlm's loopback server.\nextends: {name}\n"
-
-
-def _keep_edits(folder: Path, out: Console) -> None:
-    """Copy an agent that somebody edited beside itself, since the story overwrites it."""
-    file = _agent_file(folder)
-    if not file.exists():
-        return
-    text = file.read_bytes()
-    ours = [_agent_text(name) for name in (_GOOD_AGENT, _CHANGED_AGENT)]
-    if text in [*(known.encode() for known in ours), template_file("agent", file.name).encode()]:
-        return
-    copies = (file.with_name(f"{file.name}.bak{number or ''}") for number in count())
-    copy = next(copy for copy in copies if not copy.exists())
-    copy.write_bytes(text)
-    out.print(Text(f"Your {file} is kept as {copy}.", style="yellow"))
 
 
 def _record(folder: Path, label: str, out: Console) -> str:

@@ -51,12 +51,7 @@ def explain_command(
         typer.echo(f"{name}, a failed check\n\n{said}\n\n{REFERENCE}#codes-of-assertions")
     else:
         close = suggest(name, [*errors, *failures])
-        with_it = [known for known in (*errors, *failures) if name in known]
-        if not with_it and number.isdecimal():
-            with_it = [f"{near} {numbers[near]}" for near in numbers if near[0] == number[0]]
         guess = f'Did you mean "{close}"? ' if close else ""
-        if not close and with_it:
-            guess = f"Similar codes: {', '.join(with_it)}. "
         refuse(f'There is no code "{code}".', f"{guess}List all codes: kindlm explain")
 
 

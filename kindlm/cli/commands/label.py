@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, refuse, warn
+from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import misused, named_run
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, RunArgument
@@ -52,13 +52,7 @@ def label_command(
 
 
 def _tell_meaning(db: sqlite3.Connection, run: str, label: str) -> None:
-    """Report which run a label names now, if other runs have it or begin like it."""
-    query = "SELECT id FROM runs WHERE substr(id, 1, length(:label)) = :label ORDER BY id LIMIT 1"
-    if meant := db.execute(query, {"label": label}).fetchone():
-        warn(
-            f"The id of run {meant[0]} begins with {label!r}, too: it names the labelled run now.",
-            f"Type more of that id, or take the label away: kindlm label {run} --remove",
-        )
+    """Report which run a label names now, if other runs have it."""
     means = or_fail(find_run(db, label))
     query = "SELECT run FROM run_list WHERE label = ? AND run <> ? ORDER BY started_at DESC LIMIT 1"
     if means != run:
