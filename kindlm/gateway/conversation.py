@@ -94,10 +94,7 @@ class Answered:
 class Conversation:
     """One conversation with an agent, as the gateway sees it.
 
-    Args:
-        agent: what the agent is called.
-        desk: takes the events, and what calls cost.
-        hint: what to do where no call comes.
+    `desk` takes the events, and what calls cost. `hint` is what to do where no call comes.
     """
 
     def __init__(self, agent: str, desk: CallDesk, hint: str = "") -> None:
@@ -161,7 +158,12 @@ class Conversation:
             where = bounded(scrub(path))
             self.lose(f"The agent called {where}, whose answers do not show tool calls.")
         previous = next(
-            (c for c in self._calls if said.continues and _id(c) == said.continues), base
+            (
+                c
+                for c in self._calls
+                if said.continues and c.answer and c.answer.id == said.continues
+            ),
+            base,
         )
         call.after = previous.number if previous is not None else 0 if wire is not None else None
         skeleton = None
@@ -372,10 +374,6 @@ class Conversation:
 def _model_of(body: Mapping[str, Any] | None) -> str:
     model = body.get("model") if body is not None else None
     return bounded(scrub(model)) if isinstance(model, str) else ""
-
-
-def _id(call: ModelCall) -> str | None:
-    return call.answer.id if call.answer is not None else None
 
 
 def _shown(messages: Sequence[Message], previous: ModelCall | None) -> tuple[Message, ...]:

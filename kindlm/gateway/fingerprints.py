@@ -77,9 +77,7 @@ def normal_form(body: Any, given: Mapping[str, str], *, masks_times: bool = Fals
     """Return the part of a request that can change the answer, as a JSON value.
 
     Args:
-        body: The request, a JSON value of at most a few hundred levels. One that is not an
-        object is
-            its own normal form.
+        body: The request. One that is not an object is its own normal form.
         given: Ids that recorded answers gave, each with a name by the question it answered.
         masks_times: Whether all dates, times of day and UUIDs count as equal.
     """

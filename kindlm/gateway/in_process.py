@@ -30,12 +30,7 @@ whether the request would wait in the event loop of the gateway, and so for ever
 
 
 class Redirection:
-    """Replaces `send` of HTTP clients; to be made in the thread of the gateway.
-
-    Args:
-        key: the key of the gateway.
-        route: says where requests go.
-    """
+    """Replaces `send` of HTTP clients; to be made in the thread of the gateway."""
 
     def __init__(self, key: str, route: Route) -> None:
         self._key = key
@@ -89,10 +84,7 @@ class Redirection:
 def instead(url: str, bases: Mapping[str, Iterable[str]], address: str) -> str | None:
     """Return where a request to a provider goes at an address; None if it is to another server.
 
-    Args:
-        url: the URL of the request.
-        bases: what URLs of each provider begin with.
-        address: the address of the gateway.
+    `bases` is what URLs of each provider begin with.
     """
     for provider, known in bases.items():
         for base in known:

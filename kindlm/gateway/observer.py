@@ -53,12 +53,7 @@ _HINTS: Mapping[_Reached, str] = {
 class Gateway:
     """Implements `ports.Observer`; as `async with`, in which it listens.
 
-    Args:
-        run: the id of the run.
-        environ: the environment of kindlm, with what `.env` files say.
-        providers: those of the suites.
-        warn: shows a message to the user, with what to do.
-        replayer: answers instead of the providers, if there is one.
+    `warn` shows a message to the user, with what to do. With a `replayer`, no provider is called.
     """
 
     def __init__(

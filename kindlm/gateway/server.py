@@ -77,11 +77,7 @@ class GatewayServer:
     """The endpoint of a run, on a loopback address; as `async with`.
 
     Its addresses are `/x/<attempt>/<provider>/<path>` and, for all attempts, `/<provider>/<path>`.
-
-    Args:
-        providers: Where calls are forwarded to, by name.
-        addressed: Finds the conversation of a call.
-        replayer: Answers instead of the providers, if there is one: none of them is called then.
+    With a `replayer`, no provider is called.
     """
 
     def __init__(

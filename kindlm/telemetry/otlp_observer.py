@@ -25,8 +25,7 @@ from kindlm.ports import CallDesk, Observation, Seen
 from kindlm.suite import AgentTarget, Command
 from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind
-from kindlm.telemetry.own_spans import take_own_spans, watch_own_spans
-from kindlm.telemetry.receiver import receiving
+from kindlm.telemetry.receiver import receiving, take_own_spans, watch_own_spans
 from kindlm.telemetry.spans import Span
 from kindlm.telemetry.trace_reading import in_order, read_trace
 from kindlm.trace_context import trace_id

@@ -32,14 +32,14 @@ def out_span(
     events: Sequence[dict[str, Any]] = (),
     links: Sequence[tuple[str, str]] = (),
 ) -> OutSpan:
-    """Return a span.
+    """Return a span; attributes that are None are left out.
 
     Args:
         ids: Of the trace, its own, and that of its parent, in hex.
         name: Its name.
         kind: `INTERNAL` or `CLIENT`.
         times: Start and end, in ns since 1970.
-        attributes: By their names; what is None is left out.
+        attributes: By their names.
         is_error: Whether its status is an error.
         message: What the error is.
         events: See `out_event`.

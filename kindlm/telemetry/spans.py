@@ -131,6 +131,7 @@ def spans_in(request: Any, broken: dict[str, str] | None = None) -> list[Span]:
 
 
 def _span_of_json(span: Any, scope: Any) -> Span:
+    status = span.get("status") or {}
     return span_of(
         (span["traceId"], span["spanId"], span.get("parentSpanId") or ""),
         span.get("name", ""),
@@ -141,7 +142,7 @@ def _span_of_json(span: Any, scope: Any) -> Span:
             (event.get("name", ""), _of_json(event.get("attributes")))
             for event in span.get("events") or ()
         ],
-        _status_of_json(span.get("status") or {}),
+        (status.get("code") in (_ERROR, "STATUS_CODE_ERROR"), status.get("message") or ""),
         span.get("kind") in _OUTGOING,
         _whole(span.get("flags") or 0) & _ORIGIN == _LOCAL,
     )
@@ -199,10 +200,6 @@ def span_of(
 
 def _is_id(text: str, length: int) -> bool:
     return len(text) == length and _HEX.issuperset(text) and bool(text.strip("0"))
-
-
-def _status_of_json(status: Mapping[str, Any]) -> tuple[bool, Any]:
-    return status.get("code") in (_ERROR, "STATUS_CODE_ERROR"), status.get("message") or ""
 
 
 def _of_protobuf(pairs: Any) -> Iterator[tuple[str, Any]]:
