@@ -6,11 +6,28 @@ import gc
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from checked_server import LoopbackServer
 from framework_shop import SCRIPT
 from frameworks import need
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ignore connections that are left open: clients of frameworks have no end."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _collected() -> Iterator[None]:
+    """Drop what clients left open, once: with all frameworks loaded, it takes a second."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,7 +49,3 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
     kept = sys.modules.get("langchain_openai.chat_models._client_utils")
     for name in ("_cached_sync_httpx_client", "_cached_async_httpx_client") if kept else ():
         getattr(kept, name).cache_clear()
-    # Clients of frameworks have no end: connections are closed with them, which Python warns of.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
